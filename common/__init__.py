@@ -1,0 +1,1 @@
+"""What every service shares. Modules directly in this package import without torch."""

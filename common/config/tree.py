@@ -1,0 +1,148 @@
+"""Every setting of a run, once: name, type, default, bounds, meaning and where the default comes from.
+
+The whole tree is one YAML file (`runs/<name>/config.yaml`), one set of flags (`--learner.batch_size 32`) and one set
+of environment variables (`BEAST_LEARNER__BATCH_SIZE=32`). Every service reads the same tree and uses its part.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from common.algos.impala.config import ImpalaConfig
+from common.config.setting import Section, setting
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+class EnvConfig(Section):
+    """Which environment, and how Atari frames are made of it."""
+
+    id: str = setting("PongNoFrameskip-v4", "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...")
+    kwargs: dict[str, Any] = setting({}, "arguments of the environment's constructor")
+    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
+    frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
+    frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)
+    frame_size: int = setting(84, "Atari: side of the square grey frame, pixels", ge=16, le=256)
+    sticky_actions: float = setting(0.0, "Atari: chance to repeat the action (Machado et al. 2018: 0.25)", ge=0, le=1)
+    episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
+    fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
+    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
+    max_episode_frames: int = setting(108_000, "Atari: truncate an episode here (30 minutes of play)", ge=1)
+
+    @field_validator("id")
+    @classmethod
+    def _not_empty(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("expected an environment id such as PongNoFrameskip-v4")
+        return value
+
+
+class EnvServerConfig(Section):
+    """The service that steps environments."""
+
+    endpoint: str = setting("tcp://127.0.0.1:5550", "where actors reach it")
+    threads: int = setting(1, "C++ threads of a native vector environment", ge=1, le=1024)
+    workers: int = setting(1, "processes that step a session's pure-Python environments", ge=1, le=1024)
+
+
+class ActorConfig(Section):
+    """The service that drives environments and assembles rollouts."""
+
+    env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
+    envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
+    connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0)
+
+
+class BrokerConfig(Section):
+    """The service that infers actions in batches."""
+
+    endpoint: str = setting("tcp://127.0.0.1:5555", "where actors reach it")
+    max_batch_rows: int = setting(256, "environments in one forward pass at most", ge=1, le=65_536)
+    max_batch_delay_s: float = setting(0.005, "longest that a request waits for company", ge=0, le=10)
+    device: str = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 where the device is faster with it")
+    threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
+
+
+class LearnerConfig(Section):
+    """The service that optimises the policy."""
+
+    endpoint: str = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
+    unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
+    batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
+    window: int = setting(1, "rollout messages that a group may have under way: bounds memory and lag", ge=1, le=64)
+    device: str = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
+    threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
+    publish_every: int = setting(1, "updates between two versions of the weights", ge=1)
+    checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0)
+    log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0)
+
+
+class NetConfig(Section):
+    """The network."""
+
+    torso: Literal["auto", "shallow", "deep", "mlp", "minatar"] = setting(
+        "auto", "auto: shallow for Atari frames, minatar for small images, mlp for vectors"
+    )
+    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
+    use_lstm: bool = setting(False, "put an LSTM behind the torso")
+    lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+
+
+class LocalConfig(Section):
+    """How many of each service `beast train` starts on this machine."""
+
+    env_servers: int = setting(1, "env-server processes", ge=1, le=256)
+    actors: int = setting(1, "actor processes", ge=1, le=256)
+
+
+class HealthConfig(Section):
+    """The page that each service serves about its loop."""
+
+    host: str = setting("127.0.0.1", "address to serve it on")
+    port: int = setting(0, "port; 0: a free one", ge=0, le=65_535)
+
+
+class RunConfig(Section):
+    """The whole description of a run."""
+
+    name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
+    root: str = setting("runs", "folder of run folders")
+    seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
+    total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1)
+    algo: Literal["impala"] = setting("impala", "algorithm")
+    env: EnvConfig = Field(default_factory=EnvConfig)
+    envserver: EnvServerConfig = Field(default_factory=EnvServerConfig)
+    actor: ActorConfig = Field(default_factory=ActorConfig)
+    broker: BrokerConfig = Field(default_factory=BrokerConfig)
+    learner: LearnerConfig = Field(default_factory=LearnerConfig)
+    net: NetConfig = Field(default_factory=NetConfig)
+    impala: ImpalaConfig = Field(default_factory=ImpalaConfig)
+    local: LocalConfig = Field(default_factory=LocalConfig)
+    health: HealthConfig = Field(default_factory=HealthConfig)
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+            raise ValueError("expected letters, digits, '.', '_' and '-', at most 100")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if self.actor.envs_per_group > self.broker.max_batch_rows:
+            raise ValueError(
+                f"broker.max_batch_rows {self.broker.max_batch_rows} is below actor.envs_per_group "
+                f"{self.actor.envs_per_group}: no request would fit a batch"
+            )
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its files."""
+        return Path(self.root) / self.name

@@ -1,0 +1,72 @@
+"""Every exception that this project raises on purpose.
+
+BeastError
+├── ConfigError            the user's setting is wrong: one sentence, exit 2, never retried
+├── EnvError               an environment cannot be built or run: named, contained to its session
+├── CheckpointError        a checkpoint is truncated, foreign or of another architecture: exit 2
+├── ProtocolError          a message that nobody can accept
+│   ├── LocalProtocolError    we built it: our bug, crash
+│   └── RemoteProtocolError   a peer built it: count it, drop it, go on
+│       └── VersionMismatch      a peer speaks another version of the protocol
+└── PeerLost               a peer stayed away past its deadline: exit 75, so that a supervisor retries
+"""
+
+
+class BeastError(Exception):
+    """Base of every error raised on purpose. Its text is a sentence for the user."""
+
+    exit_code = 1
+
+
+class ConfigError(BeastError):
+    """A setting is unknown, missing, of the wrong type or impossible."""
+
+    exit_code = 2
+
+
+class EnvError(BeastError):
+    """An environment could not be made, reset or stepped."""
+
+    exit_code = 2
+
+
+class CheckpointError(BeastError):
+    """A checkpoint cannot be used for this run."""
+
+    exit_code = 2
+
+
+class ProtocolError(BeastError):
+    """A message does not follow `common.messages`."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This process tried to send a malformed message."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer sent a malformed message.
+
+    Args:
+      sentence: what was wrong.
+      reason: the counter that this refusal is added to, such as "header" or "payload".
+    """
+
+    def __init__(self, sentence: str, reason: str = "header") -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class VersionMismatch(RemoteProtocolError):
+    """A peer speaks another protocol version; `sender` still says who it is."""
+
+    def __init__(self, theirs: int, ours: int, sender: int) -> None:
+        super().__init__(f"the peer speaks protocol version {theirs}, this process speaks {ours}", "version")
+        self.theirs = theirs
+        self.sender = sender
+
+
+class PeerLost(BeastError):
+    """A peer that this process cannot work without did not answer in time."""
+
+    exit_code = 75

@@ -1,0 +1,116 @@
+"""The shape that every service shares: open, ready, loop, drain, close.
+
+    class Broker(Service):
+        role = "broker"
+        def open(self): ...            # bind and connect
+        def poll(self, timeout_s): ... # wait for input at most that long, take what is there
+        def tick(self, now): ...       # act on time
+        def drain(self): ...           # stop taking work, finish what was accepted
+        def close(self): ...           # release; always runs
+        def report(self): ...          # numbers for the health page
+
+One thread, one loop. What is subtle lives in modules without sockets or clocks that this loop calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+log = logging.getLogger(__name__)
+
+MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
+REPORT_PERIOD_S = 0.5
+DRAIN_LIMIT_S = 4.0
+
+
+class Service(ABC):
+    """A process with one loop.
+
+    Args:
+      supervisor_pid: end when this is no longer the parent process, so that no orphan stays; 0 to never.
+      clock: monotonic seconds.
+    """
+
+    role: ClassVar[str]
+
+    def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.supervisor_pid = supervisor_pid
+        self.stopping = threading.Event()
+        self.state = "starting"
+        self.started_at = clock()
+        self.loop_at = clock()  #: when the loop last turned; the health page shows its age
+        self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
+        self._report_at = 0.0
+
+    def run(self) -> int:
+        """Run until told to stop; return the exit code."""
+        try:
+            self._refresh(self.clock())
+            self.open()
+            self.state = "ready"
+            log.info("ready")
+            while not self.stopping.is_set():
+                self._turn()
+            self.state = "draining"
+            self._refresh(self.clock())
+            self.drain()
+        finally:
+            self.close()
+        return 0
+
+    def _turn(self) -> None:
+        self.loop_at = now = self.clock()
+        self.poll(min(MAX_POLL_S, max(0.0, self.deadline() - now)))
+        now = self.clock()
+        self.tick(now)
+        if now >= self._report_at:
+            self._refresh(now)
+        if self.supervisor_pid and os.getppid() != self.supervisor_pid:
+            log.warning("the supervisor is gone: stopping")
+            self.stop()
+
+    def stop(self) -> None:
+        """Ask the loop to end. Safe in a signal handler: it sets a flag and nothing more."""
+        self.stopping.set()
+
+    def _refresh(self, now: float) -> None:
+        self._report_at = now + REPORT_PERIOD_S
+        self.page = {
+            "role": self.role,
+            "state": self.state,
+            "pid": os.getpid(),
+            "uptime_s": round(now - self.started_at, 1),
+            **self.report(),
+        }
+
+    @abstractmethod
+    def open(self) -> None:
+        """Take what the loop needs: sockets, files, devices."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float) -> None:
+        """Wait for input at most `timeout_s`, then take what is there."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due by time. Called after every poll."""
+
+    def deadline(self) -> float:
+        """When `tick` next has something to do, in seconds of `clock`."""
+        return float("inf")
+
+    def drain(self) -> None:
+        """Finish what was accepted, within DRAIN_LIMIT_S."""
+
+    def close(self) -> None:
+        """Release everything. Must work after a failed `open`."""
+
+    def report(self) -> dict[str, Any]:
+        """Plain numbers and strings about the loop, for the health page."""
+        return {}

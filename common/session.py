@@ -1,0 +1,218 @@
+"""Conversations, without sockets: the client's streams and the server's table of them. Time is an argument.
+
+Client. A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take
+effect and a server may not be there yet. Afterwards it has at most one request outstanding; one that stays
+unanswered is sent again under the same number. A server that does not know the stream (it restarted, or reaped it)
+says so, and the stream greets again.
+
+Server. A stream's last answer is kept, so that a repeated request gets the same answer and nothing happens twice.
+Every start of a server draws a random epoch; requests of another epoch are answered with UNKNOWN_SESSION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from common.errors import ConfigError
+from common.messages import Header, Kind, Reason
+
+HELLO_PERIOD_S = 0.2
+RESEND_AFTER_S = 2.0
+BUSY_PERIOD_S = 1.0
+
+Frames = tuple[Any, ...]
+S = TypeVar("S")
+
+
+class Reply(Enum):
+    """What a message from the server means to a stream."""
+
+    WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
+    ANSWER = auto()  #: the outstanding request is answered
+    LOST = auto()  #: the server has forgotten this stream, which greets again
+    STALE = auto()  #: late or repeated: ignore it
+
+
+class Stream:
+    """The client's half of one conversation.
+
+    Args:
+      sender: id of this client.
+      slot: which of its streams this is.
+      terms: what HELLO asks for.
+      server: how error sentences name the other side.
+    """
+
+    def __init__(self, sender: int, slot: int, terms: dict[str, Any], server: str) -> None:
+        self.sender = sender
+        self.slot = slot
+        self.hello_terms = terms
+        self.terms: dict[str, Any] = {}  #: of the newest WELCOME
+        self.server = server
+        self.epoch = 0
+        self.seq = 0
+        self.open = False
+        self.heard_at = -1.0  #: when the server was last heard; negative before
+        self.resent = 0
+        self._outstanding: tuple[Header, Frames] | None = None
+        self._send_at = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request is unanswered."""
+        return self._outstanding is not None
+
+    def request(self, kind: Kind, body: tuple[Any, ...], frames: Frames, now: float) -> None:
+        """Queue the next request; `due` hands it out. The frames must stay unchanged until it is answered."""
+        assert self.open, "no request before WELCOME"
+        assert not self.waiting, "one request at a time"
+        self.seq += 1
+        self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
+        self._send_at = now
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        """What to send now: a HELLO, a new request or a repeated one."""
+        if now < self._send_at:
+            return None
+        if not self.open:
+            self._send_at = now + HELLO_PERIOD_S
+            return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
+        if self._outstanding is None:
+            return None
+        return self._outstanding
+
+    def sent(self, now: float) -> None:
+        """Say that what `due` handed out has left; otherwise `due` repeats it at once."""
+        self._send_at = max(self._send_at, now + RESEND_AFTER_S) if self.open else self._send_at
+
+    def deadline(self) -> float:
+        """When `due` has something next; infinity while there is nothing to say."""
+        return self._send_at if not self.open or self.waiting else float("inf")
+
+    def expects(self, header: Header) -> bool:
+        """Whether a message answers the outstanding request, so that its payload is worth receiving."""
+        return self.waiting and header.epoch == self.epoch and header.seq == self.seq
+
+    def accept(self, header: Header, now: float) -> Reply:
+        """Take a message for this slot.
+
+        Raises:
+          ConfigError: the server refuses for good.
+        """
+        if header.kind is Kind.ERROR:
+            return self._refused(header, now)
+        if header.kind is Kind.WELCOME:
+            if self.open and header.epoch == self.epoch:
+                return Reply.STALE
+            self.heard_at = now
+            self.open, self.epoch, self.seq = True, header.epoch, header.seq
+            self.terms = header.body[0]
+            self._outstanding = None
+            return Reply.WELCOME
+        if not self.expects(header):
+            return Reply.STALE
+        self.heard_at = now
+        self._outstanding = None
+        return Reply.ANSWER
+
+    def greet_again(self, now: float) -> None:
+        """Forget the session and start over with HELLO."""
+        self.open, self._outstanding, self._send_at = False, None, now
+
+    def _refused(self, header: Header, now: float) -> Reply:
+        reason, sentence = header.body
+        if reason == Reason.UNKNOWN_SESSION:
+            if not self.open or (header.seq != self.seq):
+                return Reply.STALE
+            self.greet_again(now)
+            return Reply.LOST
+        if reason == Reason.BUSY:
+            self._send_at = now + BUSY_PERIOD_S
+            return Reply.STALE
+        raise ConfigError(f"{self.server} refuses: {sentence}")
+
+
+class Arrival(Enum):
+    """What a request means to a server."""
+
+    NEW = auto()  #: do it
+    REPEATED = auto()  #: already answered: send `Session.reply` again
+    PENDING = auto()  #: already being worked on: ignore it
+    STALE = auto()  #: older than the newest: ignore it
+
+
+@dataclass
+class Session(Generic[S]):
+    """The server's half of one conversation."""
+
+    sender: int
+    slot: int
+    state: S
+    seq: int = 0
+    welcome: dict[str, Any] | None = None
+    reply: tuple[Header, Frames] | None = None  #: the answer to `seq`, None while it is worked on
+
+    def arrival(self, seq: int) -> Arrival:
+        """Classify a request by its number and, where it is NEW, make it the current one."""
+        if seq == self.seq and seq > 0:
+            return Arrival.PENDING if self.reply is None else Arrival.REPEATED
+        if seq <= self.seq:
+            return Arrival.STALE
+        self.seq, self.reply = seq, None
+        return Arrival.NEW
+
+
+class SessionTable(Generic[S]):
+    """All conversations of a server.
+
+    Args:
+      epoch: random id of this start.
+      limit: sessions beyond which HELLO is answered with BUSY.
+    """
+
+    def __init__(self, epoch: int, limit: int = 4096) -> None:
+        self.epoch = epoch
+        self.limit = limit
+        self._sessions: dict[tuple[int, int], Session[S]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session[S]]:
+        return iter(list(self._sessions.values()))
+
+    @property
+    def full(self) -> bool:
+        """Whether another session would be too many."""
+        return len(self._sessions) >= self.limit
+
+    @property
+    def senders(self) -> set[int]:
+        """The clients that have a session."""
+        return {sender for sender, _ in self._sessions}
+
+    def open(self, header: Header, state: S) -> Session[S]:
+        """Add the session that a HELLO asked for."""
+        session = Session(header.sender, header.slot, state)
+        self._sessions[header.sender, header.slot] = session
+        return session
+
+    def of(self, header: Header) -> Session[S] | None:
+        """The session of a HELLO or request, or None where this start of the server has none."""
+        if header.kind is not Kind.HELLO and header.epoch != self.epoch:
+            return None
+        return self._sessions.get((header.sender, header.slot))
+
+    def close(self, session: Session[S]) -> None:
+        """Remove one session."""
+        self._sessions.pop((session.sender, session.slot), None)
+
+    def leave(self, sender: int) -> list[Session[S]]:
+        """Remove every session of a client that has gone and return them."""
+        gone = [session for session in self if session.sender == sender]
+        for session in gone:
+            self.close(session)
+        return gone

@@ -1,0 +1,229 @@
+"""What travels, described: the layout of rows, and what an environment and a policy look like from outside.
+
+A payload is always n rows of one `RecordSpec`. The same layout is a numpy structured dtype on this side, so a
+message is received straight into rows of a preallocated batch and its fields are views of them:
+
+    spec = RecordSpec.of(obs=("|u1", (84, 84)), reward=("<f4", ()))
+    batch = np.zeros(64, spec.dtype)      # a message of 16 rows is received into batch[:16]
+    batch["obs"]                          # [64, 84, 84], no copy
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from common.codec import DTYPES, MAX_NDIM, pack
+from common.errors import RemoteProtocolError
+
+FIELD_ALIGNMENT = 8
+ROW_ALIGNMENT = 64
+MAX_ROW_BYTES = 256 << 20
+
+
+class Field(NamedTuple):
+    """One named array in a row."""
+
+    name: str
+    dtype: str  #: numpy's notation, one of `common.codec.DTYPES`
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RecordSpec:
+    """The layout of one row: fields in order, each aligned to 8 bytes, the row padded to 64."""
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def of(cls, **fields: tuple[str, tuple[int, ...]]) -> Self:
+        """Build a layout from name=(dtype, shape)."""
+        return cls(tuple(Field(name, dtype, tuple(shape)) for name, (dtype, shape) in fields.items()))
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The row as a numpy structured dtype, padding included."""
+        offset, offsets = 0, []
+        for field in self.fields:
+            offsets.append(offset)
+            offset += -(-math.prod(field.shape) * np.dtype(field.dtype).itemsize // FIELD_ALIGNMENT) * FIELD_ALIGNMENT
+        return np.dtype(
+            {
+                "names": [field.name for field in self.fields],
+                "formats": [(field.dtype, field.shape) for field in self.fields],
+                "offsets": offsets,
+                "itemsize": max(ROW_ALIGNMENT, -(-offset // ROW_ALIGNMENT) * ROW_ALIGNMENT),
+            }
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one row on the wire."""
+        return self.dtype.itemsize
+
+    @cached_property
+    def spec_id(self) -> int:
+        """32-bit fingerprint: two peers with the same id mean the same bytes."""
+        return zlib.crc32(pack(self.to_wire()))
+
+    def to_wire(self) -> list[list[Any]]:
+        """[[name, dtype, shape, offset], ...], for HELLO and WELCOME."""
+        return [[f.name, f.dtype, list(f.shape), self.dtype.fields[f.name][1]] for f in self.fields]  # type: ignore[index]
+
+    @classmethod
+    def from_wire(cls, entries: Any) -> Self:
+        """Inverse of `to_wire`.
+
+        Raises:
+          RemoteProtocolError: the peer describes rows that cannot be.
+        """
+        if not isinstance(entries, list) or not 0 < len(entries) <= 64:
+            raise RemoteProtocolError("a layout is a list of [name, dtype, shape, offset]", "spec")
+        spec = cls(tuple(_field_from_wire(entry) for entry in entries))
+        if len({field.name for field in spec.fields}) != len(spec.fields):
+            raise RemoteProtocolError("a layout names a field twice", "spec")
+        if sum(math.prod(f.shape) * 8 for f in spec.fields) > MAX_ROW_BYTES:
+            raise RemoteProtocolError(f"a row is larger than {MAX_ROW_BYTES} bytes", "spec")
+        if spec.to_wire() != [list(entry) for entry in entries]:
+            raise RemoteProtocolError("a layout's offsets do not follow the alignment rule", "spec")
+        return spec
+
+
+def _field_from_wire(entry: Any) -> Field:
+    if not isinstance(entry, list) or len(entry) != 4 or not isinstance(entry[0], str) or entry[1] not in DTYPES:
+        raise RemoteProtocolError("a field is [name, dtype, shape, offset] with a known dtype", "spec")
+    shape = entry[2]
+    if not isinstance(shape, list) or len(shape) > MAX_NDIM or any(type(n) is not int or n < 0 for n in shape):
+        raise RemoteProtocolError(f"field {entry[0]!r} has an impossible shape", "spec")
+    if math.prod(shape) * 8 > MAX_ROW_BYTES:
+        raise RemoteProtocolError(f"field {entry[0]!r} is larger than {MAX_ROW_BYTES} bytes", "spec")
+    return Field(entry[0], entry[1], tuple(shape))
+
+
+ActionKind = Literal["discrete", "multi_discrete", "box"]
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """An action space.
+
+    `sizes` counts the choices: (n,) for discrete, one per component for multi_discrete, empty for box, which has
+    `low` and `high` instead, one entry per component in C order.
+    """
+
+    kind: ActionKind
+    shape: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """Element type of an action on the wire."""
+        return "<f4" if self.kind == "box" else "<i8"
+
+    @classmethod
+    def discrete(cls, n: int) -> Self:
+        """n choices, numbered from 0."""
+        return cls("discrete", (), (n,))
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a policy has to know of an environment.
+
+    One frame travels per step; where `frame_stack` is k > 1, policies see the newest k frames of the episode, the
+    first frame repeated before its start.
+    """
+
+    env_id: str
+    obs_shape: tuple[int, ...]  #: of one frame
+    obs_dtype: str
+    action: ActionSpec
+    frame_stack: int = 1
+    frame_skip: int = 1  #: env_frames per agent_step
+
+    def to_wire(self) -> dict[str, Any]:
+        """As plain msgpack values."""
+        return {
+            "env_id": self.env_id,
+            "obs_shape": list(self.obs_shape),
+            "obs_dtype": self.obs_dtype,
+            "action": {
+                "kind": self.action.kind,
+                "shape": list(self.action.shape),
+                "sizes": list(self.action.sizes),
+                "low": list(self.action.low),
+                "high": list(self.action.high),
+            },
+            "frame_stack": self.frame_stack,
+            "frame_skip": self.frame_skip,
+        }
+
+    @classmethod
+    def from_wire(cls, entries: Any) -> Self:
+        """Inverse of `to_wire`.
+
+        Raises:
+          RemoteProtocolError: a key is missing or of the wrong type.
+        """
+        try:
+            action = entries["action"]
+            spec = cls(
+                env_id=str(entries["env_id"]),
+                obs_shape=tuple(int(n) for n in entries["obs_shape"]),
+                obs_dtype=str(entries["obs_dtype"]),
+                action=ActionSpec(
+                    kind=action["kind"],
+                    shape=tuple(int(n) for n in action["shape"]),
+                    sizes=tuple(int(n) for n in action["sizes"]),
+                    low=tuple(float(x) for x in action["low"]),
+                    high=tuple(float(x) for x in action["high"]),
+                ),
+                frame_stack=int(entries["frame_stack"]),
+                frame_skip=int(entries["frame_skip"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RemoteProtocolError(f"unreadable environment description: {error!r}", "spec") from error
+        spec._check()
+        return spec
+
+    def _check(self) -> None:
+        action = self.action
+        sizes = (*self.obs_shape, *action.shape, *action.sizes, self.frame_stack, self.frame_skip)
+        known = self.obs_dtype in DTYPES and action.kind in ("discrete", "multi_discrete", "box")
+        bounded = len(self.obs_shape) < MAX_NDIM and math.prod(self.obs_shape) * 8 * self.frame_stack <= MAX_ROW_BYTES
+        if not known or not bounded or any(n < 1 for n in sizes) or sum(action.sizes) > 1 << 16:
+            raise RemoteProtocolError(f"impossible environment description: {self}", "spec")
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What an actor has to know of a policy."""
+
+    n_logits: int  #: parameters of the action distribution, unnormalised
+    core_size: int  #: floats of recurrent state per environment, 0 for feed-forward
+
+    def to_wire(self) -> dict[str, int]:
+        """As plain msgpack values."""
+        return {"n_logits": self.n_logits, "core_size": self.core_size}
+
+    @classmethod
+    def from_wire(cls, entries: Any) -> Self:
+        """Inverse of `to_wire`.
+
+        Raises:
+          RemoteProtocolError: a key is missing or of the wrong type.
+        """
+        try:
+            spec = cls(n_logits=int(entries["n_logits"]), core_size=int(entries["core_size"]))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RemoteProtocolError(f"unreadable policy description: {error!r}", "spec") from error
+        if not (0 < spec.n_logits <= 1 << 16 and 0 <= spec.core_size <= 1 << 20):
+            raise RemoteProtocolError(f"impossible policy description: {spec}", "spec")
+        return spec

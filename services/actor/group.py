@@ -1,0 +1,230 @@
+"""One env group of an actor: its three conversations and the order in which they go on. No sockets, no clock.
+
+    connect ──► env ──► broker ──► env ──► ... ──► (T + 1 observations) ──► credit ──► broker ──► env
+
+A group waits for exactly one thing at a time. An actor runs several groups in turn, so that one steps while another
+is inferred. What a restart of a peer costs: of the env-server, the episodes and the unroll in progress; of the
+broker, the unroll in progress, which begins anew with empty memory on both sides; of the learner, nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from common.config.tree import RunConfig
+from common.errors import ConfigError, RemoteProtocolError
+from common.messages import Header, Kind, Plane
+from common.records import act_record, action_record, step_record
+from common.session import Frames, Reply, Stream
+from common.specs import EnvSpec, PolicySpec
+from common.transport import Incoming
+from services.actor.outbox import Outbox
+from services.actor.rollout import RolloutBuilder
+
+
+class Wait(StrEnum):
+    """What a group waits for."""
+
+    CONNECT = "connect"
+    ENV = "env"
+    BROKER = "broker"
+    CREDIT = "credit"
+
+
+class EnvGroup:
+    """N environments that are stepped and inferred together.
+
+    Args:
+      config: of the run.
+      sender: id of this actor.
+      slot: which of its groups this is.
+      seed: of its first environment.
+      now: seconds.
+    """
+
+    def __init__(self, config: RunConfig, sender: int, slot: int, seed: int, now: float) -> None:
+        self.num_envs = config.actor.envs_per_group
+        self.unroll_length = config.learner.unroll_length
+        env_terms = {"env": config.env.model_dump(), "num_envs": self.num_envs, "seed": seed}
+        self.steps = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
+        self.inference = Stream(sender, slot, {}, f"broker at {config.broker.endpoint}")
+        self.outbox = Outbox(Stream(sender, slot, {}, f"learner at {config.learner.endpoint}"))
+        self.env: EnvSpec | None = None
+        self.policy: PolicySpec | None = None
+        self.waited = dict.fromkeys(Wait, 0.0)  #: seconds spent waiting, by reason
+        self.agent_steps = 0
+        self.restarts = 0  #: unrolls in progress that a peer's restart has cost
+        self._wait, self._since = Wait.CONNECT, now
+        self._resetting = False
+        self._episodes: list[list[float]] = []
+
+    def due(self, plane: Plane, now: float) -> tuple[Header, Frames] | None:
+        """What to send on a plane now."""
+        if plane is Plane.STEPS:
+            return self.steps.due(now)
+        if plane is Plane.INFERENCE:
+            return self.inference.due(now) if self.env else None
+        return self.outbox.due(now) if self.policy else None
+
+    def mark_sent(self, plane: Plane, now: float) -> None:
+        """Say that what `due` handed out has left."""
+        if plane is Plane.ROLLOUTS:
+            self.outbox.mark_sent()
+        else:
+            (self.steps if plane is Plane.STEPS else self.inference).sent(now)
+
+    def deadline(self) -> float:
+        """When `due` has something to repeat."""
+        streams = [self.steps]
+        streams += [self.inference] if self.env else []
+        streams += [self.outbox.stream] if self.policy and not self.outbox.stream.open else []
+        return min(stream.deadline() for stream in streams)
+
+    def take(self, plane: Plane, message: Incoming, now: float) -> None:
+        """Act on a message.
+
+        Raises:
+          ConfigError: a peer refuses for good, or offers something else than before.
+          RemoteProtocolError: the message is malformed; nothing has changed.
+        """
+        if plane is Plane.STEPS:
+            self._take_steps(message, now)
+        elif plane is Plane.INFERENCE:
+            self._take_inference(message, now)
+        else:
+            self._take_rollouts(message.header, now)
+
+    def settle(self, now: float) -> None:
+        """Book the time waited so far."""
+        self._enter(self._wait, now)
+
+    def _take_steps(self, message: Incoming, now: float) -> None:
+        header = message.header
+        if header.kind is Kind.OBS:
+            if not self.steps.expects(header):
+                return
+            if not message.into(self._rows):
+                raise RemoteProtocolError(f"OBS: expected {self._rows.nbytes} bytes of step rows", "payload")
+            self.steps.accept(header, now)
+            self._observed(header.body[0], now)
+            return
+        reply = self.steps.accept(header, now)
+        if reply is Reply.LOST:
+            self._enter(Wait.CONNECT, now)
+        elif reply is Reply.WELCOME:
+            self._env_offered(EnvSpec.from_wire(self.steps.terms.get("env")))
+            self._start(now)
+
+    def _take_inference(self, message: Incoming, now: float) -> None:
+        header = message.header
+        if header.kind is Kind.ACT:
+            if self.inference.expects(header):
+                self._receive_act(message)
+                self.inference.accept(header, now)
+                self._acted(header.body[0], now)
+            return
+        reply = self.inference.accept(header, now)
+        if reply is Reply.LOST:
+            self._enter(Wait.CONNECT, now)
+        elif reply is Reply.WELCOME:
+            known = self.policy is not None
+            self._policy_offered(PolicySpec.from_wire(self.inference.terms.get("policy")))
+            if known and not self._resetting and not self.steps.waiting:
+                self._rejoin_broker(now)
+            else:
+                self._start(now)
+
+    def _take_rollouts(self, header: Header, now: float) -> None:
+        was_open = self.outbox.stream.open
+        reply, free = self.outbox.accept(header, now)
+        for rows in free:
+            self._builder.recycle(rows)
+        if self._wait is Wait.CREDIT and self.outbox.room:
+            self._advance(now)
+        elif reply is Reply.WELCOME and not was_open:
+            self._start(now)
+
+    def _env_offered(self, env: EnvSpec) -> None:
+        if self.env is not None and env != self.env:
+            raise ConfigError(f"{self.steps.server} now offers {env}, before it was {self.env}")
+        if self.env is None:
+            self.env = env
+            self.inference.hello_terms.update(env=env.to_wire(), num_envs=self.num_envs)
+            self._rows = np.zeros(self.num_envs, step_record(env).dtype)
+            self._action_rows = np.zeros(self.num_envs, action_record(env.action).dtype)
+
+    def _policy_offered(self, policy: PolicySpec) -> None:
+        if self.policy is not None and policy != self.policy:
+            raise ConfigError(f"{self.inference.server} now offers {policy}, before it was {self.policy}")
+        if self.policy is None:
+            assert self.env is not None, "the broker is greeted with the env spec"
+            self.policy = policy
+            self._act_rows = np.zeros(self.num_envs, act_record(self.env, policy).dtype)
+            self._core = np.zeros((self.num_envs, policy.core_size), np.float32)
+            self._builder = RolloutBuilder(self.env, policy, self.unroll_length, self.num_envs)
+            self.outbox.stream.hello_terms.update(
+                env=self.env.to_wire(),
+                policy=policy.to_wire(),
+                unroll_length=self.unroll_length,
+                num_envs=self.num_envs,
+            )
+
+    def _start(self, now: float) -> None:
+        """Reset the environments, once all three peers are there."""
+        everyone = self.steps.open and self.inference.open and self.outbox.stream.open
+        if not everyone or self.steps.waiting or self._wait is not Wait.CONNECT:
+            return
+        self._resetting = True
+        self.steps.request(Kind.RESET, (), (), now)
+        self._enter(Wait.ENV, now)
+
+    def _rejoin_broker(self, now: float) -> None:
+        """The broker has lost this group's memory: begin anew at the newest observation, on both sides."""
+        self._rows["first"] = True
+        self._builder.restart(self._rows)
+        self.restarts += 1
+        self._ask(now)
+
+    def _observed(self, episodes: list[Any], now: float) -> None:
+        self._episodes += [entry for entry in episodes if isinstance(entry, list) and len(entry) == 2]
+        if self._resetting:
+            self._resetting = False
+            self._builder.restart(self._rows)
+        else:
+            self._builder.observe(self._rows)
+            self.agent_steps += self.num_envs
+        self._advance(now)
+
+    def _advance(self, now: float) -> None:
+        """Go on from the newest observation: push a complete rollout if the window admits it, then infer."""
+        if self._builder.complete:
+            if not self.outbox.room:
+                self._enter(Wait.CREDIT, now)
+                return
+            self.outbox.push(self._builder.take(), self._episodes, now)
+            self._episodes = []
+        self._ask(now)
+
+    def _ask(self, now: float) -> None:
+        if not self.inference.open:
+            self._enter(Wait.CONNECT, now)
+            return
+        self.inference.request(Kind.INFER, (self._builder.at_start,), (self._rows,), now)
+        self._enter(Wait.BROKER, now)
+
+    def _receive_act(self, message: Incoming) -> None:
+        with_core = self._builder.at_start and self._core.size > 0
+        if not message.into(self._act_rows, last=not with_core) or (with_core and not message.into(self._core)):
+            raise RemoteProtocolError(f"ACT: expected {self._act_rows.nbytes} bytes of act rows", "payload")
+
+    def _acted(self, policy_version: int, now: float) -> None:
+        self._action_rows["action"] = self._builder.act(self._act_rows, policy_version, self._core)
+        self.steps.request(Kind.STEP, (), (self._action_rows,), now)
+        self._enter(Wait.ENV, now)
+
+    def _enter(self, wait: Wait, now: float) -> None:
+        self.waited[self._wait] += now - self._since
+        self._wait, self._since = wait, now

@@ -1,0 +1,117 @@
+"""Rollouts under way to the learner: at most a window of them, each kept until it was consumed. Pure.
+
+A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
+restarted, or forgot this client) everything unacknowledged is sent again; the learner drops what it knows by number.
+With a window no larger than what the sockets may queue, no pipe ever fills, and the window bounds the policy lag.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.messages import Header, Kind
+from common.session import Frames, Reply, Stream
+
+NO_PROGRESS_S = 10.0  #: without an ACK for this long, ask by HELLO whether the learner still knows us
+MAX_EPISODES = 1000  #: in one header
+
+Rows = NDArray[np.void]
+
+
+@dataclass
+class _Message:
+    seq: int
+    rows: Rows
+    episodes: list[list[float]]
+    sent: bool = False
+
+
+class Outbox:
+    """One env group's rollouts.
+
+    Args:
+      stream: the conversation with the learner; the outbox numbers its messages.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.sent = 0
+        self._seq = 0
+        self._window = 0
+        self._kept: deque[_Message] = deque()
+        self._progress_at = 0.0
+
+    @property
+    def room(self) -> bool:
+        """Whether the window admits another rollout."""
+        return len(self._kept) < self._window
+
+    @property
+    def unacked(self) -> int:
+        """Rollouts that no update has used yet."""
+        return len(self._kept)
+
+    def push(self, rows: Rows, episodes: list[list[float]], now: float) -> None:
+        """Queue a rollout. Its rows must stay unchanged until `accept` returns them."""
+        assert self.room, "the window is closed"
+        self._seq += 1
+        if not self._kept:
+            self._progress_at = now
+        self._kept.append(_Message(self._seq, rows, episodes[:MAX_EPISODES]))
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        """What to send now: a HELLO or the oldest rollout not sent yet."""
+        if self._kept and self.stream.open and now - self._progress_at > NO_PROGRESS_S:
+            self._progress_at = now
+            self.stream.greet_again(now)
+        if not self.stream.open:
+            return self.stream.due(now)
+        message = self._unsent()
+        if message is None:
+            return None
+        stream = self.stream
+        body: tuple[Any, ...] = (len(message.rows), message.episodes)
+        header = Header(Kind.ROLLOUT, stream.sender, stream.slot, stream.epoch, message.seq, body)
+        return header, (message.rows,)
+
+    def mark_sent(self) -> None:
+        """Say that the rollout that `due` handed out has left."""
+        message = self._unsent()
+        if self.stream.open and message is not None:
+            message.sent = True
+            self.stream.seq = message.seq
+            self.sent += 1
+
+    def accept(self, header: Header, now: float) -> tuple[Reply, list[Rows]]:
+        """Take a message of the learner; returns also the rows that are free now.
+
+        Raises:
+          ConfigError: the learner refuses for good.
+        """
+        if header.kind is Kind.ACK:
+            if header.epoch != self.stream.epoch:
+                return Reply.STALE, []
+            consumed_seq, window = header.body
+            return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
+        reply = self.stream.accept(header, now)
+        if reply is not Reply.WELCOME:
+            return reply, []
+        for message in self._kept:
+            message.sent = False
+        return reply, self._acknowledge(header.seq, int(self.stream.terms.get("window", 1)), now)
+
+    def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
+        self._window = max(1, min(window, 64))
+        self._progress_at = self.stream.heard_at = now
+        free = []
+        while self._kept and self._kept[0].seq <= consumed_seq:
+            free.append(self._kept.popleft().rows)
+        return free
+
+    def _unsent(self) -> _Message | None:
+        return next((message for message in self._kept if not message.sent), None)

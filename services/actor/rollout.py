@@ -1,0 +1,125 @@
+"""Steps in, rollouts out: pure numpy, no sockets, no clock.
+
+    builder = RolloutBuilder(env, policy, unroll_length=20, num_envs=16)
+    builder.restart(rows)                       # the first observation
+    while True:
+        if builder.complete: push(builder.take())   # T + 1 observations are there
+        want_core = builder.at_start                # the recurrent state that obs[0] will meet is needed
+        builder.act(act_rows, policy_version, core) # the policy's answer to the newest observation
+        builder.observe(rows)                       # what the environments answered to those actions
+
+`common.records` says which entry means what. The last step of a rollout is the first of the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.records import rollout_record
+from common.specs import EnvSpec, PolicySpec
+
+Rows = NDArray[np.void]
+
+
+class RolloutBuilder:
+    """Assembles the rollouts of one env group.
+
+    Args:
+      env: what the rows hold.
+      policy: what the answers hold.
+      unroll_length: T.
+      num_envs: N, rows per message.
+    """
+
+    def __init__(self, env: EnvSpec, policy: PolicySpec, unroll_length: int, num_envs: int) -> None:
+        self.spec = rollout_record(env, policy, unroll_length)
+        self.unroll_length = unroll_length
+        self.num_envs = num_envs
+        self._history = env.frame_stack - 1
+        self._action: NDArray[Any] = np.zeros((num_envs, *env.action.shape), env.action.dtype)
+        self._spare: list[Rows] = []
+        self._rows = self._blank()
+        self._t = 0  #: index of the newest observation
+
+    @property
+    def at_start(self) -> bool:
+        """Whether the newest observation is obs[0]."""
+        return self._t == 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the newest observation is obs[T]."""
+        return self._t == self.unroll_length
+
+    def restart(self, rows: Rows) -> None:
+        """Drop the unroll in progress and begin at this observation [N], as if episodes started here.
+
+        Rows whose `first` is not set are recorded with it set: the caller must show them to the broker the same
+        way, so that both forget what came before.
+        """
+        self._t = 0
+        self._action[...] = 0
+        self._record(rows)
+        self._rows["first"][:, 0] = True
+        for index in range(self._history):
+            self._rows["obs"][:, index] = rows["obs"]
+
+    def act(self, act_rows: Rows, policy_version: int, core: NDArray[np.float32] | None) -> NDArray[Any]:
+        """Record the policy's answer [N] to the newest observation and return the actions to send."""
+        t = self._t
+        self._rows["behaviour_logits"][:, t] = act_rows["logits"]
+        self._rows["value"][:, t] = act_rows["value"]
+        self._rows["policy_version"][:, t] = policy_version
+        if t == 0 and core is not None:
+            self._rows["core_state"] = core
+        self._action[...] = act_rows["action"]
+        return self._action
+
+    def observe(self, rows: Rows) -> None:
+        """Record what the environments answered [N] to the actions of `act`."""
+        self._t += 1
+        self._record(rows)
+
+    def take(self) -> Rows:
+        """Hand out the complete rollout [N] and begin the next at its last step.
+
+        The array belongs to the caller until it comes back through `recycle`.
+        """
+        assert self.complete, "T + 1 observations make a rollout"
+        done, self._rows = self._rows, self._spare.pop() if self._spare else self._blank()
+        self._carry_over(done)
+        self._t = 0
+        return done
+
+    def recycle(self, rows: Rows) -> None:
+        """Give back an array of `take` that nobody reads any more."""
+        self._spare.append(rows)
+
+    def _record(self, rows: Rows) -> None:
+        t = self._t
+        self._rows["obs"][:, self._history + t] = rows["obs"]
+        for name in ("first", "reward", "terminated", "truncated"):
+            self._rows[name][:, t] = rows[name]
+        self._rows["last_action"][:, t] = self._action
+
+    def _carry_over(self, done: Rows) -> None:
+        last = self.unroll_length
+        for name in ("first", "reward", "terminated", "truncated", "last_action"):
+            self._rows[name][:, 0] = done[name][:, last]
+        self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
+
+    def _stack_at_end(self, done: Rows) -> NDArray[Any]:
+        """[N, k, *frame]: the stack of obs[T] as the policy saw it, oldest frame first."""
+        last = self.unroll_length
+        steps = np.arange(1, last + 1)
+        episode_start = np.where(done["first"][:, 1:], steps, -self._history).max(axis=1)
+        wanted = np.arange(last - self._history, last + 1)
+        index = self._history + np.maximum(wanted[None, :], episode_start[:, None])
+        stack: NDArray[Any] = done["obs"][np.arange(self.num_envs)[:, None], index]
+        return stack
+
+    def _blank(self) -> Rows:
+        return np.zeros(self.num_envs, self.spec.dtype)

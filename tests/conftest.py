@@ -1,0 +1,27 @@
+"""Fixtures that fail the test that leaks, not the one that runs after it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.transport import Context, make_context
+from tests.helpers import free_port
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    """A ZeroMQ context that must be able to terminate, i.e. every socket was closed."""
+    context = make_context()
+    yield context
+    closer = threading.Thread(target=context.term, daemon=True)
+    closer.start()
+    closer.join(timeout=5)
+    assert not closer.is_alive(), "a socket was left open"
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An endpoint of each transport."""
+    return f"ipc://{tmp_path}/s" if request.param == "ipc" else f"tcp://127.0.0.1:{free_port()}"

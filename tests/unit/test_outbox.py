@@ -1,0 +1,115 @@
+"""Rollouts under way: window, acknowledgement, and what a restart of the learner means."""
+
+import numpy as np
+import pytest
+
+from common.errors import ConfigError
+from common.messages import Header, Kind, Reason
+from common.session import Reply, Stream
+from services.actor.outbox import NO_PROGRESS_S, Outbox
+
+pytestmark = pytest.mark.unit
+
+ME = 7
+ROWS = [np.zeros(2, np.dtype([("x", "<f4")])) for _ in range(9)]
+
+
+def welcome(epoch: int = 1, seq: int = 0, window: int = 2) -> Header:
+    return Header(Kind.WELCOME, ME, 0, epoch, seq, ({"window": window},))
+
+
+def ack(seq: int, epoch: int = 1, window: int = 2) -> Header:
+    return Header(Kind.ACK, ME, 0, epoch, seq, (seq, window))
+
+
+def opened(window: int = 2) -> Outbox:
+    outbox = Outbox(Stream(ME, 0, {}, "learner"))
+    hello = outbox.due(0.0)
+    assert hello is not None
+    assert hello[0].kind is Kind.HELLO
+    assert outbox.accept(welcome(window=window), 0.0)[0] is Reply.WELCOME
+    return outbox
+
+
+def send_all(outbox: Outbox, now: float = 0.0) -> list[int]:
+    seqs = []
+    while (work := outbox.due(now)) and work[0].kind is Kind.ROLLOUT:
+        seqs.append(work[0].seq)
+        outbox.mark_sent()
+    return seqs
+
+
+def test_nothing_may_be_pushed_before_welcome() -> None:
+    assert not Outbox(Stream(ME, 0, {}, "learner")).room
+
+
+def test_the_window_bounds_what_is_under_way() -> None:
+    outbox = opened(window=2)
+    for rows in ROWS[:2]:
+        outbox.push(rows, [], 0.0)
+    assert not outbox.room
+    assert send_all(outbox) == [1, 2]
+    assert send_all(outbox) == [], "each is sent once"
+    assert outbox.accept(ack(1), 1.0) == (Reply.ANSWER, [ROWS[0]])
+    assert outbox.room
+
+
+def test_an_ack_covers_everything_up_to_its_number() -> None:
+    outbox = opened(window=3)
+    for rows in ROWS[:3]:
+        outbox.push(rows, [], 0.0)
+    send_all(outbox)
+    _, free = outbox.accept(ack(2, window=3), 1.0)
+    assert [id(rows) for rows in free] == [id(rows) for rows in ROWS[:2]]
+    assert outbox.unacked == 1
+
+
+def test_a_restarted_learner_gets_everything_unacknowledged_again_under_the_same_numbers() -> None:
+    outbox = opened(window=2)
+    for rows in ROWS[:2]:
+        outbox.push(rows, [[1.0, 5]], 0.0)
+    assert send_all(outbox) == [1, 2]
+    refusal = Header(Kind.ERROR, ME, 0, 9, 2, (str(Reason.UNKNOWN_SESSION), "who are you?"))
+    assert outbox.accept(refusal, 1.0)[0] is Reply.LOST
+    hello = outbox.due(1.0)
+    assert hello is not None
+    assert hello[0].kind is Kind.HELLO
+    outbox.accept(welcome(epoch=9), 1.1)
+    assert send_all(outbox) == [1, 2]
+    assert outbox.sent == 4
+
+
+def test_a_welcome_that_knows_a_number_spares_sending_it() -> None:
+    outbox = opened(window=3)
+    for rows in ROWS[:3]:
+        outbox.push(rows, [], 0.0)
+    send_all(outbox)
+    outbox.stream.greet_again(1.0)
+    _, free = outbox.accept(welcome(seq=2, window=3), 1.0)
+    assert len(free) == 2
+    assert send_all(outbox) == [3]
+
+
+def test_acks_of_an_earlier_learner_are_ignored() -> None:
+    outbox = opened()
+    outbox.push(ROWS[0], [], 0.0)
+    send_all(outbox)
+    assert outbox.accept(ack(1, epoch=5), 0.0) == (Reply.STALE, [])
+    assert outbox.unacked == 1
+
+
+def test_silence_makes_it_greet_again_but_not_while_nothing_is_under_way() -> None:
+    outbox = opened()
+    assert outbox.due(10 * NO_PROGRESS_S) is None
+    outbox.push(ROWS[0], [], 10 * NO_PROGRESS_S)
+    send_all(outbox, 10 * NO_PROGRESS_S)
+    late = outbox.due(11 * NO_PROGRESS_S + 0.1)
+    assert late is not None
+    assert late[0].kind is Kind.HELLO
+
+
+def test_a_refusal_for_good_is_the_users_business() -> None:
+    outbox = Outbox(Stream(ME, 0, {}, "learner at tcp://x:1"))
+    outbox.due(0.0)
+    with pytest.raises(ConfigError, match=r"learner at tcp://x:1 refuses: unroll_length 5"):
+        outbox.accept(Header(Kind.ERROR, ME, 0, 1, 0, (str(Reason.TERMS), "unroll_length 5, expected 20")), 0.0)

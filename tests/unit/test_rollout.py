@@ -1,0 +1,151 @@
+"""Rollout assembly against a simulation that keeps whole histories and knows nothing of buffers."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from common.records import act_record, rollout_record, step_record
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from services.actor.rollout import RolloutBuilder
+
+pytestmark = pytest.mark.unit
+
+N, T, CORE = 3, 5, 4
+POLICY = PolicySpec(n_logits=2, core_size=CORE)
+
+
+def env_spec(stack: int) -> EnvSpec:
+    return EnvSpec("Counter", (2,), "|u1", ActionSpec.discrete(2), frame_stack=stack)
+
+
+class Simulation:
+    """N environments whose frame is a running number; env i's episode takes 3 + i steps, then NEXT_STEP autoreset."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.rows = np.zeros(N, step_record(spec).dtype)
+        self.count = np.zeros(N, int)
+        self.in_episode = np.zeros(N, int)
+        self.stacks: list[list[list[int]]] = []  # [time][env][k]
+        self.k = spec.frame_stack
+
+    def step(self, *, reset: bool = False) -> np.ndarray:
+        for env in range(N):
+            row, length = self.rows[env], 3 + env
+            first = reset or self.in_episode[env] == length
+            self.in_episode[env] = 0 if first else self.in_episode[env] + 1
+            self.count[env] += 1
+            done = self.in_episode[env] == length
+            row["obs"] = self.count[env] % 256
+            row["reward"] = 0 if first else self.count[env] / 10
+            row["terminated"], row["truncated"], row["first"] = done and env != 1, done and env == 1, first
+        self._stack()
+        return self.rows
+
+    def _stack(self) -> None:
+        now = []
+        for env in range(N):
+            frame = int(self.rows["obs"][env, 0])
+            fresh = bool(self.rows["first"][env]) or not self.stacks
+            now.append([frame] * self.k if fresh else [*self.stacks[-1][env][1:], frame])
+        self.stacks.append(now)
+
+
+def play(stack: int, rollouts: int) -> tuple[list[np.ndarray], Simulation, list[np.ndarray]]:
+    spec = env_spec(stack)
+    builder, world = RolloutBuilder(spec, POLICY, T, N), Simulation(spec)
+    answers = np.zeros(N, act_record(spec, POLICY).dtype)
+    taken, seen, t = [], [], 0
+    builder.restart(world.step(reset=True))
+    seen.append(world.rows.copy())
+    while len(taken) < rollouts:
+        if builder.complete:
+            taken.append(builder.take())
+        answers["action"] = t % 2
+        answers["logits"], answers["value"] = t, -t
+        core = np.full((N, CORE), t, np.float32) if builder.at_start else None
+        assert list(builder.act(answers, t, core)) == [t % 2] * N
+        builder.observe(world.step())
+        seen.append(world.rows.copy())
+        t += 1
+    return taken, world, seen
+
+
+@pytest.mark.parametrize("stack", [1, 2, 4])
+def test_every_entry_is_what_the_simulation_showed(stack: int) -> None:
+    taken, _, seen = play(stack, 4)
+    for number, rollout in enumerate(taken):
+        for t in range(T + 1):
+            arrival = seen[number * T + t]
+            for name in ("first", "reward", "terminated", "truncated"):
+                np.testing.assert_array_equal(rollout[name][:, t], arrival[name], err_msg=f"{name} at {t}")
+            np.testing.assert_array_equal(rollout["obs"][:, stack - 1 + t], arrival["obs"])
+            if t < T:
+                step = number * T + t
+                assert (rollout["policy_version"][:, t] == step).all()
+                assert (rollout["behaviour_logits"][:, t] == step).all()
+                assert (rollout["value"][:, t] == -step).all()
+                assert (rollout["last_action"][:, t + 1] == step % 2).all()
+        assert (rollout["core_state"] == number * T).all(), "the state before the rollout's first observation"
+
+
+def test_the_last_entry_of_a_rollout_is_the_first_of_the_next() -> None:
+    taken, *_ = play(4, 5)
+    for before, after in pairwise(taken):
+        for name in ("first", "reward", "terminated", "truncated", "last_action"):
+            np.testing.assert_array_equal(before[name][:, T], after[name][:, 0])
+        np.testing.assert_array_equal(before["obs"][:, 3 + T], after["obs"][:, 3])
+
+
+@pytest.mark.parametrize("stack", [2, 4])
+def test_prefix_frames_are_the_stack_that_the_policy_saw(stack: int) -> None:
+    taken, world, _ = play(stack, 6)
+    for number, rollout in enumerate(taken):
+        for env in range(N):
+            assert rollout["obs"][env, :stack, 0].tolist() == world.stacks[number * T][env]
+
+
+def test_restart_drops_the_unroll_and_begins_with_empty_memory() -> None:
+    spec = env_spec(3)
+    builder, world = RolloutBuilder(spec, POLICY, T, N), Simulation(spec)
+    answers = np.ones(N, act_record(spec, POLICY).dtype)
+    builder.restart(world.step(reset=True))
+    for _ in range(3):
+        builder.act(answers, 0, np.zeros((N, CORE), np.float32))
+        builder.observe(world.step())
+    rows = world.step()
+    builder.restart(rows)
+    assert builder.at_start
+    frame = rows["obs"][:, 0].copy()
+    for _ in range(T):
+        builder.act(answers, 7, np.zeros((N, CORE), np.float32))
+        builder.observe(world.step())
+    rollout = builder.take()
+    assert rollout["first"][:, 0].all()
+    assert (rollout["last_action"][:, 0] == 0).all()
+    for index in range(3):
+        np.testing.assert_array_equal(rollout["obs"][:, index, 0], frame)
+
+
+def test_the_learner_derives_the_same_layout() -> None:
+    spec = env_spec(4)
+    builder = RolloutBuilder(spec, POLICY, T, N)
+    assert builder.spec.spec_id == rollout_record(spec, POLICY, T).spec_id
+    assert builder.spec.spec_id != rollout_record(spec, POLICY, T + 1).spec_id
+
+
+def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
+    taken, *_ = play(2, 2)
+    spec = env_spec(2)
+    builder, world = RolloutBuilder(spec, POLICY, T, N), Simulation(spec)
+    builder.recycle(taken[0])
+    answers = np.zeros(N, act_record(spec, POLICY).dtype)
+    builder.restart(world.step(reset=True))
+    for _ in range(2):
+        for _ in range(T):
+            builder.act(answers, 0, np.zeros((N, CORE), np.float32))
+            builder.observe(world.step())
+        last = builder.take()
+    assert last is taken[0]
+    assert (last["policy_version"] == 0).all()
+    assert (last["behaviour_logits"] == 0).all()

@@ -42,7 +42,9 @@ def unpack(data: bytes | memoryview) -> Any:
       RemoteProtocolError: for any other bytes, whatever they are.
     """
     try:
-        return msgpack.unpackb(data, object_hook=_decode, raw=False, strict_map_key=False)
+        return msgpack.unpackb(
+            data, object_hook=_decode, ext_hook=_refuse_extension, max_ext_len=0, raw=False, strict_map_key=False
+        )
     except RemoteProtocolError:
         raise
     except Exception as error:  # whatever hostile bytes make msgpack raise
@@ -50,9 +52,15 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.str not in DTYPES:
-        raise LocalProtocolError(f"dtype {value.dtype.str} cannot travel; known: {', '.join(DTYPES)}")
+    if not isinstance(value, np.ndarray | np.generic):
+        raise LocalProtocolError(f"a {type(value).__name__} cannot travel")
+    if value.dtype.str not in DTYPES or value.ndim > MAX_NDIM or value.nbytes > MAX_ARRAY_BYTES:
+        raise LocalProtocolError(f"an array {value.dtype.str}{list(value.shape)} cannot travel; known: {DTYPES}")
     return msgpack_numpy.encode(value)
+
+
+def _refuse_extension(code: int, _data: bytes) -> Any:
+    raise RemoteProtocolError(f"msgpack extension {code}")
 
 
 def _decode(pairs: dict[Any, Any]) -> Any:

@@ -6,6 +6,8 @@ ipc:///run/x/learner    -> /run/x/learner.0, .1, .2 ...
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import socket
 from dataclasses import dataclass, replace
@@ -35,8 +37,8 @@ class Endpoint:
         """
         if text.startswith("ipc://") and len(text) > len("ipc://"):
             path = text.removeprefix("ipc://")
-            if len(path) > MAX_IPC_PATH:
-                raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes, not {len(path)}")
+            if len(os.fsencode(path)) > MAX_IPC_PATH:
+                raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes")
             return cls(path=path)
         match = _TCP.fullmatch(text)
         if not match or not 0 < int(match[2]) <= 65_530:
@@ -52,21 +54,28 @@ class Endpoint:
 
         Raises:
           PeerLost: the name does not resolve now.
+          ConfigError: it is "*", where a server may bind but nobody can connect to.
         """
-        if self.path or self.host == "*":
+        if self.path:
             return self
+        if self.host == "*":
+            raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
         try:
             found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise PeerLost(f"cannot resolve {self.host!r}: {error.strerror or error}") from error
-        family, address = found[0][0], str(found[0][4][0])
-        return replace(self, host=f"[{address}]" if family == socket.AF_INET6 else address)
+        except (OSError, UnicodeError) as error:
+            raise PeerLost(f"cannot resolve {self.host!r}: {getattr(error, 'strerror', None) or error}") from error
+        # Servers bind IPv4 unless told otherwise, while "localhost" often names the IPv6 address first.
+        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return replace(self, host=f"[{address[0]}]" if family == socket.AF_INET6 else str(address[0]))
 
     def refuse_if_taken(self, index: int) -> None:
-        """Raise ConfigError where another process listens on an ipc path: libzmq would take it over in silence."""
+        """Raise ConfigError where an ipc path is a file or listened on: libzmq would take it over in silence."""
         path = Path(f"{self.path}.{index}")
         if not self.path or not path.exists():
             return
+        if not path.is_socket():
+            raise ConfigError(f"{self.socket(index)} is a file or folder, not a socket")
         with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(str(path)) == 0:
+            probe.settimeout(0.0)
+            if probe.connect_ex(str(path)) in (0, errno.EAGAIN):  # EAGAIN: its backlog is full
                 raise ConfigError(f"{self.socket(index)} is in use by another process")

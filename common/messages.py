@@ -18,7 +18,8 @@ WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_versi
 
 The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
 conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
-place in every version, so that a peer of another version can be told so. What travels behind the header is rows of
+place in every version, so that a peer of another version can be told so. Every integer of it is unsigned and below
+2**63, the seq and epoch as well as a version or a count in the body. What travels behind the header is rows of
 one `common.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever pickled.
 """
 
@@ -34,6 +35,7 @@ from common.errors import LocalProtocolError, RemoteProtocolError, VersionMismat
 
 PROTOCOL_VERSION = 1
 MAX_HEADER_BYTES = 64 * 1024
+MAX_INTEGER = 2**63 - 1
 
 
 class Kind(IntEnum):
@@ -87,6 +89,8 @@ BODIES: dict[Kind, tuple[type, ...]] = {
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),
 }
+#: what answers each request
+ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
 _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body
 
@@ -116,11 +120,12 @@ def pack_header(header: Header) -> bytes:
     """Encode a header.
 
     Raises:
-      LocalProtocolError: it is larger than any peer would accept.
+      LocalProtocolError: no peer would accept it.
     """
-    packed = pack(
-        [PROTOCOL_VERSION, int(header.kind), header.sender, header.slot, header.epoch, header.seq, *header.body]
-    )
+    entries = [PROTOCOL_VERSION, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
+    if not all(map(_unsigned, entries)) or not _is_body(header.kind, header.body):
+        raise LocalProtocolError(f"a header that no peer would accept: {header!s:.1000}")
+    packed = pack([*entries, *header.body])
     if len(packed) > MAX_HEADER_BYTES:
         raise LocalProtocolError(f"{header.kind.name}: a header of {len(packed)} bytes, at most {MAX_HEADER_BYTES}")
     return packed
@@ -136,21 +141,29 @@ def unpack_header(data: bytes | memoryview) -> Header:
     if len(data) > MAX_HEADER_BYTES:
         raise RemoteProtocolError(f"a header of {len(data)} bytes, expected at most {MAX_HEADER_BYTES}")
     entries = unpack(data)
-    if type(entries) is not list or len(entries) < 3 or any(type(entry) is not int for entry in entries[:3]):
+    if type(entries) is not list or len(entries) < 3 or not all(map(_unsigned, entries[:3])):
         raise RemoteProtocolError("a header is a list that starts with version, kind and sender")
     version, number, sender = entries[:3]
     if version != PROTOCOL_VERSION:
         raise VersionMismatch(version, PROTOCOL_VERSION, sender)
-    if len(entries) < _LEAD or any(type(entry) is not int or entry < 0 for entry in entries[:_LEAD]):
+    if len(entries) < _LEAD or not all(map(_unsigned, entries[:_LEAD])):
         raise RemoteProtocolError("a header has version, kind, sender, slot, epoch and seq, all unsigned integers")
     kind = _KINDS.get(number)
     if kind is None:
         raise RemoteProtocolError(f"unknown message kind {number}")
     body = tuple(entries[_LEAD:])
-    if tuple(type(entry) for entry in body) != BODIES[kind]:
+    if not _is_body(kind, body):
         wanted = ", ".join(entry.__name__ for entry in BODIES[kind])
-        raise RemoteProtocolError(f"{kind.name} has a body of ({wanted})")
+        raise RemoteProtocolError(f"{kind.name} has a body of ({wanted}), its integers unsigned")
     return Header(kind, sender, entries[3], entries[4], entries[5], body)
+
+
+def _unsigned(entry: Any) -> bool:
+    return type(entry) is int and 0 <= entry <= MAX_INTEGER
+
+
+def _is_body(kind: Kind, body: tuple[Any, ...]) -> bool:
+    return tuple(map(type, body)) == BODIES[kind] and all(type(entry) is not int or _unsigned(entry) for entry in body)
 
 
 def topic(plane: Plane, sender: int) -> bytes:

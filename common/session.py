@@ -17,10 +17,11 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from common.errors import ConfigError
-from common.messages import Header, Kind, Reason
+from common.messages import ANSWERS, Header, Kind, Reason
 
 HELLO_PERIOD_S = 0.2
 RESEND_AFTER_S = 2.0
+UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
 BUSY_PERIOD_S = 1.0
 
 Frames = tuple[Any, ...]
@@ -32,7 +33,7 @@ class Reply(Enum):
 
     WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
     ANSWER = auto()  #: the outstanding request is answered
-    LOST = auto()  #: the server has forgotten this stream, which greets again
+    LOST = auto()  #: the server has forgotten this stream or ends; the stream greets again
     STALE = auto()  #: late or repeated: ignore it
 
 
@@ -56,7 +57,6 @@ class Stream:
         self.seq = 0
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
-        self.resent = 0
         self._outstanding: tuple[Header, Frames] | None = None
         self._send_at = 0.0
 
@@ -80,12 +80,12 @@ class Stream:
         if not self.open:
             self._send_at = now + HELLO_PERIOD_S
             return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
-        if self._outstanding is None:
-            return None
+        if self._outstanding is not None:
+            self._send_at = now + UNSENT_AFTER_S
         return self._outstanding
 
     def sent(self, now: float) -> None:
-        """Say that what `due` handed out has left; otherwise `due` repeats it at once."""
+        """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
         self._send_at = max(self._send_at, now + RESEND_AFTER_S) if self.open else self._send_at
 
     def deadline(self) -> float:
@@ -94,7 +94,12 @@ class Stream:
 
     def expects(self, header: Header) -> bool:
         """Whether a message answers the outstanding request, so that its payload is worth receiving."""
-        return self.waiting and header.epoch == self.epoch and header.seq == self.seq
+        return (
+            self._outstanding is not None
+            and header.kind is ANSWERS.get(self._outstanding[0].kind)
+            and header.epoch == self.epoch
+            and header.seq == self.seq
+        )
 
     def accept(self, header: Header, now: float) -> Reply:
         """Take a message for this slot.
@@ -104,6 +109,8 @@ class Stream:
         """
         if header.kind is Kind.ERROR:
             return self._refused(header, now)
+        if header.kind is Kind.BYE:
+            return self._dismissed(header, now)
         if header.kind is Kind.WELCOME:
             if self.open and header.epoch == self.epoch:
                 return Reply.STALE
@@ -121,6 +128,13 @@ class Stream:
     def greet_again(self, now: float) -> None:
         """Forget the session and start over with HELLO."""
         self.open, self._outstanding, self._send_at = False, None, now
+
+    def _dismissed(self, header: Header, now: float) -> Reply:
+        if not self.open or header.epoch != self.epoch:
+            return Reply.STALE
+        self.heard_at = now
+        self.greet_again(now)
+        return Reply.LOST
 
     def _refused(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body

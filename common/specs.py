@@ -11,6 +11,7 @@ message is received straight into rows of a preallocated batch and its fields ar
 from __future__ import annotations
 
 import math
+import operator
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ from common.errors import RemoteProtocolError
 FIELD_ALIGNMENT = 8
 ROW_ALIGNMENT = 64
 MAX_ROW_BYTES = 256 << 20
+MAX_CHOICES = 1 << 16  #: of an action space, over all its components
+MAX_CORE_SIZE = 1 << 20
 
 
 class Field(NamedTuple):
@@ -36,9 +39,17 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """The layout of one row: fields in order, each aligned to 8 bytes, the row padded to 64."""
+    """The layout of one row: fields in order, each aligned to 8 bytes, the row padded to 64.
+
+    Raises:
+      RemoteProtocolError: a row would not fit a frame; its sizes come from what a peer says of its environment.
+    """
 
     fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        if sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in self.fields) > MAX_ROW_BYTES:
+            raise RemoteProtocolError(f"a row is larger than {MAX_ROW_BYTES} bytes", "spec")
 
     @classmethod
     def of(cls, **fields: tuple[str, tuple[int, ...]]) -> Self:
@@ -87,22 +98,34 @@ class RecordSpec:
         spec = cls(tuple(_field_from_wire(entry) for entry in entries))
         if len({field.name for field in spec.fields}) != len(spec.fields):
             raise RemoteProtocolError("a layout names a field twice", "spec")
-        if sum(math.prod(f.shape) * 8 for f in spec.fields) > MAX_ROW_BYTES:
-            raise RemoteProtocolError(f"a row is larger than {MAX_ROW_BYTES} bytes", "spec")
-        if spec.to_wire() != [list(entry) for entry in entries]:
+        if spec.to_wire() != entries:
             raise RemoteProtocolError("a layout's offsets do not follow the alignment rule", "spec")
         return spec
 
 
 def _field_from_wire(entry: Any) -> Field:
-    if not isinstance(entry, list) or len(entry) != 4 or not isinstance(entry[0], str) or entry[1] not in DTYPES:
+    if not isinstance(entry, list) or list(map(type, entry)) != [str, str, list, int] or entry[1] not in DTYPES:
         raise RemoteProtocolError("a field is [name, dtype, shape, offset] with a known dtype", "spec")
-    shape = entry[2]
-    if not isinstance(shape, list) or len(shape) > MAX_NDIM or any(type(n) is not int or n < 0 for n in shape):
-        raise RemoteProtocolError(f"field {entry[0]!r} has an impossible shape", "spec")
-    if math.prod(shape) * 8 > MAX_ROW_BYTES:
-        raise RemoteProtocolError(f"field {entry[0]!r} is larger than {MAX_ROW_BYTES} bytes", "spec")
-    return Field(entry[0], entry[1], tuple(shape))
+    name, dtype, shape, _ = entry
+    if len(shape) > MAX_NDIM or any(type(n) is not int or not 0 <= n <= MAX_ROW_BYTES for n in shape):
+        raise RemoteProtocolError(f"field {name!r} has an impossible shape", "spec")
+    return Field(name, dtype, tuple(shape))
+
+
+def _entry(entries: Any, key: str, kind: type) -> Any:
+    """One value of a peer's description, of exactly this type."""
+    value = entries.get(key) if isinstance(entries, dict) else None
+    if type(value) is not kind:
+        raise RemoteProtocolError(f"{key!r} must be of type {kind.__name__}, not {value!r:.100}", "spec")
+    return value
+
+
+def _numbers(entries: Any, key: str, *kinds: type) -> tuple[Any, ...]:
+    """A list of numbers in a peer's description."""
+    values = _entry(entries, key, list)
+    if any(type(value) not in kinds for value in values):
+        raise RemoteProtocolError(f"{key!r} must be a list of numbers, not {values!r:.100}", "spec")
+    return tuple(values)
 
 
 ActionKind = Literal["discrete", "multi_discrete", "box"]
@@ -126,6 +149,20 @@ class ActionSpec:
     def dtype(self) -> str:
         """Element type of an action on the wire."""
         return "<f4" if self.kind == "box" else "<i8"
+
+    @property
+    def possible(self) -> bool:
+        """Whether sizes and bounds fit the kind and the shape."""
+        components = math.prod(self.shape)
+        if len(self.shape) >= MAX_NDIM or any(n < 1 for n in (*self.shape, *self.sizes)):
+            return False
+        if not max(components, sum(self.sizes)) <= MAX_CHOICES:
+            return False
+        bounds = (len(self.sizes), len(self.low), len(self.high))
+        if self.kind == "box":
+            return bounds == (0, components, components) and all(map(operator.le, self.low, self.high))
+        one = self.kind == "discrete" and not self.shape
+        return bounds == (components, 0, 0) and (one or self.kind == "multi_discrete")
 
     @classmethod
     def discrete(cls, n: int) -> Self:
@@ -172,34 +209,32 @@ class EnvSpec:
         Raises:
           RemoteProtocolError: a key is missing or of the wrong type.
         """
-        try:
-            action = entries["action"]
-            spec = cls(
-                env_id=str(entries["env_id"]),
-                obs_shape=tuple(int(n) for n in entries["obs_shape"]),
-                obs_dtype=str(entries["obs_dtype"]),
-                action=ActionSpec(
-                    kind=action["kind"],
-                    shape=tuple(int(n) for n in action["shape"]),
-                    sizes=tuple(int(n) for n in action["sizes"]),
-                    low=tuple(float(x) for x in action["low"]),
-                    high=tuple(float(x) for x in action["high"]),
-                ),
-                frame_stack=int(entries["frame_stack"]),
-                frame_skip=int(entries["frame_skip"]),
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise RemoteProtocolError(f"unreadable environment description: {error!r}", "spec") from error
-        spec._check()
+        action = _entry(entries, "action", dict)
+        spec = cls(
+            env_id=_entry(entries, "env_id", str),
+            obs_shape=_numbers(entries, "obs_shape", int),
+            obs_dtype=_entry(entries, "obs_dtype", str),
+            action=ActionSpec(
+                kind=_entry(action, "kind", str),
+                shape=_numbers(action, "shape", int),
+                sizes=_numbers(action, "sizes", int),
+                low=tuple(map(float, _numbers(action, "low", int, float))),
+                high=tuple(map(float, _numbers(action, "high", int, float))),
+            ),
+            frame_stack=_entry(entries, "frame_stack", int),
+            frame_skip=_entry(entries, "frame_skip", int),
+        )
+        if not spec.possible or not spec.action.possible:
+            raise RemoteProtocolError(f"impossible environment description: {spec!s:.1000}", "spec")
         return spec
 
-    def _check(self) -> None:
-        action = self.action
-        sizes = (*self.obs_shape, *action.shape, *action.sizes, self.frame_stack, self.frame_skip)
-        known = self.obs_dtype in DTYPES and action.kind in ("discrete", "multi_discrete", "box")
-        bounded = len(self.obs_shape) < MAX_NDIM and math.prod(self.obs_shape) * 8 * self.frame_stack <= MAX_ROW_BYTES
-        if not known or not bounded or any(n < 1 for n in sizes) or sum(action.sizes) > 1 << 16:
-            raise RemoteProtocolError(f"impossible environment description: {self}", "spec")
+    @property
+    def possible(self) -> bool:
+        """Whether such an environment can exist and its rows can travel."""
+        sizes = (*self.obs_shape, self.frame_stack, self.frame_skip)
+        if self.obs_dtype not in DTYPES or len(self.obs_shape) >= MAX_NDIM or any(n < 1 for n in sizes):
+            return False
+        return math.prod(self.obs_shape) * np.dtype(self.obs_dtype).itemsize * self.frame_stack <= MAX_ROW_BYTES
 
 
 @dataclass(frozen=True)
@@ -220,10 +255,7 @@ class PolicySpec:
         Raises:
           RemoteProtocolError: a key is missing or of the wrong type.
         """
-        try:
-            spec = cls(n_logits=int(entries["n_logits"]), core_size=int(entries["core_size"]))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise RemoteProtocolError(f"unreadable policy description: {error!r}", "spec") from error
-        if not (0 < spec.n_logits <= 1 << 16 and 0 <= spec.core_size <= 1 << 20):
+        spec = cls(n_logits=_entry(entries, "n_logits", int), core_size=_entry(entries, "core_size", int))
+        if not (0 < spec.n_logits <= 2 * MAX_CHOICES and 0 <= spec.core_size <= MAX_CORE_SIZE):
             raise RemoteProtocolError(f"impossible policy description: {spec}", "spec")
         return spec

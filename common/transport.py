@@ -29,7 +29,7 @@ import zmq
 from numpy.typing import NDArray
 
 from common.endpoints import Endpoint
-from common.errors import ConfigError, RemoteProtocolError, VersionMismatch
+from common.errors import ConfigError, LocalProtocolError, RemoteProtocolError, VersionMismatch
 from common.messages import (
     TOPIC_BYTES,
     Header,
@@ -52,6 +52,8 @@ Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, s
 
 #: sockets of one service, in the order in which `Endpoint.socket` numbers them
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
+
+MAX_WAIT_S = 3600.0
 
 
 def random_id() -> int:
@@ -162,7 +164,6 @@ class ServerPort(_Port):
         self._requests = _socket(context, zmq.PULL, receive_hwm=receive_hwm)
         self._replies = _socket(context, zmq.XPUB, send_hwm=256)
         self._replies.set(zmq.XPUB_NODROP, 1)
-        self._replies.set(zmq.XPUB_VERBOSER, 1)
         try:
             _bind(self._requests, place, REQUESTS)
             _bind(self._replies, place, REPLIES)
@@ -190,20 +191,27 @@ class ServerPort(_Port):
             return None if header is None else self._message(header, self._requests)
 
     def departures(self) -> list[int]:
-        """Clients whose last subscription ended since the last call: their sessions can be reaped."""
-        left: list[int] = []
+        """Clients whose last subscription ended since the last call: their sessions can be reaped.
+
+        A client that came back over a new connection in the meantime is not among them.
+        """
+        left: dict[int, None] = {}
         while True:
             try:
                 event = self._replies.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return left
+                return list(left)
             sender = sender_of(event[1:])
-            if event[:1] == b"\0" and sender is not None:
-                left.append(sender)
+            if sender is None or event[1:2] != self.plane.value:
+                continue
+            if event[:1] == b"\0":
+                left[sender] = None
+            else:
+                left.pop(sender, None)
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""
-        parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *frames]
+        parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(_sendable, frames)]
         try:
             self._replies.send_multipart(parts, zmq.NOBLOCK, copy=True)
         except zmq.Again:
@@ -258,12 +266,16 @@ class ClientPort(_Port):
         self._requests = _socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
         self._replies = _socket(self._context, zmq.SUB, receive_hwm=256)
         self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
-        self._replies.connect(place.socket(REPLIES))
-        self._requests.connect(place.socket(REQUESTS))
+        _connect(self._replies, place, REPLIES)
+        _connect(self._requests, place, REQUESTS)
 
     def reopen(self) -> None:
-        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back."""
+        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
+
+        A `Poller` made before still waits on the old ones: make a new one.
+        """
         self.close()
+        self._last = None
         self._open()
 
     @property
@@ -293,7 +305,7 @@ class ClientPort(_Port):
         With copy=False the frames must stay unchanged until the server has answered.
         """
         try:
-            parts: list[Any] = [pack_header(header), *frames]
+            parts: list[Any] = [pack_header(header), *map(_sendable, frames)]
             self._requests.send_multipart(parts, zmq.NOBLOCK, copy=copy)
         except zmq.Again:
             return False
@@ -344,11 +356,13 @@ class WeightsPublisher:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            if event[:1] != b"\1":
-                continue  # answering a departure would misdirect the next send
-            self._socket.set(zmq.SUBSCRIBE, event[1:])
-            if self._newest:
-                self._socket.send_multipart(self._newest, zmq.NOBLOCK, copy=False)
+            arrival = event[:1] == b"\1"
+            if arrival:
+                self._socket.set(zmq.SUBSCRIBE, event[1:])
+            # The next send goes to the client behind this event alone. Where there is nothing for it, a message that
+            # nobody subscribes to takes that place; otherwise the next version would reach nobody else.
+            parts = self._newest if arrival and self._newest else [NO_TOPIC]
+            self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Close the socket, letting the last version leave."""
@@ -365,13 +379,15 @@ class WeightsSubscriber(_Port):
         self._open()
 
     def _open(self) -> None:
+        place = Endpoint.parse(self.endpoint).resolved()
         self._socket = _socket(self._context, zmq.SUB, receive_hwm=2)
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
-        self._socket.connect(Endpoint.parse(self.endpoint).resolved().socket(WEIGHTS))
+        _connect(self._socket, place, WEIGHTS)
 
     def reopen(self) -> None:
         """Replace the socket, as `ClientPort.reopen`."""
         self.close()
+        self._last = None
         self._open()
 
     @property
@@ -397,6 +413,7 @@ class WeightsSubscriber(_Port):
 
 
 WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
+NO_TOPIC = b"\0"
 
 
 class Poller:
@@ -412,7 +429,7 @@ class Poller:
 
     def wait(self, timeout_s: float) -> bool:
         """Return early as soon as anything can be read."""
-        return bool(self._poller.poll(max(0, round(timeout_s * 1000))))
+        return bool(self._poller.poll(max(0, round(min(timeout_s, MAX_WAIT_S) * 1000))))
 
 
 def chunks(snapshot: Payload) -> list[memoryview]:
@@ -423,6 +440,14 @@ def chunks(snapshot: Payload) -> list[memoryview]:
 
 def _view(payload: Payload) -> memoryview:
     return memoryview(payload)  # type: ignore[arg-type]  # numpy declares its buffer for Python 3.12 on
+
+
+def _sendable(payload: Payload) -> memoryview:
+    """One frame. A larger one than the receiver allows would cut the connection, and do so at every repetition."""
+    view = _view(payload)
+    if view.nbytes > MAX_FRAME_BYTES:
+        raise LocalProtocolError(f"a frame of {view.nbytes} bytes cannot travel, at most {MAX_FRAME_BYTES} can")
+    return view
 
 
 def _socket(
@@ -438,7 +463,7 @@ def _socket(
         (zmq.SNDHWM, send_hwm),
         (zmq.RCVHWM, receive_hwm),
         (zmq.LINGER, linger_ms),
-        (zmq.IMMEDIATE, 1),  # never queue towards a server that is not there: the session repeats instead
+        (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues towards an absent server: the session repeats it
         (zmq.CONNECT_TIMEOUT, 3_000),
         (zmq.HANDSHAKE_IVL, 5_000),
         (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
@@ -454,8 +479,14 @@ def _socket(
     return socket
 
 
+def _connect(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+    socket.set(zmq.IPV6, int(place.host.startswith("[")))
+    socket.connect(place.socket(index))
+
+
 def _bind(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
     place.refuse_if_taken(index)
+    socket.set(zmq.IPV6, int(place.host.startswith("[")))
     try:
         socket.bind(place.socket(index))
     except zmq.ZMQError as error:

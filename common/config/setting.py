@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
     """A frozen group of settings that refuses names it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true for 1, and take 1e6 for a million: YAML and the command line deliver it as text."""
+        assert info.field_name is not None, "a field validator has a field"
+        kind = cls.model_fields[info.field_name].annotation
+        if kind in (int, float) and isinstance(value, bool):
+            raise PydanticCustomError("number_type", "expected a number")
+        if kind is int and isinstance(value, str) and "e" in value.lower():
+            with suppress(ValueError):
+                return float(value)
+        return value
 
 
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:

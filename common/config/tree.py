@@ -8,21 +8,43 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from common.algos.impala.config import ImpalaConfig
+from common.config.relations import PARTIAL, BrokenRelations, relations
 from common.config.setting import Section, setting
+from common.endpoints import Endpoint
+from common.errors import ConfigError
+
+LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
+
+
+def _endpoint(value: str) -> str:
+    try:
+        Endpoint.parse(value)
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix(f"endpoint {value!r}: ")) from error
+    return value
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+        raise ValueError("expected auto, cpu, cuda or cuda:N")
+    return value
+
 
 Precision = Literal["auto", "float32", "bfloat16"]
+Address = Annotated[str, AfterValidator(_endpoint)]
+Device = Annotated[str, AfterValidator(_device)]
 
 
 class EnvConfig(Section):
     """Which environment, and how Atari frames are made of it."""
 
     id: str = setting("PongNoFrameskip-v4", "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...")
-    kwargs: dict[str, Any] = setting({}, "arguments of the environment's constructor")
+    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
     frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)
@@ -31,7 +53,7 @@ class EnvConfig(Section):
     episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
     fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
     full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
-    max_episode_frames: int = setting(108_000, "Atari: truncate an episode here (30 minutes of play)", ge=1)
+    max_episode_frames: int = setting(108_000, "Atari: truncate an episode here (30 minutes of play)", ge=1, le=10**9)
 
     @field_validator("id")
     @classmethod
@@ -44,7 +66,7 @@ class EnvConfig(Section):
 class EnvServerConfig(Section):
     """The service that steps environments."""
 
-    endpoint: str = setting("tcp://127.0.0.1:5550", "where actors reach it")
+    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
     threads: int = setting(1, "C++ threads of a native vector environment", ge=1, le=1024)
     workers: int = setting(1, "processes that step a session's pure-Python environments", ge=1, le=1024)
 
@@ -54,16 +76,16 @@ class ActorConfig(Section):
 
     env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
     envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
-    connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0)
+    connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0, le=LIMIT)
 
 
 class BrokerConfig(Section):
     """The service that infers actions in batches."""
 
-    endpoint: str = setting("tcp://127.0.0.1:5555", "where actors reach it")
+    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors reach it")
     max_batch_rows: int = setting(256, "environments in one forward pass at most", ge=1, le=65_536)
     max_batch_delay_s: float = setting(0.005, "longest that a request waits for company", ge=0, le=10)
-    device: str = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 where the device is faster with it")
     threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
 
@@ -71,16 +93,16 @@ class BrokerConfig(Section):
 class LearnerConfig(Section):
     """The service that optimises the policy."""
 
-    endpoint: str = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
+    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
     window: int = setting(1, "rollout messages that a group may have under way: bounds memory and lag", ge=1, le=64)
-    device: str = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
     threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
-    publish_every: int = setting(1, "updates between two versions of the weights", ge=1)
-    checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0)
-    log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0)
+    publish_every: int = setting(1, "updates between two versions of the weights", ge=1, le=LIMIT)
+    checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
+    log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)
 
 
 class NetConfig(Section):
@@ -114,7 +136,7 @@ class RunConfig(Section):
     name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
     root: str = setting("runs", "folder of run folders")
     seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
-    total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1)
+    total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
     algo: Literal["impala"] = setting("impala", "algorithm")
     env: EnvConfig = Field(default_factory=EnvConfig)
     envserver: EnvServerConfig = Field(default_factory=EnvServerConfig)
@@ -134,15 +156,12 @@ class RunConfig(Section):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> RunConfig:
-        if self.actor.envs_per_group > self.broker.max_batch_rows:
-            raise ValueError(
-                f"broker.max_batch_rows {self.broker.max_batch_rows} is below actor.envs_per_group "
-                f"{self.actor.envs_per_group}: no request would fit a batch"
-            )
+    def _consistent(self, info: ValidationInfo) -> RunConfig:
+        if info.context != PARTIAL and (broken := tuple(relations(self))):
+            raise BrokenRelations(broken)
         return self
 
     @property
     def folder(self) -> Path:
         """Where the run keeps its files."""
-        return Path(self.root) / self.name
+        return Path(self.root).expanduser() / self.name

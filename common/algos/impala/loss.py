@@ -1,0 +1,84 @@
+"""IMPALA's loss: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018, section 4.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from common.algos.impala.config import ImpalaConfig
+from common.algos.protocol import Batch, Metrics
+from common.nets.agent import AgentNet, StepInput
+from common.ops import categorical, losses
+from common.ops.vtrace import VTrace, vtrace
+
+
+def loss(config: ImpalaConfig, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the three terms, and its parts.
+
+    The last step of the unroll is there for its value alone, so the network sees it without gradient.
+    """
+    logits, values = _unroll(net, batch)
+    log_probs = logits.log_softmax(-1)
+    actions = batch.last_action[1:]
+    taken = categorical.log_prob(log_probs, actions)
+    behaviour = categorical.log_prob(batch.behaviour_logits.log_softmax(-1), actions)
+    targets = vtrace(
+        log_rhos=taken.detach() - behaviour,
+        discounts=(~batch.terminated[1:]).float() * config.discount,
+        rewards=_clipped(batch.reward[1:], config),
+        values=values.detach(),
+        mask=batch.mask,
+        rho_bar=config.rho_bar,
+        c_bar=config.c_bar,
+        pg_rho_bar=config.pg_rho_bar,
+        trace_decay=config.trace_decay,
+    )
+    entropies = categorical.entropy(log_probs)
+    mask, how = batch.mask, config.reduction
+    pg = losses.policy_gradient_loss(log_probs=taken, advantages=targets.pg_advantages, mask=mask, reduction=how)
+    baseline = losses.baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction=how)
+    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=how)
+    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
+    metrics = {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": losses.masked_reduce(entropies.detach(), mask, "mean"),
+        **_off_policy(targets.rhos, mask, config.rho_bar),
+        "explained_variance": _explained_variance(targets, values.detach()[:-1], mask),
+        "valid_fraction": mask.float().mean(),
+    }
+    return total, metrics
+
+
+def _unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Logits [T, B, A] and values [T + 1, B]."""
+    steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
+    (logits, values), core = net(StepInput(*(entry[:-1] for entry in steps)), batch.core_state)
+    with torch.no_grad():
+        (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core)
+    return logits, torch.cat([values, bootstrap])
+
+
+def _clipped(rewards: Tensor, config: ImpalaConfig) -> Tensor:
+    return rewards.clamp(-1.0, 1.0) if config.reward_clipping == "abs_one" else rewards
+
+
+def _off_policy(rhos: Tensor, mask: Tensor, rho_bar: float) -> Metrics:
+    """How far the behaviour was from the policy: the mean ratio, and the share that was clipped."""
+    return {
+        "rho_mean": losses.masked_reduce(rhos, mask, "mean"),
+        "rho_clipped": losses.masked_reduce((rhos > rho_bar).float(), mask, "mean"),
+    }
+
+
+def _explained_variance(targets: VTrace, values: Tensor, mask: Tensor) -> Tensor:
+    """1 - Var(vs - V) / Var(vs) over valid transitions; 0 where the targets do not vary."""
+    target_variance = _variance(targets.vs, mask)
+    explained = 1.0 - _variance(targets.vs - values, mask) / target_variance
+    return torch.where(target_variance == 0.0, 0.0, explained)
+
+
+def _variance(entries: Tensor, mask: Tensor) -> Tensor:
+    mean = losses.masked_reduce(entries, mask, "mean")
+    return losses.masked_reduce((entries - mean).square(), mask, "mean")

@@ -1,0 +1,120 @@
+"""The command line as a layer.
+
+--learner.batch_size 32    --learner.batch-size=32    --net.use_lstm    --seed 1    --env CartPole-v1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from common.config import torchbeast
+from common.config.layers import CONFIG, PRESET, Given, scalar
+from common.config.table import SHORT, TREE, Table
+from common.config.words import did_you_mean, shown
+
+
+class Flag(NamedTuple):
+    """One flag as typed; no text where nothing but another flag follows."""
+
+    name: str
+    text: str | None
+
+    @property
+    def key(self) -> str:
+        """How it is looked up."""
+        return self.name.replace("-", "_")
+
+    @property
+    def where(self) -> str:
+        """How messages call it."""
+        return f"flag --{self.name}"
+
+
+@dataclass
+class CommandLine:
+    """What the flags say."""
+
+    settings: list[Given] = field(default_factory=list)
+    own: list[Given] = field(default_factory=list)  #: of the command itself, not of the run
+    files: list[str] = field(default_factory=list)
+    preset: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
+    notes: list[str] = field(default_factory=list)  #: for the log: flags that are taken and have no effect
+
+
+def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandLine:
+    """Sort every flag to where it belongs.
+
+    Args:
+      argv: without the program's name.
+      own: flags that the command takes besides the settings of the run.
+      mistakes: sentences are added to it.
+    """
+    line = CommandLine()
+    for flag in _flags(argv, mistakes):
+        path = SHORT.get(flag.key, flag.key)
+        if path in TREE or path in own:
+            table = own if path in own else TREE
+            given = _given(flag, path, table, mistakes)
+            (line.own if path in own else line.settings).extend(given)
+        elif flag.key in (CONFIG, PRESET):
+            _source(flag, line, mistakes)
+        elif flag.key in torchbeast.FLAGS:
+            _torchbeast(flag, line, mistakes)
+        else:
+            known = [*TREE, *own, CONFIG, PRESET, "help", *torchbeast.FLAGS]
+            mistakes.append(f"{flag.where}: unknown setting{did_you_mean(flag.key, known)}")
+    return line
+
+
+def _flags(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or word == "--":
+            mistakes.append(f"argument {shown(word)}: expected a flag such as --learner.batch_size 32")
+            continue
+        name, assigned, text = word[2:].partition("=")
+        if assigned:
+            yield Flag(name, text)
+        else:
+            yield Flag(name, words.pop(0) if words and not words[0].startswith("--") else None)
+
+
+def _given(flag: Flag, path: str, table: Table, mistakes: list[str]) -> list[Given]:
+    text = flag.text
+    if text is None and table[path].annotation is bool:
+        text = "true"
+    if text is None:
+        mistakes.append(f"{flag.where}: expected a value behind it")
+        return []
+    return [Given(path, scalar(table[path], text), flag.where)]
+
+
+def _source(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
+    if flag.text is None:
+        mistakes.append(f"{flag.where}: expected a {'file' if flag.key == CONFIG else 'name'} behind it")
+    elif flag.key == CONFIG:
+        line.files.append(flag.text)
+    else:
+        line.preset = flag.text
+
+
+def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
+    meaning = torchbeast.FLAGS[flag.key]
+    if isinstance(meaning, torchbeast.Same):
+        line.settings += _given(flag, meaning.path, TREE, mistakes)
+    elif isinstance(meaning, torchbeast.Fixed):
+        line.settings += [Given(path, value, flag.where) for path, value in meaning.values.items()]
+    elif isinstance(meaning, torchbeast.Needless):
+        line.notes.append(f"--{flag.name} is not needed here: {meaning.reason}")
+    elif isinstance(meaning, torchbeast.Mode):
+        if flag.text != "train":
+            mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected train; to play use `beast evaluate RUN`")
+    elif flag.text is not None and flag.text.isdecimal() and 0 < int(flag.text) <= torchbeast.MAX_COUNT:
+        line.counts[flag.key] = int(flag.text)
+    else:
+        expected = f"a whole number, at least 1 and at most {torchbeast.MAX_COUNT}"
+        mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected {expected}")

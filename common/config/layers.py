@@ -1,0 +1,120 @@
+"""What each layer gives, before anything is validated: presets and files, and the environment.
+
+A layer is a list of `Given`. What cannot even be read becomes a sentence in `mistakes`, so that one start reports
+every mistake of every layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_origin
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from common.config.table import SECTIONS, SHORT, TREE
+from common.config.words import did_you_mean, shown
+from common.errors import ConfigError
+
+PREFIX = "BEAST_"
+PRESET, CONFIG = "preset", "config"
+#: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
+_LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
+
+
+class Given(NamedTuple):
+    """A value for a setting, and which layer says so."""
+
+    path: str
+    value: Any
+    where: str  #: such as "flag --learner.batch_size"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, where YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(path: Path, label: str) -> dict[str, Any]:
+    """The mapping in a file.
+
+    Raises:
+      ConfigError: it cannot be read, is not YAML or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise ConfigError(f"{label}: cannot be read: {error.strerror or error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # an impossible date is a ValueError
+        raise ConfigError(f"{label}: not valid YAML: {str(error).splitlines()[0]}") from error
+    if tree is not None and not isinstance(tree, dict):
+        raise ConfigError(f"{label}: expected settings such as 'seed: 1', got {shown(tree)}")
+    return tree or {}
+
+
+def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Iterator[Given]:
+    """Flatten a file or preset; keys may be nested or dotted."""
+    first: dict[str, str] = {}
+    for key, value in _leaves(tree, ""):
+        path = SHORT.get(key, key)
+        where = f"{label}: {key}"
+        if path in first:
+            mistakes.append(f"{where}: the same setting as {first[path]}; expected it once")
+        elif path in TREE:
+            first[path] = key
+            yield Given(path, value, where)
+        elif path in SECTIONS:
+            example = next(name for name in TREE if name.startswith(f"{path}."))
+            mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
+        else:
+            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SECTIONS, PRESET])}")
+
+
+def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if path in SECTIONS and isinstance(value, dict):
+            yield from _leaves(value, f"{path}.")
+        elif value is not None or path not in SECTIONS:  # a section with everything in it commented out
+            yield path, value
+
+
+def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
+    """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_PRESET and BEAST_CONFIG are kept."""
+    for name, text in sorted(environ.items()):
+        if not name.startswith(PREFIX) or _is_link(name, text):
+            continue
+        key = name.removeprefix(PREFIX).lower().replace("__", ".")
+        path = SHORT.get(key, key)
+        if path in TREE:
+            yield Given(path, scalar(TREE[path], text), f"environment {name}")
+        elif path not in (PRESET, CONFIG):
+            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, PRESET, CONFIG])}")
+
+
+def _is_link(name: str, text: str) -> bool:
+    return bool(_LINK.fullmatch(name)) or (name.endswith("_PORT") and text.startswith(("tcp://", "udp://")))
+
+
+def scalar(field: FieldInfo, text: str) -> Any:
+    """Text from the environment or a flag as a value: a mapping is written as in YAML, the rest stays text."""
+    if get_origin(field.annotation) is not dict:
+        return text
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text  # which validation refuses

@@ -1,0 +1,56 @@
+"""The tree as a flat table, `learner.batch_size` -> its field, and between flat and nested values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from common.config.setting import Section
+from common.config.tree import RunConfig
+
+Table = Mapping[str, FieldInfo]
+
+
+def settings_of(model: type[Section], prefix: str = "") -> dict[str, FieldInfo]:
+    """Every setting under its dotted path, in the order of declaration."""
+    table: dict[str, FieldInfo] = {}
+    for name, field in model.model_fields.items():
+        if section := section_of(field):
+            table |= settings_of(section, f"{prefix}{name}.")
+        else:
+            table[prefix + name] = field
+    return table
+
+
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """The section that a field holds, or None for a setting."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def value_at(config: Section, path: str) -> Any:
+    """The value of one setting."""
+    found: Any = config
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1} -> {"a": {"b": 1}}."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[name] = value
+    return tree
+
+
+TREE: Table = settings_of(RunConfig)
+SECTIONS = frozenset(path.partition(".")[0] for path in TREE if "." in path)
+#: What may stand for a setting in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
+SHORT = {"env": "env.id"}

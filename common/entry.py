@@ -1,0 +1,160 @@
+"""From `python -m services.<role>` to a running service, and from its end to an exit code.
+
+    0   stopped, by SIGTERM, Ctrl-C or because its work is done
+    2   a setting is wrong
+    75  a peer stayed away: worth another try
+    1   anything else; a traceback means a bug
+
+The order matters. Signals are handled before anything slow is imported, settings are judged before torch is, and the
+number of threads is fixed before numpy and torch read it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from common.errors import BeastError, ConfigError
+
+if TYPE_CHECKING:
+    from common.config.load import Loaded
+    from common.config.tree import RunConfig
+    from common.service import Service
+
+log = logging.getLogger(__name__)
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+#: module that a service needs -> the extra that brings it
+EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", "ale_py": "envserver"}
+
+
+@dataclass
+class Instance:
+    """Which process of a role this is, and who looks after it: `common.config.process` says what each means."""
+
+    index: int = 0
+    supervisor_pid: int = 0
+    status_file: Path | None = None
+
+
+Build = Callable[["RunConfig", Instance], "Service"]
+
+
+class _Signals:
+    """SIGTERM and SIGINT stop the service, or end the process at once where there is none yet."""
+
+    def __init__(self) -> None:
+        self.service: Service | None = None
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True  # an import may swallow what is raised here
+        if self.service is None:
+            raise SystemExit(0)
+        self.service.stop()
+
+
+def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run one service to its end.
+
+    Args:
+      role: as in `services.<role>`.
+      build: makes the service; imports what is heavy.
+      argv: flags, without the program's name.
+      environ: environment variables with settings.
+
+    Returns:
+      The exit code.
+    """
+    signals = _Signals()
+    try:
+        if any(flag in ("-h", "--help") for flag in argv):
+            return _help(role, build)
+        return _run(role, build, signals, argv, environ)
+    except BeastError as error:
+        code, text = error.exit_code, str(error)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        code = ConfigError.exit_code
+        text = f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
+    for line in text.splitlines():
+        sys.stderr.write(f"{role}: {line}\n")
+    return code
+
+
+def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    from common.config.load import gather
+    from common.config.process import ProcessFlags
+
+    loaded = gather(argv, environ, own=ProcessFlags)
+    config, instance = loaded.config, Instance(**loaded.own.model_dump())
+    torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role, 1))))
+    _announce(role, instance, loaded)
+    signals.service = service = build(config, instance)
+    if signals.asked:
+        return 0
+    from common.health import HealthServer
+
+    with HealthServer(service, config.health.host, config.health.port) as health:
+        _write_status(role, instance, f"{config.health.host}:{health.port}")
+        return service.run()
+
+
+def _help(role: str, build: Build) -> int:
+    from common.config.load import settings_help
+    from common.config.process import ProcessFlags
+
+    purpose = (sys.modules[build.__module__].__doc__ or role).strip()
+    usage = f"usage: python -m services.{role} [--config FILE] [--<setting> VALUE ...]"
+    sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(ProcessFlags)}\n")
+    return 0
+
+
+def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
+    from common.config.load import differences
+    from common.logs import log_to_stderr
+    from common.messages import PROTOCOL_VERSION
+
+    log_to_stderr(f"{role}-{instance.index}")
+    changed = [
+        f"{path}={value} ({loaded.origins[path].partition(' ')[0]})"
+        for path, value in differences(loaded.config).items()
+    ]
+    settings = " ".join(changed) or "all settings at their defaults"
+    log.info("zerobeast %s, protocol %d, process %d: %s", _version(), PROTOCOL_VERSION, os.getpid(), settings)
+    for note in loaded.notes:
+        log.info("%s", note)
+
+
+def _version() -> str:
+    try:
+        return version("zerobeast")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _write_status(role: str, instance: Instance, health: str) -> None:
+    """Tell the supervisor that the health page is there; whole or not at all."""
+    if (path := instance.status_file) is None:
+        return
+    draft = path.with_name(f"{path.name}.new")
+    status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(status), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"status file {path}: cannot be written: {error.strerror or error}") from error

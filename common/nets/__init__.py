@@ -1,0 +1,1 @@
+"""Networks, their weights as bytes, and the number format that they compute in."""

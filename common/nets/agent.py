@@ -1,0 +1,113 @@
+"""The network of an actor-critic: torso, last action and reward, optional memory, policy and value heads.
+
+obs -> torso --+--> [LSTM] --+--> policy
+               |             +--> value       conv torsos, and every torso with an LSTM
+last action ---+
+reward --------+             the MLP has a second torso that feeds the value instead
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from common.config.tree import NetConfig
+from common.nets.lstm import LSTM
+from common.nets.torsos import make_torso
+from common.specs import EnvSpec
+
+POLICY_GAIN = 0.01  #: the first policy is all but uniform, so that no seed decides what is explored
+VALUE_GAIN = 1.0
+
+
+class StepInput(NamedTuple):
+    """What the network sees at each step; see `common.records` for the time index."""
+
+    obs: Tensor  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1
+    last_action: Tensor  #: [T, B] int64, ignored where first
+    reward: Tensor  #: [T, B] float32, unclipped, ignored where first
+    first: Tensor  #: [T, B] bool, True where obs opens an episode
+
+
+class AgentOutput(NamedTuple):
+    """What it answers, float32 whatever it computed in."""
+
+    logits: Tensor  #: [T, B, A], unnormalised
+    value: Tensor  #: [T, B]
+
+
+class AgentNet(nn.Module):
+    """Policy and value of one environment's observations, for discrete actions.
+
+    As in IMPALA and TorchBeast the reward, clipped to [-1, 1], and the last action as one-hot join the torso's
+    features; both are 0 in the first step of an episode, and the recurrent state is zeroed before it.
+
+    Args:
+      config: which torso, how wide, with memory or without.
+      env: its observations and actions.
+
+    Raises:
+      ConfigError: the named torso cannot take what the environment sends.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec) -> None:
+        super().__init__()
+        self.n_actions = env.action.sizes[0]
+        self.torso = make_torso(config, env)
+        width = self.torso.out_size + self.n_actions + 1
+        self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
+        self.core_size = self.core.state_size if self.core else 0
+        self.value_torso = None if self.torso.shared or self.core else make_torso(config, env)
+        width = self.core.hidden_size if self.core else width
+        self.policy = _head(width, self.n_actions, POLICY_GAIN)
+        self.value = _head(width, 1, VALUE_GAIN)
+        self.register_buffer("actions", torch.arange(self.n_actions), persistent=False)
+        self.actions: Tensor
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The state before an episode: zeros [batch, core_size] float32."""
+        return torch.zeros(batch, self.core_size, device=self.actions.device)
+
+    def forward(self, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+        """Unroll T steps.
+
+        Args:
+          inputs: T steps of B environments.
+          core: [B, core_size] the state before step 0.
+
+        Returns:
+          the answers to all steps, and the state after the last one, [B, core_size].
+        """
+        known = ~inputs.first.unsqueeze(-1)
+        last_action = (inputs.last_action.unsqueeze(-1) == self.actions) & known
+        reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1).masked_fill(~known, 0.0)
+        extras = [last_action.float(), reward]
+        x = torch.cat([_over_time(self.torso, inputs.obs), *extras], dim=-1)
+        if self.core is not None:
+            x, core = self.core(x, inputs.first, core)
+        value_x = x
+        if self.value_torso is not None:
+            value_x = torch.cat([_over_time(self.value_torso, inputs.obs), *extras], dim=-1)
+        with torch.autocast(x.device.type, enabled=False):  # heads are small, and their rounding is the policy's
+            return AgentOutput(self.policy(x), self.value(value_x).squeeze(-1)), core
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep the weights of torso and core in `dtype`, for inference: autocast would convert them at every call."""
+        for part in (self.torso, self.value_torso, self.core):
+            if part is not None:
+                part.to(dtype)
+
+
+def _over_time(torso: nn.Module, obs: Tensor) -> Tensor:
+    """Features [T, B, F] float32 of [T, B, ...] observations."""
+    features: Tensor = torso(obs.flatten(0, 1))
+    return features.float().unflatten(0, obs.shape[:2])
+
+
+def _head(width: int, n: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(width, n)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,53 @@
+"""Which device and number format a process computes with.
+
+Losses, V-trace, logits, values and recurrent state are float32 everywhere; bfloat16 is for convolutions and dense
+layers, with float32 master weights in the learner.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from common.config.tree import Precision
+from common.errors import ConfigError
+
+#: CPU features that multiply bfloat16 natively; without one of them it is emulated, and slower than float32
+_BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
+
+
+def pick_device(setting: str) -> torch.device:
+    """The device that "auto", "cpu", "cuda" or "cuda:N" means on this machine.
+
+    Raises:
+      ConfigError: it is none of these, or the machine has no such GPU.
+    """
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if setting == "auto":
+        return torch.device("cuda" if n_gpus else "cpu")
+    match = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", setting)
+    if match is None:
+        raise ConfigError(f"device {setting!r}: expected auto, cpu, cuda or cuda:N")
+    if setting != "cpu" and int(match[1] or 0) >= n_gpus:
+        raise ConfigError(f"device {setting!r}: this machine has {n_gpus} CUDA devices that torch can use")
+    return torch.device(setting)
+
+
+def pick_dtype(setting: Precision, device: torch.device) -> torch.dtype:
+    """The number format that `setting` means on `device`."""
+    if setting == "auto":
+        return torch.bfloat16 if _fast_bfloat16(device) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[setting]
+
+
+def _fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    features = torch.cpu.get_capabilities()
+    return any(features.get(name) for name in _BF16_FEATURES)
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """A context in which convolutions and matmuls compute in `dtype`; it changes nothing for float32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)

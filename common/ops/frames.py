@@ -1,0 +1,34 @@
+"""Frame stacks, rebuilt from the frames that travelled once each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
+    """The stacks that the policy saw in an unroll.
+
+    One strided copy makes the stack of every step as if no episode had begun; the few stacks that then reach back
+    across a beginning get its frame instead.
+
+    Args:
+      frames: [B, T + k, *frame] as in `common.records.rollout_record`: frames[:, k - 1 + t] came with step t, and
+        those before step 0 already are the rest of its stack.
+      first: [B, T + 1] bool, True where a step opens an episode; best on the CPU, wherever `frames` are.
+      k: frames of a stack.
+
+    Returns:
+      [T + 1, B, k, *frame], the oldest frame first; [T + 1, B, *frame] for k == 1. Of the dtype of `frames`.
+    """
+    n_steps = first.shape[1]
+    assert frames.shape[:2] == (len(first), n_steps - 1 + k), "want frames [B, T + k, ...] and first [B, T + 1]"
+    if k == 1:
+        return frames.transpose(0, 1).contiguous()
+    windows = frames.unfold(1, k, 1)  # [B, T + 1, *frame, k], a view
+    stacks = windows.movedim(-1, 2).transpose(0, 1).contiguous()
+    for row, start in torch.nonzero(first[:, 1:]).tolist():  # by row, then by step: later beginnings win
+        opening = frames[row, start + k]
+        for age in range(min(k - 1, n_steps - 1 - start)):
+            stacks[start + 1 + age, row, : k - 1 - age] = opening
+    return stacks

@@ -1,0 +1,80 @@
+"""V-trace off-policy targets (Espeholt et al. 2018, arXiv:1802.01561), with NEXT_STEP autoreset.
+
+Names follow the paper: rhos are importance ratios pi/mu, cs the trace coefficients, vs the corrected values.
+
+How an episode ends in the sequence (see `common.records`), t being the transition that ends it:
+
+    terminated   discounts[t] = 0: neither a bootstrap nor a correction comes from beyond t
+    truncated    discounts[t] = gamma: bootstraps from values[t + 1], the value of the true final observation
+    t + 1        void, mask[t + 1] False: delta 0, so vs[t + 1] = values[t + 1] and no correction crosses it
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+MAX_LOG_RHO = 20.0  #: exp(20) is far beyond every clip and far below float32's infinity
+
+
+class VTrace(NamedTuple):
+    """Targets for the critic and advantages for the policy gradient, without gradient."""
+
+    vs: Tensor  #: [T, B] targets of V(s_t); values[t] where void
+    pg_advantages: Tensor  #: [T, B] already weighted by min(pg_rho_bar, rho); 0 where void
+    rhos: Tensor  #: [T, B] before any clip
+
+
+@torch.no_grad()
+def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
+    *,
+    log_rhos: Tensor,
+    discounts: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    pg_rho_bar: float = 1.0,
+    trace_decay: float = 1.0,
+) -> VTrace:
+    """Targets and advantages of equation 1, by the recursion of remark 1.
+
+    On policy (log_rhos 0, clips >= 1) vs is the n-step return, and with trace_decay lambda vs - values is GAE(lambda).
+
+    Args:
+      log_rhos: [T, B] log pi(a_t|s_t) - log mu(a_t|s_t).
+      discounts: [T, B] gamma, and 0 where transition t terminated.
+      rewards: [T, B] of transition t, clipped or not.
+      values: [T + 1, B] V(s_0) .. V(s_T) under the learner's parameters; the last one only bootstraps.
+      mask: [T, B] bool, False where transition t is void; None for all true.
+      rho_bar: clip on rho in delta; its fixed point is a policy between mu and pi.
+      c_bar: clip on the trace coefficients; changes the variance, not the fixed point.
+      pg_rho_bar: clip on rho in the policy gradient.
+      trace_decay: lambda of remark 2; it acts on the trace alone, never on the bootstrap.
+    """
+    assert log_rhos.shape == discounts.shape == rewards.shape, "want log_rhos, discounts and rewards all [T, B]"
+    assert values.shape == (len(rewards) + 1, *rewards.shape[1:]), "want values [T + 1, B]"
+    assert mask is None or mask.shape == rewards.shape, "want mask [T, B]"
+    rhos = log_rhos.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).exp()
+    deltas = rhos.clamp(max=rho_bar) * (rewards + discounts * values[1:] - values[:-1])
+    traces = discounts * rhos.clamp(max=c_bar) * trace_decay
+    if mask is not None:
+        deltas, traces = _only(mask, deltas), _only(mask, traces)
+
+    correction, corrections = torch.zeros_like(values[0]), []
+    for delta, trace in zip(reversed(deltas.unbind()), reversed(traces.unbind()), strict=True):
+        correction = torch.addcmul(delta, trace, correction)
+        corrections.append(correction)
+    vs = values[:-1] + torch.stack(corrections[::-1])
+
+    vs_next = torch.cat([vs[1:], values[-1:]])
+    pg_advantages = rhos.clamp(max=pg_rho_bar) * (rewards + discounts * vs_next - values[:-1])
+    return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages), rhos)
+
+
+def _only(mask: Tensor, entries: Tensor) -> Tensor:
+    """0 where void, whatever stands there: multiplying would let a NaN through."""
+    return entries.masked_fill(~mask, 0.0)

@@ -1,0 +1,168 @@
+"""The machine's own limit: each part of training alone, on one thread, in the precision it would run in.
+
+One agent step costs one environment step, one row of inference and one row of training. With every core always busy
+and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.algos.protocol import Algorithm, Batch
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.nets.agent import AgentNet, StepInput
+from common.nets.precision import autocast
+from common.specs import EnvSpec
+from deploy.bench.options import emit, parse
+from services.envserver.vector import make_vector
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ROWS = (16, 32)  #: of inference
+ROLLOUTS = (8, 32)  #: of training
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench limit`."""
+    options, config, _ = parse("limit", argv, seconds=3.0)
+    result = measure(config, options.seconds)
+    emit(result, describe(result), options.json)
+    return 0
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
+    """Measure every part for `seconds` per figure; rates are agent steps a second on one thread."""
+    torch.set_num_threads(1)
+    spec, env_rate = _environment(config, seconds)
+    algorithm = make_algorithm(config, spec)
+    net = algorithm.network()
+    inference = {name: _best(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
+    training = {name: _best(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
+    limit = {name: cores() / (1 / env_rate + 1 / inference[name] + 1 / training[name]) for name in DTYPES}
+    return {
+        "env_id": config.env.id,
+        "cores": cores(),
+        "env": env_rate,
+        "inference": inference,
+        "training": training,
+        "limit": limit,
+        "best": max(limit.values()),
+    }
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The result as a small table."""
+    lines = [
+        f"{result['env_id']} on {result['cores']} cores, agent steps a second on one thread",
+        f"  environment             {result['env']:9.0f}",
+    ]
+    for name in DTYPES:
+        lines.append(f"  inference, {name:<12} {result['inference'][name]:9.0f}")
+        lines.append(f"  training,  {name:<12} {result['training'][name]:9.0f}")
+    for name in DTYPES:
+        lines.append(f"  limit,     {name:<12} {result['limit'][name]:9.0f}   cores / (1/env + 1/infer + 1/train)")
+    return "\n".join(lines)
+
+
+def _best(rates: Iterable[float]) -> float:
+    return max(rates)
+
+
+def _rate(work: Callable[[], int], seconds: float) -> float:
+    """Agent steps a second of `work`, which returns how many it did; the first call warms up."""
+    work()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        count += work()
+    return count / spent
+
+
+def _environment(config: RunConfig, seconds: float) -> tuple[EnvSpec, float]:
+    num_envs = config.actor.envs_per_group
+    vector = make_vector(config.env, num_envs=num_envs, seed=config.seed, threads=1, workers=1)
+    rng = np.random.default_rng(config.seed)
+    try:
+        vector.reset()
+
+        def work() -> int:
+            vector.step(rng.integers(vector.spec.action.sizes[0], size=num_envs))
+            return num_envs
+
+        return vector.spec, _rate(work, seconds)
+    finally:
+        vector.close()
+
+
+def _inference(algorithm: Algorithm, net: AgentNet, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+    generator = torch.Generator().manual_seed(0)
+    for rows in ROWS:
+        inputs = _inputs(algorithm.env, 1, rows)
+        core = net.initial_state(rows)
+
+        def work(inputs: StepInput = inputs, core: torch.Tensor = core, rows: int = rows) -> int:
+            with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
+                algorithm.act(net, inputs, core, generator=generator, greedy=False)
+            return rows
+
+        yield _rate(work, seconds)
+
+
+def _training(algorithm: Algorithm, config: RunConfig, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+    steps = config.learner.unroll_length
+    for rollouts in ROLLOUTS:
+        net = algorithm.network()
+        optimizer = algorithm.optimizer(net)
+        batch = _batch(algorithm, net, steps, rollouts)
+
+        def work(
+            net: AgentNet = net,
+            optimizer: torch.optim.Optimizer = optimizer,
+            batch: Batch = batch,
+            rollouts: int = rollouts,
+        ) -> int:
+            optimizer.zero_grad()
+            with autocast(torch.device("cpu"), dtype):
+                loss, _ = algorithm.loss(net, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
+            optimizer.step()
+            return steps * rollouts
+
+        yield _rate(work, seconds)
+
+
+def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:
+    stack = (env.frame_stack,) if env.frame_stack > 1 else ()
+    shape = (steps, rows, *stack, *env.obs_shape)
+    obs = torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(env.obs_dtype)))
+    action = torch.zeros(steps, rows, *env.action.shape, dtype=torch.int64)
+    return StepInput(obs, action, torch.zeros(steps, rows), torch.zeros(steps, rows, dtype=torch.bool))
+
+
+def _batch(algorithm: Algorithm, net: AgentNet, steps: int, rollouts: int) -> Batch:
+    inputs = _inputs(algorithm.env, steps + 1, rollouts)
+    no = torch.zeros(steps + 1, rollouts, dtype=torch.bool)
+    return Batch(
+        obs=inputs.obs,
+        first=no,
+        reward=inputs.reward,
+        terminated=no,
+        truncated=no,
+        last_action=inputs.last_action,
+        behaviour_logits=torch.zeros(steps, rollouts, algorithm.policy.n_logits),
+        value=torch.zeros(steps, rollouts),
+        policy_version=torch.zeros(steps, rollouts, dtype=torch.int64),
+        core_state=net.initial_state(rollouts),
+        mask=torch.ones(steps, rollouts, dtype=torch.bool),
+    )

@@ -1,0 +1,137 @@
+"""Numbers of health pages as people read them. A number that is missing, null or nonsense shows as a dash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deploy.local.pages import ServiceView
+
+UNKNOWN = "-"
+BLOCKS = "▁▂▃▄▅▆▇█"
+SILENT_S = 10.0  #: a page older than this is no answer
+SPARK_WIDTH = 24
+MIB, GIB = 1 << 20, 1 << 30
+#: per role: the share of its time that it spends on each thing it waits for, by key of its page
+WAITS = {
+    "actor": {
+        "envs": "waiting_env_fraction",
+        "actions": "waiting_broker_fraction",
+        "learner": "waiting_credit_fraction",
+    },
+    "learner": {"rollouts": "waiting_fraction"},
+}
+#: per role without such shares: what it waits for whenever it is not busy
+IDLE = {"broker": "requests", "envserver": "actions"}
+RATES = {"broker": ("rows_per_s", "rows/s")}
+
+
+def number(page: Mapping[str, Any], key: str) -> float | None:
+    """A finite number of a page, or None where it is missing, null or something else."""
+    value = page.get(key)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if good else None
+
+
+def count(value: float | None) -> str:
+    """1,234,567."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def decimal(value: float | None) -> str:
+    """12.3."""
+    return UNKNOWN if value is None else f"{value:,.1f}"
+
+
+def percent(value: float | None) -> str:
+    """12.3%."""
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def share(value: float | None) -> str:
+    """45%, of one core."""
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def duration(seconds: float | None) -> str:
+    """1:02:03, or 3d 01:02:03."""
+    if seconds is None:
+        return UNKNOWN
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{days}d {hour:02}:{minute:02}:{second:02}" if days else f"{hour}:{minute:02}:{second:02}"
+
+
+def size(n_bytes: float | None) -> str:
+    """123 MB or 1.2 GB."""
+    if n_bytes is None:
+        return UNKNOWN
+    return f"{n_bytes / MIB:.0f} MB" if n_bytes < GIB else f"{n_bytes / GIB:.1f} GB"
+
+
+def sparkline(values: Sequence[Any], width: int = SPARK_WIDTH) -> str:
+    """The newest `width` numbers as blocks of eight heights; a flat line is drawn low."""
+    known = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)][-width:]
+    if not known:
+        return ""
+    low, span = min(known), max(known) - min(known)
+    return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1)) if span > 0 else 0] for value in known)
+
+
+def done(total_steps: int, learner: Mapping[str, Any]) -> float | None:
+    """Which share of the run is behind it."""
+    steps = number(learner, "agent_steps")
+    return None if steps is None else min(1.0, steps / total_steps)
+
+
+def eta_s(total_steps: int, learner: Mapping[str, Any]) -> float | None:
+    """Seconds until the last step at the present rate, or None where that is not known."""
+    steps, rate = number(learner, "agent_steps"), number(learner, "agent_steps_per_s")
+    if steps is None or not rate or rate <= 0:
+        return None
+    return max(0.0, total_steps - steps) / rate
+
+
+def frames_per_s(learner: Mapping[str, Any]) -> float | None:
+    """The learner's rate in env frames: a step is as many frames as the run has had per step so far."""
+    rate, steps = number(learner, "agent_steps_per_s"), number(learner, "agent_steps")
+    frames = number(learner, "env_frames")
+    if rate is None or not steps or frames is None:
+        return None
+    return rate * frames / steps
+
+
+def state(view: ServiceView) -> str:
+    """What a service is doing, in a word or two."""
+    if view.code is not None:
+        return "ended" if view.code == 0 else f"ended ({view.code})"
+    if not view.page:
+        return "starting"
+    if view.silent_s > SILENT_S:
+        return "no answer"
+    loop_age = number(view.page, "loop_age_s")
+    if loop_age is not None and loop_age > SILENT_S and view.page.get("state") == "ready":
+        return "stuck"
+    return str(view.page.get("state", UNKNOWN))
+
+
+def waits_for(view: ServiceView) -> str:
+    """What a service spends most of its idle time on, and how much of its whole time."""
+    shares = {what: number(view.page, key) for what, key in WAITS.get(view.role, {}).items()}
+    busy = number(view.page, "busy_fraction")
+    if view.role in IDLE and busy is not None:
+        shares[IDLE[view.role]] = 1.0 - busy
+    known = {what: part for what, part in shares.items() if part is not None}
+    if not known:
+        return UNKNOWN
+    what = max(known, key=lambda name: known[name])
+    return f"{what} {share(max(0.0, known[what]))}"
+
+
+def rate(view: ServiceView) -> str:
+    """What a service gets through."""
+    key, unit = RATES.get(view.role, ("agent_steps_per_s", "steps/s"))
+    value = number(view.page, key)
+    return UNKNOWN if value is None else f"{value:,.0f} {unit}"

@@ -1,0 +1,84 @@
+"""Which processes a run consists of on this machine: their command lines, environments and stages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import deploy
+from common.config.layers import PREFIX
+from common.config.tree import RunConfig
+from deploy.local.child import Child, ChildSpec
+from deploy.local.folder import CONFIG, LOGS, SERVICES
+from deploy.local.supervisor import Stage
+
+#: how long each role may take to stop; the learner has the rest of the supervisor's limit
+STOP_S = {"actor": 1.5, "envserver": 1.0, "broker": 1.0, "learner": 5.5}
+MIB = 1 << 20
+#: Keep large buffers in the heap instead of mapping and faulting them in anew for every message and every batch:
+#: 2 to 10 times less time per buffer. Freed memory above the trim threshold still goes back to the system.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(256 * MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(512 * MIB),
+    "MALLOC_TOP_PAD_": str(64 * MIB),
+}
+
+
+def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]) -> list[Stage]:
+    """The children of a run, in the order of stopping.
+
+    Args:
+      config: as written to the run's folder.
+      sockets: private folder with a short path, for the ipc endpoints.
+      lock: descriptor of the run's lock, which the children keep open.
+      environ: of the launcher.
+    """
+    counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
+    return [
+        Stage([Child(_spec(config, role, index, sockets, lock, environ)) for index in range(count)], STOP_S[role])
+        for role, count in counts.items()
+    ]
+
+
+def _spec(config: RunConfig, role: str, index: int, sockets: Path, lock: int, environ: Mapping[str, str]) -> ChildSpec:
+    status = config.folder / SERVICES / f"{role}-{index}.json"
+    return ChildSpec(
+        role=role,
+        index=index,
+        command=service_command(
+            role,
+            *("--config", str(config.folder / CONFIG), "--index", str(index)),
+            *("--supervisor-pid", str(os.getpid()), "--status-file", str(status)),
+            *endpoint_flags(sockets, index % config.local.env_servers),
+        ),
+        environ=child_environ(environ),
+        log=config.folder / LOGS / f"{role}-{index}.log",
+        status=status,
+        keep_open=(lock,),
+    )
+
+
+def service_command(role: str, *flags: str) -> list[str]:
+    """argv that runs a service with this interpreter; -P keeps the user's own folder out of its imports."""
+    return [sys.executable, "-P", "-m", f"services.{role}", *flags]
+
+
+def endpoint_flags(sockets: Path, env_server: int) -> Iterator[str]:
+    """Flags that put every plane on a unix socket, with one of the env-servers."""
+    yield from ("--envserver.endpoint", f"ipc://{sockets}/e{env_server}")
+    yield from ("--broker.endpoint", f"ipc://{sockets}/b")
+    yield from ("--learner.endpoint", f"ipc://{sockets}/l")
+
+
+def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a service.
+
+    Settings from the launcher's environment are already in config.yaml, below the launcher's own flags; passed on,
+    they would win over it.
+    """
+    ours = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
+    root = str(Path(deploy.__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", "")]))
+    return MALLOC | ours | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

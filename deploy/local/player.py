@@ -1,0 +1,139 @@
+"""A saved policy that plays: the broker's own inference, with the weights of a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from common.algos.protocol import Act, Algorithm, Metrics
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.errors import CheckpointError, RemoteProtocolError
+from common.nets.agent import AgentNet, StepInput
+from common.nets.precision import pick_device, pick_dtype
+from common.nets.weights import flatten
+from common.records import act_record
+from common.specs import EnvSpec, PolicySpec
+from services.broker.inference import Inference
+from services.learner.checkpoint import load_checkpoint, load_model
+
+POLL_S = 0.0002
+
+
+class Player:
+    """Acts in N environments, with frame stack, last action and recurrent state kept as the broker keeps them.
+
+    Args:
+      config: of the run.
+      checkpoint: file to take the weights from.
+      env: as the env-server describes it.
+      num_envs: N.
+      seed: of the actions that are drawn.
+      greedy: take the likeliest action instead of drawing one.
+
+    Raises:
+      CheckpointError: it is missing, damaged, or of another environment or architecture.
+      ConfigError: the device is missing, or the algorithm cannot handle this environment.
+    """
+
+    def __init__(
+        self, config: RunConfig, checkpoint: Path, env: EnvSpec, num_envs: int, *, seed: int, greedy: bool
+    ) -> None:
+        saved = read(checkpoint)
+        _same_environment(checkpoint, saved, env)
+        self.agent_steps = int(saved["counters"]["agent_steps"])
+        algorithm = make_algorithm(config, env)
+        net = algorithm.network()
+        load_model(checkpoint, net, saved["model"])
+        device = pick_device(config.broker.device)
+        self._inference = Inference(
+            Greedy(algorithm) if greedy else algorithm,
+            max_rows=num_envs,
+            device=device,
+            dtype=pick_dtype(config.broker.precision, device),
+            seed=seed,
+        )
+        self._inference.reserve(num_envs)
+        self._inference.load(flatten(net))
+        self._acts = act_record(env, algorithm.policy).dtype
+        self._num_envs = num_envs
+
+    def act(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Actions [N, *shape] for rows [N] of `step_record`."""
+        batch = self._inference.batch
+        batch.rows[:] = rows.view(np.uint8).reshape(batch.rows.shape)
+        batch.slots[:] = np.arange(self._num_envs)
+        self._inference.submit(self._num_envs, with_cores=False)
+        while not self._inference.done():
+            time.sleep(POLL_S)
+        actions: NDArray[Any] = self._inference.acts.view(self._acts)[: self._num_envs, 0]["action"]
+        return actions
+
+
+def read(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+      CheckpointError: it is missing or damaged.
+    """
+    saved = load_checkpoint(checkpoint)
+    if saved is None:
+        raise CheckpointError(f"{checkpoint}: there is no checkpoint yet")
+    return saved
+
+
+def _same_environment(checkpoint: Path, saved: dict[str, Any], env: EnvSpec) -> None:
+    try:
+        trained = EnvSpec.from_wire(saved["env"])
+    except RemoteProtocolError as error:
+        raise CheckpointError(f"{checkpoint}: {error}") from error
+    for name in ("env_id", "obs_shape", "obs_dtype", "action", "frame_stack"):
+        theirs, ours = getattr(trained, name), getattr(env, name)
+        if theirs != ours:
+            raise CheckpointError(f"{checkpoint}: was trained with {name} {theirs}, the environment now has {ours}")
+
+
+class Greedy:
+    """An algorithm that always takes the likeliest action."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.env = algorithm.env
+        self._algorithm = algorithm
+
+    @property
+    def policy(self) -> PolicySpec:
+        """As the algorithm's."""
+        return self._algorithm.policy
+
+    @property
+    def max_grad_norm(self) -> float:
+        """As the algorithm's."""
+        return self._algorithm.max_grad_norm
+
+    def network(self) -> AgentNet:
+        """As the algorithm's."""
+        return self._algorithm.network()
+
+    def act(
+        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        """The algorithm's greedy answer, whatever is asked for."""
+        return self._algorithm.act(net, inputs, core, generator=generator, greedy=True)
+
+    def loss(self, net: AgentNet, batch: Any) -> tuple[Tensor, Metrics]:
+        """As the algorithm's."""
+        return self._algorithm.loss(net, batch)
+
+    def optimizer(self, net: AgentNet) -> torch.optim.Optimizer:
+        """As the algorithm's."""
+        return self._algorithm.optimizer(net)
+
+    def learning_rate(self, agent_steps: int) -> float:
+        """As the algorithm's."""
+        return self._algorithm.learning_rate(agent_steps)

@@ -1,0 +1,20 @@
+"""The actor: drives groups of environments, asks the broker for actions and sends rollouts to the learner."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from common.entry import Instance, main
+
+if TYPE_CHECKING:
+    from common.config.tree import RunConfig
+    from common.service import Service
+
+
+def build(config: "RunConfig", instance: Instance) -> "Service":
+    from services.actor.service import Actor
+
+    return Actor(config, instance)
+
+
+if __name__ == "__main__":
+    sys.exit(main("actor", build, sys.argv[1:]))

@@ -1,0 +1,275 @@
+"""The broker: collects requests of all actors into batches, infers, answers.
+
+One turn of the loop: take what arrived (requests land in the batch in place), take newer weights, hand the batch to
+the device when the batcher says so, answer what the device finished. `lobby` decides who may ask, `batcher` when to
+compute, `inference` computes, `weights` checks versions; here they meet the sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from common.config.tree import RunConfig
+from common.errors import RemoteProtocolError
+from common.messages import Header, Kind, Plane, Reason
+from common.nets.precision import pick_device, pick_dtype
+from common.service import DRAIN_LIMIT_S, Service
+from common.session import Arrival, Session
+from common.transport import Incoming, Poller, ServerPort, make_context, random_id
+from services.broker.batcher import Batcher
+from services.broker.inference import Inference
+from services.broker.lobby import Client, Lobby
+from services.broker.meter import Meter
+from services.broker.weights import WeightsInbox
+
+if TYPE_CHECKING:
+    from common.entry import Instance
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGES = 1024  #: taken in one turn, so that a flood cannot keep a batch from the device
+
+
+class Request(NamedTuple):
+    """One request in a batch."""
+
+    session: Session[Client]
+    start: int  #: its first row
+    with_core: bool
+
+
+class Running(NamedTuple):
+    """The batch that the device computes."""
+
+    policy: Inference
+    requests: list[Request]
+    rows: int
+    version: int  #: of the weights it is computed with
+    since: float
+
+
+class Broker(Service):
+    """Central inference for any number of actors.
+
+    Args:
+      config: of the run.
+      instance: which of the brokers this is, and who supervises it.
+    """
+
+    role = "broker"
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid)
+        self.config = config
+        self.epoch = random_id()
+        self._seed = config.seed + instance.index
+        self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
+        self._meter = Meter(self.clock())
+        self._resources = ExitStack()
+        self._inbox: WeightsInbox | None = None
+        self._running: Running | None = None
+        self._held: Incoming | None = None  # a request that waits in the socket for the next batch
+
+    def open(self) -> None:
+        """Bind the endpoint.
+
+        Raises:
+          ConfigError: it is taken, or the device is not there.
+        """
+        settings = self.config.broker
+        device = pick_device(settings.device)
+        dtype = pick_dtype(settings.precision, device)
+        torch.set_num_threads(settings.threads)
+        self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
+        self._context = make_context()
+        self._resources.callback(self._context.term)
+        self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint)
+        self._resources.callback(self._port.close)
+        self._poller = Poller([self._port])
+        log.info("infers on %s in %s", device, dtype)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take requests, departures and weights."""
+        if self._held is None or not self._armed:
+            self._poller.wait(timeout_s)
+        self._collect()
+        for sender in self._port.departures():
+            self._lobby.leave(sender)
+        self._renew_weights(self.clock())
+
+    def tick(self, now: float) -> None:
+        """Answer a finished batch; start the next where it is time."""
+        self._finish()
+        if self._running is None and self._armed and self._batcher.closes(now, self._lobby.senders):
+            self._start(now)
+            self._finish()
+
+    def deadline(self) -> float:
+        """When the batch has waited long enough; at once while CUDA computes, which cannot wake the poller."""
+        if self._running or (self._held and self._armed):
+            return 0.0
+        return self._batcher.deadline() if self._armed else float("inf")
+
+    @property
+    def _armed(self) -> bool:
+        """Whether weights are there. Before, requests wait: the learner starts only once actors know the policy."""
+        return self._inbox is not None and self._inbox.version >= 0
+
+    def drain(self) -> None:
+        """Answer what has been asked, then tell every client that this is the end."""
+        limit = self.clock() + DRAIN_LIMIT_S
+        while self.clock() < limit:
+            self._collect()
+            if not self._armed:
+                break
+            if self._running is None and len(self._batcher):
+                self._start(self.clock())
+            self._finish()
+            if self._running is None and not len(self._batcher) and self._held is None:
+                break
+        for session in self._lobby.table:
+            self._port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._resources.close()
+
+    def report(self) -> dict[str, Any]:
+        """Rates of the last seconds, and what was refused."""
+        if self.state == "starting":
+            return {}
+        refused = self._port.refused + self._inbox.refused if self._inbox else self._port.refused
+        return {
+            **self._meter.rates(self.clock()),
+            "max_batch_rows": self._batcher.max_rows,
+            "policy_version": self._inbox.version if self._inbox else -1,
+            "clients": len(self._lobby.table),
+            "refused": sum(refused.values()),
+            "refused_by_reason": dict(refused),
+            "weights_refused": self._inbox.complaint if self._inbox else "",
+            "dropped": self._port.dropped,
+        }
+
+    def _collect(self) -> None:
+        """Take messages until none is left or a request has to wait for the next batch."""
+        for _ in range(MAX_MESSAGES):
+            incoming = self._held or self._port.receive()
+            self._held = None
+            if incoming is None:
+                return
+            kind = incoming.header.kind
+            if kind is Kind.INFER:
+                if not self._infer(incoming):
+                    self._held = incoming
+                    return
+            elif kind is Kind.HELLO:
+                self._hello(incoming.header)
+            elif kind is Kind.BYE:
+                self._bye(incoming.header)
+            else:
+                self._port.refuse(RemoteProtocolError(f"a broker does not take {kind.name}", "kind"))
+
+    def _hello(self, header: Header) -> None:
+        if self.state == "draining":
+            return
+        try:
+            policy, rows = self._lobby.agree(header.body[0])
+        except RemoteProtocolError as error:
+            self._port.refuse(error)
+            self._port.error(header, Reason.TERMS, str(error), epoch=self.epoch)
+            return
+        if self._inbox is None:
+            endpoint = self.config.learner.endpoint
+            self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes)
+            self._resources.callback(self._inbox.close)
+        session = self._lobby.admit(header, rows)
+        if session is None:
+            self._port.error(header, Reason.BUSY, f"no room for {rows} more environments", epoch=self.epoch)
+        elif not session.state.pending:  # else its number would be out of date: the client repeats its HELLO
+            terms = {"policy": policy.algorithm.policy.to_wire()}
+            self._port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
+
+    def _bye(self, header: Header) -> None:
+        """End a session. A client that leaves need not know which start of the broker it leaves."""
+        session = self._lobby.table.of(replace(header, epoch=self.epoch))
+        if session is not None:
+            self._lobby.end(session)
+
+    def _infer(self, incoming: Incoming) -> bool:
+        """Put a request into the batch. False where it has to wait for the next one."""
+        header = incoming.header
+        session = self._lobby.table.of(header)
+        if session is None:
+            self._port.refuse(RemoteProtocolError("a request of an unknown session", "session"))
+            self._port.error(header, Reason.UNKNOWN_SESSION, "say HELLO again", epoch=self.epoch)
+            return True
+        if header.seq <= session.seq:
+            if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
+                self._port.send(session.reply[0], *session.reply[1])
+            return True
+        if session.state.pending:
+            self._port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
+            return True
+        if not self._batcher.fits(session.state.rows):
+            return False
+        self._receive(incoming, session)
+        return True
+
+    def _receive(self, incoming: Incoming, session: Session[Client]) -> None:
+        """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""
+        header, client = incoming.header, session.state
+        assert self._lobby.policy is not None, "a session exists, so its policy does"
+        batch = self._lobby.policy.batch
+        start = self._batcher.rows
+        stop = start + client.rows
+        if not incoming.into(batch.rows[start:stop]):
+            self._port.refuse(
+                RemoteProtocolError(f"INFER carries {client.rows} rows of {batch.rows.shape[1]} bytes", "payload")
+            )
+            return
+        session.arrival(header.seq)
+        batch.slots[start:stop] = client.slot_numbers
+        if client.fresh:
+            batch.first[start:stop] = 1
+        client.fresh, client.pending = False, True
+        self._batcher.add(Request(session, start, header.body[0]), client.rows, header.sender, self.clock())
+
+    def _start(self, now: float) -> None:
+        policy, inbox = self._lobby.policy, self._inbox
+        assert policy is not None, "there are requests, so there is a policy"
+        assert inbox is not None, "there are requests, so there are weights"
+        rows, requests = self._batcher.rows, self._batcher.take()
+        policy.submit(rows, with_cores=any(request.with_core for request in requests))
+        self._running = Running(policy, requests, rows, inbox.version, now)
+
+    def _finish(self) -> None:
+        """Answer the running batch where it is done. Replies are copies: they outlive the memory they come from."""
+        running = self._running
+        if running is None or not running.policy.done():
+            return
+        self._running = None
+        self._meter.batch(running.rows, len(running.requests), self.clock() - running.since)
+        acts, cores = running.policy.acts, running.policy.cores
+        for session, start, with_core in running.requests:
+            stop = start + session.state.rows
+            frames: tuple[bytes, ...] = (acts[start:stop].tobytes(),)
+            if with_core and cores.size:
+                frames += (cores[start:stop].tobytes(),)
+            header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version,))
+            session.reply = (header, frames)
+            if self._lobby.settle(session):
+                self._port.send(header, *frames)
+
+    def _renew_weights(self, now: float) -> None:
+        if self._inbox is None or self._lobby.policy is None:
+            return
+        if self._inbox.connect(now):
+            self._poller = Poller([self._port, self._inbox])
+        weights = self._inbox.newest(now)
+        if weights is not None:
+            self._lobby.policy.load(weights)

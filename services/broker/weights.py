@@ -1,0 +1,141 @@
+"""The learner's newest weights, checked before anything uses them.
+
+A version is taken where its layout, size and checksum are those of the broker's own network and where it is newer
+than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
+else arrives is counted and named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PeerLost, RemoteProtocolError, VersionMismatch
+from common.messages import Header, Kind
+from common.nets.weights import checksum
+from common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0  #: after which the subscription is made anew; a subscriber is served the newest version at once
+
+
+class WeightsInbox:
+    """Receives weights for one network.
+
+    Args:
+      context: of this process.
+      endpoint: of the learner.
+      layout_id: of the network.
+      n_bytes: size of its flat weights.
+    """
+
+    def __init__(self, context: Context, endpoint: str, layout_id: int, n_bytes: int) -> None:
+        self.layout_id = layout_id
+        self.version = -1  #: of the current weights; negative before the first
+        self.complaint = ""  #: why the newest refused version cannot be used
+        self._context = context
+        self._endpoint = endpoint
+        self._epoch = 0
+        self._past_epochs: set[int] = set()
+        self._buffer = np.zeros(n_bytes, np.uint8)
+        self._port: WeightsSubscriber | None = None
+        self._retired: Counter[str] = Counter()  # what former ports refused
+        self._connect_at = float("-inf")
+
+    @property
+    def pollable(self) -> list[object]:
+        """What `Poller` waits on."""
+        return self._port.pollable if self._port else []
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Bad versions by reason."""
+        return self._retired + self._port.refused if self._port else self._retired
+
+    def connect(self, now: float) -> bool:
+        """Subscribe, also again after SILENCE_S without a word. True where `pollable` changed.
+
+        The learner may have moved to another address, and libzmq may have given the connection up.
+        """
+        if now < self._connect_at:
+            return False
+        self._connect_at = now + SILENCE_S
+        try:
+            port = WeightsSubscriber(self._context, self._endpoint)
+        except PeerLost as error:
+            log.warning("no weights yet: %s", error)
+            return False
+        self.close()
+        self._port = port
+        return True
+
+    def newest(self, now: float) -> NDArray[np.uint8] | None:
+        """Read everything that waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
+        found: Header | None = None
+        while incoming := self._receive():
+            self._connect_at = now + SILENCE_S
+            header = incoming.header
+            if not self._wanted(header, found):
+                continue
+            found = header if self._take(incoming) else None
+        if found is None or not self._genuine(found):
+            return None
+        if found.epoch != self._epoch:
+            self._past_epochs.add(self._epoch)
+        self._epoch, self.version, self.complaint = found.epoch, found.body[0], ""
+        return self._buffer
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._port is not None:
+            self._retired += self._port.refused
+            self._port.close()
+            self._port = None
+
+    def _receive(self) -> Incoming | None:
+        while self._port is not None:
+            try:
+                return self._port.receive()
+            except VersionMismatch as error:
+                self._refuse(error)
+        return None
+
+    def _wanted(self, header: Header, found: Header | None) -> bool:
+        """Whether to read this version's bytes. A learner that ended cannot come back with what still waited here."""
+        if header.kind is not Kind.WEIGHTS:
+            self._refuse(RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind"))
+            return False
+        version, layout, n_bytes, _, _ = header.body
+        if layout != self.layout_id or n_bytes != self._buffer.nbytes:
+            sentence = (
+                f"the learner's architecture differs: layout {layout:#x} of {n_bytes} bytes, "
+                f"expected {self.layout_id:#x} of {self._buffer.nbytes}; give both the same configuration"
+            )
+            self._refuse(RemoteProtocolError(sentence, "layout"))
+            return False
+        epoch, newest = (self._epoch, self.version) if found is None else (found.epoch, found.body[0])
+        return version > newest if header.epoch == epoch else header.epoch not in self._past_epochs
+
+    def _take(self, incoming: Incoming) -> bool:
+        starts = range(0, self._buffer.nbytes, CHUNK_BYTES)
+        for start in starts:
+            chunk = self._buffer[start : start + CHUNK_BYTES]
+            if not incoming.into(chunk, last=start == starts[-1]):
+                self._refuse(RemoteProtocolError("weights arrived in chunks of another size", "payload"))
+                return False
+        return True
+
+    def _genuine(self, header: Header) -> bool:
+        good = checksum(self._buffer) == header.body[3]
+        if not good:
+            self._refuse(RemoteProtocolError(f"version {header.body[0]} of the weights fails its checksum", "checksum"))
+        return good
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        self.complaint = str(error)
+        if self._port is not None:
+            self._port.refuse(error)

@@ -1,0 +1,116 @@
+"""Atari through ale-py's C++ vector environment: many games in one call, outside Python's lock.
+
+Only the newest frame leaves: whoever holds the policy stacks. Rewards leave unclipped. The id names the game and
+nothing else; every other choice is a setting of `EnvConfig`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.tree import EnvConfig
+from common.errors import EnvError
+from services.envserver.spaces import env_spec
+from services.envserver.vector import InlineVectorEnv, contained
+
+KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
+MAX_SEED = 2**31  # the emulator takes 31 bits
+
+
+class AtariVectorEnv(InlineVectorEnv):
+    """N copies of one game.
+
+    A lost life is handled here and not by ale-py (0.12.1), which would restart the whole game at each: with
+    `episodic_life` the row says terminated, the next is a first one, and the game goes on through it with a no-op
+    (FIRE where `fire_reset` asks for it), as in Mnih et al. 2015. Statistics stay those of whole games.
+
+    Args:
+      rom: snake_case name of the game's ROM.
+      config: how frames are made of it.
+      num_envs: N.
+      seed: of the first environment; the others follow.
+      threads: of C++.
+
+    Raises:
+      EnvError: a kwarg is unknown.
+    """
+
+    def __init__(self, rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> None:
+        self._env = _make(rom, config, num_envs, threads)
+        space = self._env.single_observation_space
+        obs = (space.dtype.str, space.shape[1:])
+        action_space = self._env.single_action_space
+        super().__init__(env_spec(config.id, obs, action_space, config.frame_stack, config.frame_skip), num_envs)
+        self._seeds: NDArray[Any] | None = (seed % MAX_SEED + np.arange(num_envs)) % MAX_SEED
+        self._episodic_life = config.episodic_life
+        self._resume_action = _resume_action(self._env, config)
+        self._lives = np.zeros(num_envs, np.int64)
+        self._life_lost = np.zeros(num_envs, np.bool_)  #: the newest row ended by it and the game goes on
+        self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
+
+    def finish_reset(self) -> None:
+        """See the base class."""
+        obs, info = self._env.reset(seed=self._seeds)
+        self._seeds = None
+        self._life_lost[:] = self._game_over[:] = False
+        self._lives[:] = info["lives"]
+        self.fill_first(obs[:, 0])
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        """See the base class."""
+        actions[self._life_lost] = self._resume_action
+        self._env.send(actions)
+
+    def finish_step(self) -> None:
+        """See the base class."""
+        obs, reward, terminated, truncated, info = self._env.recv()
+        first = self._life_lost | self._game_over
+        self._game_over = terminated | truncated
+        self.episodes = self.statistics.update(reward, first, self._game_over)
+        if self._episodic_life:
+            lost = (info["lives"] < self._lives) & (info["lives"] > 0) & ~self._game_over & ~first
+            self._lives[:] = info["lives"]
+            self._life_lost = lost
+            terminated = terminated | lost
+        self.fill(obs[:, 0], reward, terminated, truncated, first)
+
+    def close(self) -> None:
+        """Drop the emulator; its threads end with it."""
+        del self._env
+
+
+def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
+    from ale_py.vector_env import AtariVectorEnv as Emulator
+
+    kwargs: dict[str, Any] = dict(config.kwargs)
+    unknown = sorted(set(kwargs) - set(KWARGS))
+    if unknown:
+        raise EnvError(f"env.kwargs: {unknown[0]!r} is not for Atari, expected any of {', '.join(KWARGS)}")
+    with contained(f"env.id {config.id!r} cannot be made"):
+        return Emulator(
+            rom,
+            num_envs,
+            num_threads=threads,
+            max_num_frames_per_episode=config.max_episode_frames,  # raw frames, counted from the reset's last no-op
+            repeat_action_probability=config.sticky_actions,
+            full_action_space=config.full_action_space,
+            img_height=config.frame_size,
+            img_width=config.frame_size,
+            stack_num=1,
+            frameskip=config.frame_skip,
+            noop_max=config.noop_max,
+            reward_clipping=False,
+            use_fire_reset=config.fire_reset,
+            **kwargs,
+        )
+
+
+def _resume_action(env: Any, config: EnvConfig) -> Any:
+    """What to press while a new life begins: an index of the game's own action set, or a centred stick."""
+    if config.kwargs.get("continuous"):
+        return np.array([0, 0, config.fire_reset], np.float32)
+    names = [action.name for action in env.ale.get_action_set()]
+    return names.index("FIRE") if config.fire_reset and "FIRE" in names else names.index("NOOP")

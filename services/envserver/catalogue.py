@@ -1,0 +1,113 @@
+"""Which backend an environment id belongs to, and the sentence for an id that belongs to none.
+
+ALE/<Game>-v5, <Game>NoFrameskip-v4   the emulator's vector environment (`atari`)
+ids with a vectorised implementation  gymnasium's own (`native`)
+everything else                       single environments in worker processes (`workers`): any gymnasium id,
+                                      MinAtar/<Game>, and module:Id, which imports that module first
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from common.config.tree import EnvConfig, EnvServerConfig
+from common.errors import EnvError
+from services.envserver.atari import AtariVectorEnv
+from services.envserver.native import make_native
+from services.envserver.vector import VectorEnv
+from services.envserver.workers import WorkerVectorEnv
+
+_ATARI = re.compile(r"ALE/(?P<v5>[^/:]*)-v5|(?P<v4>[^/:]*)NoFrameskip-v4")
+_RAW_ATARI = re.compile(r"(?:ALE/)?(?P<game>[A-Za-z0-9]+?)(?:-ram|Deterministic|NoFrameskip)*-v[045]")
+MINATAR = "MinAtar/"
+
+
+def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig) -> VectorEnv:
+    """Begin to make N environments.
+
+    Args:
+      config: which environment.
+      num_envs: N.
+      seed: environment i gets seed + i at the first reset.
+      server: threads and workers to use.
+
+    Raises:
+      EnvError: the id is unknown or its package is not installed. What takes longer to find out, `collect` says.
+    """
+    match = _ATARI.fullmatch(config.id)
+    if match:
+        rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
+        return AtariVectorEnv(rom, config, num_envs, seed, server.threads)
+    if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
+        env = make_native(config, num_envs, seed)
+        if env is not None:
+            return env
+    return WorkerVectorEnv(config, num_envs, seed, server.workers)
+
+
+def closest(wrong: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant as ", did you mean 'X'?", or nothing."""
+    names = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(wrong.lower(), names, n=1)
+    return f", did you mean {names[found[0]]!r}?" if found else ""
+
+
+def games() -> dict[str, str]:
+    """ROM names by the CamelCase names of ids, of the games that one player can play; none without the emulator."""
+    try:
+        from ale_py import roms
+    except ImportError:
+        return {}
+    multiplayer = {"combat", "joust", "maze_craze", "warlords"}
+    return {rom.title().replace("_", ""): rom for rom in sorted(roms.get_all_rom_ids()) if rom not in multiplayer}
+
+
+def _rom(env_id: str, game: str) -> str:
+    known = games()
+    if game in known:
+        return known[game]
+    if not known:
+        raise EnvError(f'env.id {env_id!r} needs ale-py, which is not installed: pip install "zerobeast[envserver]"')
+    ids = (f"ALE/{name}-v5" if env_id.startswith("ALE/") else f"{name}NoFrameskip-v4" for name in known)
+    raise EnvError(f"env.id {env_id!r}: there is no Atari game {game!r}{closest(env_id, ids)}")
+
+
+def _has_native(env_id: str) -> bool:
+    """Whether gymnasium has a vectorised implementation of an id that it must know.
+
+    Raises:
+      EnvError: it does not know the id.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        needs = 'needs gymnasium, which is not installed: pip install "zerobeast[envserver]"'
+        raise EnvError(f"env.id {env_id!r} {needs}") from error
+    _refuse_raw_atari(env_id)
+    try:
+        return gymnasium.spec(env_id).vector_entry_point is not None
+    except gymnasium.error.Error as error:
+        reason = " ".join(str(error).split())
+        raise EnvError(f"env.id {env_id!r} is unknown{closest(env_id, _all_ids()) or ': ' + reason}") from error
+
+
+def _refuse_raw_atari(env_id: str) -> None:
+    match = _RAW_ATARI.fullmatch(env_id)
+    if match is None or match["game"] not in games():
+        return
+    game = match["game"]
+    raise EnvError(
+        f"env.id {env_id!r}: expected ALE/{game}-v5 or {game}NoFrameskip-v4, whose frame skip, sticky actions and "
+        "action set are settings of env"
+    )
+
+
+def _all_ids() -> list[str]:
+    import gymnasium
+
+    others = [name for name, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
+    minatar = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+    atari = [name for game in games() for name in (f"ALE/{game}-v5", f"{game}NoFrameskip-v4")]
+    return [*others, *atari, *(f"{MINATAR}{game}-v1" for game in minatar)]

@@ -1,0 +1,48 @@
+"""Statistics of whole episodes: unclipped reward and agent steps, whatever a lost life or a setting makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class EpisodeStatistics:
+    """Sums per environment until its episode is over.
+
+    Args:
+      num_envs: N.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = np.zeros(num_envs, np.float64)
+        self._lengths = np.zeros(num_envs, np.int64)
+
+    def clear(self) -> None:
+        """Forget every episode in progress, as a reset does."""
+        self._returns[:] = 0
+        self._lengths[:] = 0
+
+    def forget(self, envs: NDArray[Any]) -> None:
+        """Forget the episodes in progress where `envs` [N] is true: they have been cut off."""
+        self._returns[envs] = 0
+        self._lengths[envs] = 0
+
+    def update(self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any]) -> list[list[float | int]]:
+        """Add one step.
+
+        Args:
+          reward: [N] as the environment gave it, unclipped.
+          void: [N] whether the action was ignored, so that this was no agent step.
+          over: [N] whether the whole episode ends here.
+
+        Returns:
+          [return, length in agent steps] of each episode that ended.
+        """
+        self._returns += reward
+        self._lengths += ~void
+        ended = np.flatnonzero(over)
+        finished: list[list[float | int]] = [[float(self._returns[i]), int(self._lengths[i])] for i in ended]
+        self.forget(ended)
+        return finished

@@ -1,0 +1,73 @@
+"""Environments for which gymnasium has a vectorised implementation of their own, such as CartPole-v1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.tree import EnvConfig
+from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from services.envserver.vector import InlineVectorEnv, contained
+
+
+class NativeVectorEnv(InlineVectorEnv):
+    """Steps a gymnasium vector environment whose autoreset is NEXT_STEP.
+
+    Such an environment has one random generator for all of its copies: the session's seed seeds it.
+
+    Args:
+      env: made by `make_native`.
+      env_id: as the user wrote it.
+      seed: of the first reset.
+    """
+
+    def __init__(self, env: Any, env_id: str, seed: int) -> None:
+        obs = obs_layout(env.single_observation_space)
+        super().__init__(env_spec(env_id, obs, env.single_action_space), env.num_envs)
+        self._env = env
+        self._adapt = ActionAdapter(env.single_action_space)
+        self._seed: int | None = seed
+        self._done = np.zeros(self.num_envs, np.bool_)
+        self._actions: NDArray[Any] = np.empty(0)
+
+    def finish_reset(self) -> None:
+        """See the base class."""
+        obs, _ = self._env.reset(seed=self._seed)
+        self._seed = None
+        self._done[:] = False
+        self.fill_first(obs)
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        """See the base class."""
+        self._actions = self._adapt(actions)
+
+    def finish_step(self) -> None:
+        """See the base class."""
+        obs, reward, terminated, truncated, _ = self._env.step(self._actions)
+        first, self._done = self._done, terminated | truncated
+        self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
+        self.fill(obs, reward, terminated, truncated, first)
+
+    def close(self) -> None:
+        """See the base class."""
+        self._env.close()
+
+
+def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv | None:
+    """The environment, or None where gymnasium's own implementation does not restart episodes by our rule.
+
+    Raises:
+      EnvError: it cannot be made.
+    """
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
+
+    kwargs: dict[str, Any] = dict(config.kwargs)
+    with contained(f"env.id {config.id!r} cannot be made"):
+        env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    if env.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
+        env.close()
+        return None
+    return NativeVectorEnv(env, config.id, seed)

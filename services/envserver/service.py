@@ -1,0 +1,294 @@
+"""The env-server: one session per HELLO, each with its own vector environment. One loop, one port.
+
+Requests are begun in the order in which they come and answered as they are finished, so that environments which live
+in worker processes or C++ threads step side by side and a slow one holds up no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.tree import RunConfig
+from common.errors import EnvError, RemoteProtocolError
+from common.messages import Header, Kind, Plane, Reason
+from common.records import action_record
+from common.service import Service
+from common.session import Arrival, Session, SessionTable
+from common.transport import MAX_FRAME_BYTES, Incoming, Poller, ServerPort, make_context, random_id
+from services.envserver.actions import ActionCheck
+from services.envserver.catalogue import make_vector_env
+from services.envserver.terms import MAX_ENVS, Terms
+from services.envserver.vector import VectorEnv
+
+log = logging.getLogger(__name__)
+
+MAX_SESSIONS = 1024
+MAX_REQUESTS_PER_TURN = 256  #: so that a flood cannot keep the loop from answering
+UNUSED_S = 60.0  #: a session that never asked for anything is closed: its client may never have subscribed
+CLOSE_LIMIT_S = 2.0  #: for environments to close themselves before they are killed
+RATE_PERIOD_S = 5.0
+
+
+class Instance(Protocol):
+    """What tells this process from its siblings."""
+
+    index: int
+    supervisor_pid: int
+
+
+@dataclass
+class Hosted:
+    """The environments of one session."""
+
+    env: VectorEnv
+    opened_at: float
+    request: Header | None  #: being worked on; the HELLO at first
+    used: bool = False  #: RESET came
+    check: ActionCheck | None = None
+    actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
+
+
+class EnvServer(Service):
+    """Hosts environments for whoever says HELLO.
+
+    Args:
+      config: of the run; the section `envserver` is this service's own.
+      instance: which env-server this is.
+    """
+
+    role = "envserver"
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid)
+        self.settings = config.envserver
+        self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
+        self._port: ServerPort | None = None
+        self._files: tuple[int, ...] = ()
+        self._leaving: list[tuple[VectorEnv, float]] = []
+        self._agent_steps = 0
+        self._episodes = 0
+        self._past_errors = 0  #: of sessions that are closed
+        self._waited_s = 0.0
+        self._past = (self.clock(), 0, 0.0)
+        self._rates = {"agent_steps_per_s": 0.0, "busy_fraction": 0.0}
+
+    def open(self) -> None:
+        """Bind."""
+        self._context = make_context()
+        self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint)
+        self._poller = Poller([self._port])
+
+    def poll(self, timeout_s: float) -> None:
+        """Take requests, then answer whatever is finished."""
+        before = self.clock()
+        self._poller.wait(timeout_s)
+        self._waited_s += self.clock() - before
+        for _ in range(MAX_REQUESTS_PER_TURN):
+            message = self.port.receive()
+            if message is None:
+                break
+            self._handle(message)
+        for session in self.table:
+            self._collect(session)
+        for sender in self.port.departures():
+            for session in self.table.leave(sender):
+                self._release(session)
+        self._watch()
+
+    def tick(self, now: float) -> None:
+        """Close what nobody uses, and see to it that what was closed ends."""
+        for session in self.table:
+            if not session.state.used and now - session.state.opened_at > UNUSED_S:
+                self._end(session)
+        self._leaving = [
+            (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
+        ]
+
+    def close(self) -> None:
+        """Release every environment, then the port."""
+        for session in self.table:
+            self._end(session)
+        while self._leaving:
+            self.tick(self.clock())
+            time.sleep(0.005)
+        if self._port is not None:
+            self._port.close()
+        if hasattr(self, "_context"):
+            self._context.term()
+
+    def report(self) -> dict[str, Any]:
+        """Numbers for the health page; rates are of the last few seconds."""
+        self._measure(self.clock())
+        envs = [session.state.env for session in self.table]
+        return {
+            "sessions": len(self.table),
+            "envs": sum(env.num_envs for env in envs),
+            "agent_steps": self._agent_steps,
+            "episodes": self._episodes,
+            "env_errors": self._past_errors + sum(env.errors for env in envs),
+            "refused": sum(self._port.refused.values()) if self._port else 0,
+            "dropped": self._port.dropped if self._port else 0,
+            **self._rates,
+        }
+
+    @property
+    def port(self) -> ServerPort:
+        """The bound port; there is one from `open` to `close`."""
+        assert self._port is not None
+        return self._port
+
+    def _handle(self, message: Incoming) -> None:
+        header = message.header
+        try:
+            if header.kind is Kind.HELLO:
+                self._hello(header)
+            elif header.kind is Kind.BYE:
+                self._bye(header)
+            elif header.kind in (Kind.RESET, Kind.STEP):
+                self._request(message)
+            else:
+                raise RemoteProtocolError(f"an env-server takes no {header.kind.name}", "kind")
+        except RemoteProtocolError as error:
+            self.port.refuse(error)
+            self.port.error(header, Reason.TERMS, str(error), epoch=self.table.epoch)
+
+    def _hello(self, header: Header) -> None:
+        session = self.table.of(header)
+        if session is not None:
+            self._send_welcome(session)
+            return
+        terms = Terms.read(header.body[0])
+        envs = sum(session.state.env.num_envs for session in self.table)
+        if self.table.full or envs + terms.num_envs > MAX_ENVS:
+            sentence = f"the env-server hosts {envs} environments and has no room for {terms.num_envs} more"
+            self.port.error(header, Reason.BUSY, sentence, epoch=self.table.epoch)
+            return
+        try:
+            env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
+        except EnvError as error:
+            log.warning("cannot host: %s", error)
+            self.port.error(header, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
+            return
+        log.info("hosting %d x %s", terms.num_envs, terms.env.id)
+        self.table.open(header, Hosted(env, self.clock(), header))
+
+    def _bye(self, header: Header) -> None:
+        session = self.table.of(header)
+        if session is not None:
+            self._end(session)
+
+    def _request(self, message: Incoming) -> None:
+        header = message.header
+        session = self.table.of(header)
+        if session is None:
+            self.port.error(header, Reason.UNKNOWN_SESSION, "the env-server does not know this session")
+            return
+        if session.state.request is not None:
+            return  # still being worked on: the client will ask again
+        if header.seq <= session.seq:
+            if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
+                self.port.send(session.reply[0], *session.reply[1])
+            return
+        actions = self._receive_actions(message, session.state)  # before the request counts as taken
+        session.arrival(header.seq)
+        session.state.request, session.state.used = header, True
+        try:
+            if actions is None:
+                session.state.env.reset()
+            else:
+                session.state.env.step(actions)
+        except EnvError as error:
+            self._fail(session, error)
+
+    def _receive_actions(self, message: Incoming, hosted: Hosted) -> NDArray[Any] | None:
+        """The legal actions of a STEP, None for a RESET. Raises RemoteProtocolError for anything else."""
+        if message.header.kind is Kind.RESET:
+            return None
+        if not hosted.used:
+            raise RemoteProtocolError("RESET has to come before the first STEP", "order")
+        assert hosted.actions is not None
+        assert hosted.check is not None
+        if not message.into(hosted.actions):
+            raise RemoteProtocolError(
+                f"STEP: expected one frame of {hosted.actions.nbytes} bytes of actions", "payload"
+            )
+        return hosted.check.legal(hosted.actions["action"])
+
+    def _collect(self, session: Session[Hosted]) -> None:
+        try:
+            if session.state.env.collect():
+                self._answer(session)
+        except EnvError as error:
+            self._fail(session, error)
+
+    def _answer(self, session: Session[Hosted]) -> None:
+        hosted = session.state
+        request, hosted.request = hosted.request, None
+        assert request is not None
+        if request.kind is Kind.HELLO:
+            self._made(session)
+            return
+        rows, episodes = hosted.env.rows, hosted.env.episodes
+        if request.kind is Kind.STEP:
+            self._agent_steps += len(rows) - int(np.count_nonzero(rows["first"]))
+        self._episodes += len(episodes)
+        header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, (episodes,))
+        session.reply = (header, (rows,))
+        self.port.send(header, rows)
+
+    def _made(self, session: Session[Hosted]) -> None:
+        hosted = session.state
+        if hosted.env.rows.nbytes > MAX_FRAME_BYTES:
+            size = hosted.env.rows.nbytes >> 20
+            raise EnvError(f"{hosted.env.num_envs} observations are {size} MiB, expected at most 256 in one message")
+        hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
+        hosted.check = ActionCheck(hosted.env.spec.action)
+        session.welcome = {"env": hosted.env.spec.to_wire()}
+        self._send_welcome(session)
+
+    def _send_welcome(self, session: Session[Hosted]) -> None:
+        if session.welcome is not None:
+            body = (session.welcome,)
+            self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq, body))
+
+    def _fail(self, session: Session[Hosted], error: EnvError) -> None:
+        """Tell the client why its session is over."""
+        log.error("a session has failed: %s", error)
+        self._past_errors += 1
+        request = Header(Kind.STEP, session.sender, session.slot, seq=session.seq)
+        self.port.error(request, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
+        self._end(session)
+
+    def _end(self, session: Session[Hosted]) -> None:
+        self.table.close(session)
+        self._release(session)
+
+    def _release(self, session: Session[Hosted]) -> None:
+        env = session.state.env
+        self._past_errors += env.errors
+        env.close()
+        self._leaving.append((env, self.clock()))
+
+    def _watch(self) -> None:
+        """Wait on the pipes of whatever is hosted now."""
+        files = tuple(file for session in self.table for file in session.state.env.files)
+        if files != self._files:
+            self._files = files
+            self._poller = Poller([self.port], files)
+
+    def _measure(self, now: float) -> None:
+        then, steps_then, waited_then = self._past
+        span = now - then
+        if span < min(RATE_PERIOD_S, now - self.started_at) or not span:
+            return
+        self._past = (now, self._agent_steps, self._waited_s)
+        self._rates = {
+            "agent_steps_per_s": round((self._agent_steps - steps_then) / span, 1),
+            "busy_fraction": round(1 - (self._waited_s - waited_then) / span, 3),
+        }

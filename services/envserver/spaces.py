@@ -1,0 +1,97 @@
+"""gymnasium's spaces as this project's specs, and legal actions as what a space expects.
+
+Observations: Box, MultiBinary and MultiDiscrete as they are, float64 as float32, Discrete as one integer; Dict and
+Tuple have to be flattened before. Actions: Discrete, MultiDiscrete, MultiBinary and Box, all counted from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.codec import DTYPES
+from common.errors import EnvError, RemoteProtocolError
+from common.specs import ActionSpec, EnvSpec
+
+
+def obs_layout(space: Any) -> tuple[str, tuple[int, ...]]:
+    """(dtype, shape) of one observation.
+
+    Raises:
+      EnvError: it is not one array of numbers.
+    """
+    dtype = getattr(space, "dtype", None)
+    if space.shape is None or dtype is None:
+        raise EnvError(f"observation space {space} is not supported, expected one array of numbers")
+    name = np.dtype(dtype).str
+    if name == "<f8":
+        name = "<f4"
+    if name not in DTYPES or any(size < 1 for size in space.shape):
+        raise EnvError(f"observation space {space} is not supported, expected fixed-size numbers")
+    return name, tuple(int(size) for size in space.shape)
+
+
+def action_spec(space: Any) -> ActionSpec:
+    """What an agent may choose from.
+
+    Raises:
+      EnvError: the space is of another kind.
+    """
+    from gymnasium import spaces
+
+    shape = tuple(int(size) for size in space.shape or ())
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec.discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ActionSpec("multi_discrete", shape, tuple(int(n) for n in space.nvec.flat))
+    if isinstance(space, spaces.MultiBinary):
+        return ActionSpec("multi_discrete", shape, (2,) * int(np.prod(shape)))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low, high = (tuple(float(x) for x in bound.flat) for bound in (space.low, space.high))
+        return ActionSpec("box", shape, (), low, high)
+    raise EnvError(f"action space {space} is not supported, expected Discrete, MultiDiscrete, MultiBinary or float Box")
+
+
+def env_spec(
+    env_id: str, obs: tuple[str, tuple[int, ...]], action_space: Any, stack: int = 1, skip: int = 1
+) -> EnvSpec:
+    """What travels to peers, by the rules that they will check it with.
+
+    Args:
+      env_id: as the user wrote it.
+      obs: (dtype, shape) of one frame.
+      action_space: of one environment.
+      stack: frames that a policy sees.
+      skip: env_frames per agent_step.
+
+    Raises:
+      EnvError: no peer would accept it.
+    """
+    dtype, shape = obs
+    try:
+        return EnvSpec.from_wire(EnvSpec(env_id, shape, dtype, action_spec(action_space), stack, skip).to_wire())
+    except RemoteProtocolError as error:
+        raise EnvError(f"env.id {env_id!r} is not supported: {error}") from error
+
+
+class ActionAdapter:
+    """Turns legal actions into what a space expects.
+
+    Args:
+      space: of one environment.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self._start = getattr(space, "start", 0)
+        self._bounds = (space.low, space.high) if hasattr(space, "low") else None
+        self._dtype = space.dtype
+
+    def __call__(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Of one or several environments [..., *shape]; a space need not count its choices from 0."""
+        if self._bounds is not None:  # once more, since float32 rounds a float64 bound
+            clipped: NDArray[Any] = np.clip(actions.astype(self._dtype), *self._bounds)
+            return clipped
+        shifted: NDArray[Any] = (actions + self._start).astype(self._dtype)
+        return shifted

@@ -1,0 +1,46 @@
+"""What a HELLO to an env-server asks for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from common.config.tree import EnvConfig
+from common.errors import RemoteProtocolError
+
+MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
+MAX_ENVS = 65_536  #: of one server
+MAX_SEED = 2**31 - 1
+
+
+class Terms(NamedTuple):
+    """The terms of one session."""
+
+    env: EnvConfig
+    num_envs: int
+    seed: int  #: of the first environment; the others follow
+
+    @classmethod
+    def read(cls, entries: dict[Any, Any]) -> Terms:
+        """Check what a peer asks for.
+
+        Raises:
+          RemoteProtocolError: it cannot be; the sentence names the entry.
+        """
+        num_envs = _integer(entries, "num_envs", 1, MAX_ENVS_PER_SESSION)
+        seed = _integer(entries, "seed", 0, MAX_SEED)
+        try:
+            env = EnvConfig.model_validate(entries.get("env"))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(["env", *(str(part) for part in first["loc"])])
+            raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
+        return cls(env, num_envs, seed)
+
+
+def _integer(entries: dict[Any, Any], name: str, low: int, high: int) -> int:
+    value = entries.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise RemoteProtocolError(f"{name}: expected an integer from {low} to {high}, not {value!r:.200}", "terms")
+    return value

@@ -1,0 +1,161 @@
+"""What the service knows of a backend: N environments that are stepped together, straight into rows.
+
+    env.reset()                  # or env.step(actions)
+    while not env.collect():     # True once for each thing begun; creation itself is the first
+        ...                      # wait until one of env.files can be read
+    env.rows, env.episodes       # the answer, unchanged until the next reset or step
+
+Every backend restarts episodes by the one rule of `common.records`: the row after an episode's last is the first of
+the next, its action is ignored and its reward is 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import EnvError
+from common.records import step_record
+from common.specs import EnvSpec
+from services.envserver.episodes import EpisodeStatistics
+
+Episodes = list[list[float | int]]
+
+
+@contextmanager
+def contained(what: str) -> Iterator[None]:
+    """Turn whatever an environment's code raises inside into an EnvError that ends one session and no more."""
+    try:
+        yield
+    except EnvError:
+        raise
+    except Exception as error:  # foreign code: anything can come
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise EnvError(f"{what}: {type(error).__name__}: {reason}") from error
+
+
+class VectorEnv(ABC):
+    """N environments. See the module for how it is driven.
+
+    Attributes:
+      spec: what one environment looks like; known once `collect` was True for the first time.
+      rows: [N] of `step_record`, the newest answer.
+      episodes: [return, length] of the whole episodes that ended in it.
+      errors: environments that raised or died so far, and were made anew.
+      files: descriptors that become readable when `collect` has work; may change in any call.
+    """
+
+    spec: EnvSpec
+    rows: NDArray[Any]
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.episodes: Episodes = []
+        self.errors = 0
+        self.files: tuple[int, ...] = ()
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin new episodes everywhere. The first reset is seeded, later ones go on from there."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[Any]) -> None:
+        """Begin a step with legal `actions` [N, *action shape], contiguous and ours to change.
+
+        Raises:
+          EnvError: as `collect`.
+        """
+
+    @abstractmethod
+    def collect(self) -> bool:
+        """Finish what was begun, if it can be finished without waiting for another process.
+
+        Raises:
+          EnvError: the environments are beyond repair.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Begin to release everything; never waits."""
+
+    def closed(self, *, force: bool) -> bool:
+        """Whether everything is released; with `force`, what resists is killed."""
+        del force
+        return True
+
+
+class InlineVectorEnv(VectorEnv):
+    """Base of backends that step inside this process, in code that does not wait for anybody.
+
+    Args:
+      spec: of one environment.
+      num_envs: N.
+    """
+
+    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.spec = spec
+        self.rows = np.zeros(num_envs, step_record(spec).dtype)
+        self.statistics = EpisodeStatistics(num_envs)
+        self._begun: Callable[[], None] | None = lambda: None  # creation is the first thing to collect
+
+    @abstractmethod
+    def finish_reset(self) -> None:
+        """Fill rows with the first of every episode."""
+
+    @abstractmethod
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        """Hand the actions over."""
+
+    @abstractmethod
+    def finish_step(self) -> None:
+        """Fill rows and episodes."""
+
+    def reset(self) -> None:
+        """See the base class."""
+        self._begun = self.finish_reset
+
+    def step(self, actions: NDArray[Any]) -> None:
+        """See the base class."""
+        with contained(f"environment {self.spec.env_id!r} cannot take a step"):
+            self.begin_step(actions)
+        self._begun = self.finish_step
+
+    def collect(self) -> bool:
+        """See the base class."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return False
+        self.episodes = []
+        with contained(f"environment {self.spec.env_id!r} has failed"):
+            begun()
+        return True
+
+    def fill_first(self, obs: NDArray[Any]) -> None:
+        """Write rows of which every one opens an episode."""
+        self.statistics.clear()
+        self.rows["obs"] = obs
+        self.rows["first"] = True
+        for name in ("reward", "terminated", "truncated"):
+            self.rows[name] = 0
+
+    def fill(
+        self,
+        obs: NDArray[Any],
+        reward: NDArray[Any],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
+        first: NDArray[Any],
+    ) -> None:
+        """Write rows, all arguments [N, ...]; what a first row must not carry is left out."""
+        rows = self.rows
+        rows["obs"] = obs
+        rows["first"] = first
+        rows["reward"] = np.where(first, 0, reward)
+        rows["terminated"] = terminated & ~first
+        rows["truncated"] = truncated & ~first

@@ -1,0 +1,216 @@
+"""The process that steps single environments, one after the other. The server's side is in `workers`.
+
+server -> worker                 worker -> server
+RESET                            outcome, rows
+STEP, then the actions           outcome, rows
+end of the pipe: close, exit
+                                 once, at the start: outcome with the spec of the environments
+
+An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...], or `fatal` and then no rows.
+Rows are bytes of `step_record`. Nothing but bytes goes through the pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.codec import pack
+from common.errors import EnvError
+from common.records import step_record
+from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from services.envserver.vector import contained
+
+RESET, STEP = b"R", b"S"
+MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up
+MAX_TEXT = 4000
+
+
+def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None) -> None:
+    """Run the process until the server closes the pipe or is gone.
+
+    Args:
+      connection: to the server.
+      env_id: as the user wrote it.
+      kwargs: of the environment's constructor.
+      num_envs: how many of the session's environments live here.
+      seed: of the first one; None in a worker that replaces one that died.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
+    threading.Thread(target=_die_with_server, daemon=True).start()
+    try:
+        shard = Shard(env_id, kwargs, num_envs, seed)
+    except EnvError as error:
+        connection.send_bytes(pack({"fatal": str(error)}))
+        return
+    try:
+        connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+        while True:
+            _answer(connection, shard)
+    except (EOFError, ConnectionError):
+        shard.close()
+
+
+def _answer(connection: Connection, shard: Shard) -> None:
+    command = connection.recv_bytes()
+    try:
+        if command == RESET:
+            shard.reset()
+        else:
+            spec = shard.spec.action
+            raw = np.frombuffer(connection.recv_bytes(), spec.dtype)
+            shard.step(raw.reshape(shard.num_envs, *spec.shape))
+    except EnvError as error:
+        connection.send_bytes(pack({"fatal": str(error)}))
+        return
+    failures, shard.failures = shard.failures, []
+    connection.send_bytes(pack({"failures": failures}))
+    connection.send_bytes(shard.rows.view(np.uint8).data)
+
+
+def _die_with_server() -> None:
+    """End even while an environment is stuck: a server that was killed cannot close its pipes in order."""
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+        os._exit(1)
+
+
+class Shard:
+    """Some of a session's environments.
+
+    Args:
+      env_id: as the user wrote it.
+      kwargs: of the constructor.
+      num_envs: n.
+      seed: of the first environment's first reset, or None.
+
+    Raises:
+      EnvError: they cannot be made.
+    """
+
+    def __init__(self, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None) -> None:
+        self.env_id = env_id
+        self.kwargs = kwargs
+        self.num_envs = num_envs
+        self.failures: list[list[Any]] = []  #: since they were last taken away
+        self._envs = [make_env(env_id, kwargs) for _ in range(num_envs)]
+        self._seeds = [None if seed is None else seed + i for i in range(num_envs)]
+        self._done = np.zeros(num_envs, np.bool_)
+        self._in_a_row = [0] * num_envs
+        layout, space = obs_layout(self._envs[0].observation_space), self._envs[0].action_space
+        self._shape = layout[1]
+        self.spec = env_spec(env_id, layout, space)
+        self._adapt = ActionAdapter(space)
+        self._discrete = self.spec.action.kind == "discrete"
+        self.rows = np.zeros(num_envs, step_record(self.spec).dtype)
+
+    def reset(self) -> None:
+        """Begin a new episode everywhere. Raises EnvError where an environment cannot be reset at all."""
+        for i in range(self.num_envs):
+            self._reset(i)
+
+    def step(self, actions: NDArray[Any]) -> None:
+        """One step everywhere: [n, *action shape]. Raises EnvError where an environment cannot go on at all."""
+        prepared = self._adapt(actions)
+        for i, env in enumerate(self._envs):
+            if self._done[i]:
+                self._reset(i)
+                continue
+            try:
+                answer = env.step(prepared[i].item() if self._discrete else prepared[i])
+                self._write(i, *answer[:4])
+            except Exception as error:  # foreign code: contained, counted and reported
+                self._replace(i, error)
+            else:
+                self._in_a_row[i] = 0
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self._envs:
+            _close(env)
+
+    def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
+        row = self.rows[i]
+        row["obs"] = self._checked(obs)
+        row["reward"] = np.asarray(reward).item()
+        row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
+        self._done[i] = terminated or truncated
+
+    def _reset(self, i: int) -> None:
+        seed, self._seeds[i] = self._seeds[i], None
+        try:
+            obs, _ = self._envs[i].reset(seed=seed)
+            self._write_first(i, obs)
+        except Exception as error:  # foreign code, as in step
+            self._replace(i, error)
+
+    def _write_first(self, i: int, obs: Any) -> None:
+        self._write(i, obs, 0.0, terminated=False, truncated=False)
+        self.rows[i]["first"] = True
+
+    def _replace(self, i: int, error: Exception) -> None:
+        """Make an environment that raised anew, and open an episode in it."""
+        self.failures.append([i, "".join(traceback.format_exception(error))[-MAX_TEXT:]])
+        self._in_a_row[i] += 1
+        _close(self._envs[i])
+        with contained(f"environment {self.env_id!r} failed {self._in_a_row[i]} times without a step in between"):
+            if self._in_a_row[i] >= MAX_FAILURES:
+                raise error
+            self._envs[i] = make_env(self.env_id, self.kwargs)
+            self._write_first(i, self._envs[i].reset()[0])
+
+    def _checked(self, obs: Any) -> NDArray[Any]:
+        """The observation as an array of the declared shape; numpy would stretch a smaller one in silence."""
+        array = np.asarray(obs)
+        if array.shape != self._shape:
+            raise EnvError(f"an observation has shape {array.shape}, its space says {self._shape}")
+        return array
+
+
+def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
+    """One environment with an observation space of one array.
+
+    Raises:
+      EnvError: it is unknown, its package is missing or its constructor raises.
+    """
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.wrappers import FlattenObservation
+
+    name = _registered(env_id)
+    with contained(f"env.id {env_id!r} cannot be made"):
+        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
+        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple):
+            env = FlattenObservation(env)
+    return env
+
+
+def _registered(env_id: str) -> str:
+    """The id as gymnasium knows it, after the package that brings it has registered it."""
+    if env_id.startswith("MinAtar/"):
+        try:
+            register = importlib.import_module("minatar.gym").register_envs
+        except ImportError as error:
+            raise EnvError(f'env.id {env_id!r} needs MinAtar: pip install "zerobeast[minatar]" ({error})') from error
+        import gymnasium
+
+        if not any(name.startswith("MinAtar/") for name in gymnasium.registry):
+            register()
+        return env_id if "-v" in env_id else f"{env_id}-v1"
+    return env_id
+
+
+def _close(env: Any) -> None:
+    with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
+        env.close()

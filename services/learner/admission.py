@@ -1,0 +1,117 @@
+"""What may come in: which actors fit the run, and which rollouts can be trained on. Pure.
+
+An actor that would send other rows than the run's is told so in words. A rollout of the right size can still hold
+values that would crash an update or spoil the weights (an action that does not exist, a NaN); it is refused whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import RemoteProtocolError
+from common.specs import EnvSpec, PolicySpec
+
+MAX_MESSAGE_BYTES = 256 << 20  #: what the transport lets through in one frame
+MAX_EPISODE_STEPS = 1 << 40
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a HELLO on the rollout plane says, and what the learner holds against it."""
+
+    env: EnvSpec
+    policy: PolicySpec | None  #: None in a HELLO: the actor takes the run's
+    unroll_length: int
+    num_envs: int  #: rows per message; of the run: the most it takes
+
+    @classmethod
+    def from_wire(cls, terms: dict[str, Any]) -> Self:
+        """Read the terms of a HELLO.
+
+        Raises:
+          RemoteProtocolError: they are incomplete or impossible.
+        """
+        env = EnvSpec.from_wire(terms.get("env"))
+        policy = PolicySpec.from_wire(terms["policy"]) if terms.get("policy") else None
+        for name in ("unroll_length", "num_envs"):
+            value = terms.get(name)
+            if type(value) is not int or not 0 < value <= 1 << 20:
+                raise RemoteProtocolError(f"{name} is {str(value)[:40]}, expected a positive number", "terms")
+        return cls(env, policy, terms["unroll_length"], terms["num_envs"])
+
+
+def mismatch(theirs: Terms, ours: Terms) -> str | None:
+    """The first difference that keeps an actor out of a run, as a sentence."""
+    expected = dict(_leaves(ours))
+    for name, value in _leaves(theirs):
+        if value != expected[name]:
+            return f"{name} is {value}, this run has {expected[name]}"
+    if theirs.num_envs > ours.num_envs:
+        return (
+            f"num_envs is {theirs.num_envs}, expected at most {ours.num_envs}: start the learner with the same "
+            f"actor.envs_per_group or a larger learner.batch_size"
+        )
+    return None
+
+
+def oversize(terms: Terms, row_bytes: int) -> str | None:
+    """Why messages of these terms are too large to travel, as a sentence."""
+    size = terms.num_envs * row_bytes
+    if size <= MAX_MESSAGE_BYTES:
+        return None
+    return (
+        f"num_envs {terms.num_envs} and unroll_length {terms.unroll_length} make rollouts of {size >> 20} MiB, "
+        f"expected at most {MAX_MESSAGE_BYTES >> 20}: lower actor.envs_per_group or learner.unroll_length"
+    )
+
+
+def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
+    """What makes rollout rows unfit for training, or None."""
+    for name in rows.dtype.names or ():
+        values = rows[name]
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return f"{name} holds a value that is not finite"
+    if (rows["policy_version"] < 0).any():
+        return "policy_version is negative"
+    if env.action.kind != "box":
+        limits = np.asarray(env.action.sizes).reshape(env.action.shape)
+        actions = rows["last_action"]
+        if (actions < 0).any() or (actions >= limits).any():
+            return f"last_action holds an action outside {list(env.action.sizes)}"
+    return None
+
+
+def episodes_of(entries: list[Any]) -> tuple[tuple[float, int], ...]:
+    """The (return, length) pairs of a ROLLOUT's body.
+
+    Raises:
+      RemoteProtocolError: an entry is something else.
+    """
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
+            raise RemoteProtocolError("an episode is [return, length]", "episodes")
+        if not math.isfinite(entry[0]) or not 0 < entry[1] <= MAX_EPISODE_STEPS:
+            raise RemoteProtocolError("an episode has a finite return and a positive length", "episodes")
+    return tuple((float(episode_return), int(length)) for episode_return, length in entries)
+
+
+def _leaves(terms: Terms) -> list[tuple[str, Any]]:
+    """The terms that must be equal, flat: ("env.action.kind", "discrete"), ..."""
+    tree: dict[str, Any] = {"env": terms.env.to_wire(), "unroll_length": terms.unroll_length}
+    if terms.policy is not None:
+        tree["policy"] = terms.policy.to_wire()
+    found: list[tuple[str, Any]] = []
+    pending = [("", tree)]
+    while pending:
+        prefix, branch = pending.pop()
+        for name, value in branch.items():
+            if isinstance(value, dict):
+                pending.append((f"{prefix}{name}.", value))
+            else:
+                found.append((prefix + name, value))
+    return found

@@ -1,0 +1,144 @@
+"""The file that a run continues from: written whole or not at all, read without running anything in it.
+
+One dict of plain values and tensors, so that `torch.load(weights_only=True)` suffices:
+
+    format        CHECKPOINT_FORMAT
+    model         state dict of the network
+    optimizer     {"kind": class name, "state": state dict}
+    counters      agent_steps, updates, nonfinite_updates, elapsed_s
+    config        the tree of settings of the run that wrote it
+    env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
+    rng           {"torch": state, "cuda": [states]}
+    statistics    of episodes
+
+The learning rate needs no entry: it is a function of counters.agent_steps.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from common.errors import CheckpointError
+
+CHECKPOINT_FORMAT = 1
+CHECKPOINT_NAME = "checkpoint.pt"
+_KEYS = {"format", "model", "optimizer", "counters", "config", "env", "policy", "rng", "statistics"}
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Replace the checkpoint at `path`, atomically and durably.
+
+    Raises:
+      CheckpointError: it cannot be written; the old one is untouched.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(f"{path}: the checkpoint cannot be written: {error.strerror or error}") from error
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint; None where there is none.
+
+    Raises:
+      CheckpointError: it is damaged, or not one that this program reads.
+    """
+    if not path.exists():
+        return None
+    try:
+        state = _read(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: the checkpoint cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # whatever damaged or foreign bytes make zipfile and torch raise
+        raise CheckpointError(
+            f"{path}: not a whole checkpoint ({type(error).__name__}): truncated, or written by another program"
+        ) from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(f"{path}: not a checkpoint of this program: it has no entry 'format'")
+    if state["format"] != CHECKPOINT_FORMAT:
+        raise CheckpointError(f"{path}: checkpoint format {state['format']}, this program reads {CHECKPOINT_FORMAT}")
+    if missing := _KEYS - state.keys():
+        raise CheckpointError(f"{path}: the checkpoint has no entry {min(missing)!r}")
+    return state
+
+
+def _read(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:  # torch writes checksums and does not look at them
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"{damaged} fails its checksum")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_model(path: Path, net: nn.Module, saved: dict[str, torch.Tensor]) -> None:
+    """Put the checkpoint's parameters into a network.
+
+    Raises:
+      CheckpointError: they belong to another architecture.
+    """
+    shapes = {name: tuple(value.shape) for name, value in saved.items()}
+    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    for name in [*expected, *(name for name in shapes if name not in expected)]:
+        theirs, ours = shapes.get(name), expected.get(name)
+        if theirs != ours:
+            raise CheckpointError(
+                f"{path}: the checkpoint is of another architecture: parameter {name!r} is {_shown(theirs)} in it, "
+                f"{_shown(ours)} in this run; continue with the settings it was made with, or use another name"
+            )
+    net.load_state_dict(saved)
+
+
+def load_optimizer(path: Path, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put the checkpoint's running averages into an optimiser, which keeps the settings it was made with.
+
+    Raises:
+      CheckpointError: they belong to another kind of optimiser.
+    """
+    kind = type(optimizer).__name__
+    if saved["kind"] != kind:
+        raise CheckpointError(f"{path}: the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved["state"])
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+
+
+def random_state() -> dict[str, Any]:
+    """The state of torch's generators."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_random_state(saved: dict[str, Any]) -> None:
+    """Inverse of `random_state`; a GPU that was not there keeps its own."""
+    torch.set_rng_state(saved["torch"])
+    if torch.cuda.is_available():
+        for index, state in enumerate(saved["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state, index)
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else f"of shape {list(shape)}"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

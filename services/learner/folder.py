@@ -1,0 +1,38 @@
+"""The run's folder belongs to one learner at a time: two would overwrite each other's checkpoints."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from common.errors import ConfigError
+
+LOCK_NAME = ".learner.lock"
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Make the folder where it is missing and hold it; the kernel lets go of it however the process ends.
+
+    Raises:
+      ConfigError: it cannot be written, or another process holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,196 @@
+"""The learner's conversations with actors: who may send, what is new, what is acknowledged.
+
+A rollout is received straight into the queue, and only while there is room for the largest one: otherwise it waits in
+the socket, where the window bounds it. ACK goes out when an update has used the last of a message's rows. A message
+that is refused is acknowledged in its turn too, so that its sender goes on; nothing of it is trained.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from common.errors import ConfigError, RemoteProtocolError
+from common.messages import Header, Kind, Reason
+from common.session import Arrival, Session, SessionTable
+from common.transport import Incoming, ServerPort
+from services.learner.admission import Terms, episodes_of, flaw, mismatch
+from services.learner.queue import Ledger, Message, RowQueue
+
+log = logging.getLogger(__name__)
+
+#: How long an actor that has gone is remembered: a broken connection looks the same, and what comes over the next
+#: one must not be trained twice.
+REMEMBER_S = 60.0
+MAX_WINDOW = 64  #: unacknowledged messages of one stream, whatever an actor believes its window to be
+MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
+
+#: Sets the run up for the first actor and returns its terms and queue. Raises ConfigError where it cannot be learned.
+Begin = Callable[[Terms], tuple[Terms, RowQueue]]
+
+
+class Intake:
+    """The serving end of the rollout plane.
+
+    Args:
+      port: to receive from; the caller closes it.
+      epoch: random id of this start.
+      window: messages that a stream may have unacknowledged.
+      begin: called with the first acceptable HELLO.
+    """
+
+    def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin) -> None:
+        self.port = port
+        self.window = window
+        self.terms: Terms | None = None
+        self.queue: RowQueue | None = None
+        self._begin = begin
+        self._sessions: SessionTable[Ledger] = SessionTable(epoch)
+        self._left_at: dict[int, float] = {}
+
+    @property
+    def peers(self) -> int:
+        """Actors that are connected."""
+        return len(self._sessions.senders - self._left_at.keys())
+
+    def start(self, terms: Terms, queue: RowQueue) -> None:
+        """Fix what every actor has to offer from now on."""
+        assert terms.num_envs <= queue.largest, "a queue without room for a message must hold a batch"
+        self.terms, self.queue = terms, queue
+
+    def receive(self, now: float) -> None:
+        """Take what is there and fits."""
+        self._reap(now)
+        for _ in range(MESSAGES_PER_TURN):
+            message = self.port.receive() if self._room else None
+            if message is None:
+                break
+            self._handle(message)
+        if self.queue is not None:
+            self.acknowledge(self.queue.release())  # messages of no rows may be done already
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Tell the senders which messages are used up."""
+        for message in messages:
+            session = self._session(message.sender, message.slot)
+            if session is not None:
+                session.state.use(message.seq)
+                self._ack(session, message.seq)
+
+    def farewell(self) -> None:
+        """Tell every actor that the learner ends."""
+        for session in self._sessions:
+            self.port.send(Header(Kind.BYE, session.sender, session.slot, self._sessions.epoch))
+
+    @property
+    def _room(self) -> bool:
+        return self.terms is None or self.queue is None or self.queue.free >= self.terms.num_envs
+
+    def _handle(self, message: Incoming) -> None:
+        header = message.header
+        self._left_at.pop(header.sender, None)
+        try:
+            if header.kind is Kind.HELLO:
+                self._greet(header)
+            elif header.kind is Kind.ROLLOUT:
+                self._rollout(message)
+            elif header.kind is Kind.BYE:
+                self._forget(header.sender)
+            else:
+                raise RemoteProtocolError(f"{header.kind.name} does not belong on the rollout plane", "kind")
+        except RemoteProtocolError as error:
+            self.port.refuse(error)
+
+    def _greet(self, header: Header) -> None:
+        try:
+            sentence = self._admit(header)
+        except RemoteProtocolError as error:
+            self.port.refuse(error)
+            sentence = str(error)
+        except ConfigError as error:
+            sentence = str(error)
+        if sentence is not None:
+            log.warning("refused an actor: %s", sentence)
+            self.port.error(header, Reason.TERMS, sentence, epoch=self._sessions.epoch)
+            return
+        session = self._sessions.of(header)
+        if session is None:
+            if self._sessions.full:
+                self._reap(float("inf"))
+            if self._sessions.full:
+                self.port.error(header, Reason.BUSY, "too many actors", epoch=self._sessions.epoch)
+                return
+            session = self._sessions.open(header, Ledger())
+        self._welcome(session)
+
+    def _admit(self, header: Header) -> str | None:
+        """Why this actor cannot take part, or None."""
+        theirs = Terms.from_wire(header.body[0])
+        if self.terms is None:
+            self.start(*self._begin(theirs))
+        assert self.terms is not None, "start has set it"
+        return mismatch(theirs, self.terms)
+
+    def _welcome(self, session: Session[Ledger]) -> None:
+        assert self.terms is not None, "an admitted actor has a run"
+        assert self.terms.policy is not None, "a run has a policy"
+        terms = {"window": self.window, "policy": self.terms.policy.to_wire()}
+        seq = session.state.consumed
+        self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self._sessions.epoch, seq, (terms,)))
+
+    def _rollout(self, message: Incoming) -> None:
+        header = message.header
+        session = self._sessions.of(header)
+        if session is None:
+            self.port.error(header, Reason.UNKNOWN_SESSION, "say HELLO first", epoch=self._sessions.epoch)
+            return
+        arrival = session.state.arrival(header.seq)
+        if arrival is Arrival.REPEATED:
+            self._ack(session, header.seq)
+        if arrival is not Arrival.NEW:
+            return
+        assert self.queue is not None, "a session has a queue"
+        if session.state.pending >= MAX_WINDOW:
+            raise RemoteProtocolError(f"{session.state.pending} rollouts of one stream wait already", "window")
+        entry = Message(header.sender, header.slot, header.seq)
+        try:
+            entry = self._receive_rows(message, self.queue)
+        except RemoteProtocolError as error:
+            self.queue.cancel()
+            self.port.refuse(error)
+        session.state.take(header.seq)
+        self.queue.commit(entry)
+
+    def _receive_rows(self, message: Incoming, queue: RowQueue) -> Message:
+        """Fill a reservation. Raises RemoteProtocolError where the rollout cannot be trained on."""
+        assert self.terms is not None, "a session has terms"
+        header = message.header
+        n_rows, entries = header.body
+        if not 0 < n_rows <= self.terms.num_envs:
+            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {self.terms.num_envs}", "payload")
+        episodes = episodes_of(entries)
+        rows = queue.reserve(n_rows)
+        assert rows is not None, "room for the largest message was checked"
+        if not message.into(rows.view("u1")):
+            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
+        if sentence := flaw(rows, self.terms.env):
+            raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
+        return Message(header.sender, header.slot, header.seq, episodes)
+
+    def _ack(self, session: Session[Ledger], seq: int) -> None:
+        body = (session.state.consumed, self.window)
+        self.port.send(Header(Kind.ACK, session.sender, session.slot, self._sessions.epoch, seq, body))
+
+    def _session(self, sender: int, slot: int) -> Session[Ledger] | None:
+        return self._sessions.of(Header(Kind.ACK, sender, slot, self._sessions.epoch))
+
+    def _reap(self, now: float) -> None:
+        for sender in self.port.departures():
+            if sender in self._sessions.senders:
+                self._left_at[sender] = now
+        for sender in [sender for sender, left_at in self._left_at.items() if now - left_at > REMEMBER_S]:
+            self._forget(sender)
+
+    def _forget(self, sender: int) -> None:
+        self._sessions.leave(sender)
+        self._left_at.pop(sender, None)

@@ -1,0 +1,82 @@
+"""All figures of a running learner in one place: what an update adds, what the health page and metrics.csv show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from services.learner.queue import Message
+from services.learner.statistics import EpisodeStatistics, PolicyLag, Rate
+from services.learner.update import Update
+
+
+class Meters:
+    """Figures about the run. Time is an argument.
+
+    Args:
+      now: seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.episodes = EpisodeStatistics()
+        self.last: Update | None = None  #: the newest that was applied
+        self._lag = PolicyLag()
+        self._steps, self._waited, self._updates, self._busy = Rate(now), Rate(now), Rate(now), Rate(now)
+        self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
+        self._summed = 0
+
+    def waited(self, seconds: float, now: float) -> None:
+        """Count time without a batch."""
+        self._waited.add(seconds, now)
+
+    def updated(self, update: Update, version: int, messages: list[Message], now: float) -> None:
+        """Count a batch.
+
+        Args:
+          update: what it did.
+          version: of the weights that it was learned with.
+          messages: those that it used up.
+          now: seconds.
+        """
+        for message in messages:
+            for episode_return, length in message.episodes:
+                self.episodes.add(episode_return, length)
+        self._lag.add(version, update.behaviour_versions)
+        self._steps.add(update.agent_steps, now)
+        self._updates.add(1, now)
+        self._busy.add(update.seconds, now)
+        if update.applied:
+            self.last = update
+            self._summed += 1
+            for name, value in update.metrics.items():
+                self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def page(self, now: float) -> dict[str, Any]:
+        """Current figures, rates over the last seconds; None what is not known yet."""
+        updates = self._updates.per_s(now)
+        return {
+            "agent_steps_per_s": round(self._steps.per_s(now), 1),
+            "episodes": self.episodes.count,
+            "mean_return_100": self.episodes.mean_return,
+            "mean_length_100": self.episodes.mean_length,
+            "policy_lag_mean": self._lag.mean,
+            "policy_lag_max": self._lag.max,
+            "waiting_fraction": round(min(1.0, self._waited.per_s(now)), 3),
+            "update_ms": round(1000 * self._busy.per_s(now) / updates, 2) if updates > 0 else None,
+            "learning_rate": self.last.learning_rate if self.last else None,
+            "loss": self.last.loss if self.last else None,
+            "grad_norm": self.last.grad_norm if self.last else None,
+        }
+
+    def losses(self) -> dict[str, float]:
+        """Means of the algorithm's metrics over the updates since the last call."""
+        means = {name: float(value) / self._summed for name, value in self._sums.items()}
+        self._sums, self._summed = {}, 0
+        return means
+
+    def lags(self) -> NDArray[np.int64]:
+        """[n], steps by policy lag since the last call."""
+        return self._lag.histogram()

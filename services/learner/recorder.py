@@ -1,0 +1,185 @@
+"""What a run leaves to be plotted: metrics.csv and TensorBoard events, both over agent_steps.
+
+One row per `learner.log_every_s`. The header is fixed by the first row; an unknown value is an empty cell, never
+NaN. A run that continues from a checkpoint appends, after dropping the rows that describe training which the
+checkpoint does not contain, and a last line that a crash has torn.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+METRICS_NAME = "metrics.csv"
+TENSORBOARD_NAME = "tensorboard"
+
+#: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
+COLUMNS = {
+    "elapsed_s": "",
+    "agent_steps": "",
+    "env_frames": "",
+    "updates": "charts/updates",
+    "agent_steps_per_s": "charts/SPS",
+    "env_frames_per_s": "charts/FPS",
+    "episodes": "charts/episodes",
+    "mean_return_100": "charts/episodic_return",
+    "mean_length_100": "charts/episodic_length",
+    "learning_rate": "charts/learning_rate",
+    "loss": "losses/loss",
+    "grad_norm": "losses/grad_norm",
+    "policy_lag_mean": "perf/policy_lag_mean",
+    "policy_lag_max": "perf/policy_lag_max",
+    "queue_rows": "perf/queue_rows",
+    "waiting_fraction": "perf/waiting_fraction",
+    "update_ms": "perf/update_ms",
+    "nonfinite_updates": "perf/nonfinite_updates",
+    "refused": "perf/refused",
+}
+
+Value = float | int | None
+Row = Mapping[str, Value]
+
+
+class Recorder:
+    """Writes a run's metrics.
+
+    Args:
+      folder: of the run; it exists.
+      agent_steps: where the run stands, 0 at its start.
+
+    Raises:
+      ConfigError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, agent_steps: int) -> None:
+        self._path = folder / METRICS_NAME
+        self._failed = False
+        try:
+            self._header = _trim(self._path, agent_steps)
+            self._file = self._path.open("a", newline="", encoding="utf-8")
+            self._events = _event_writer(folder / TENSORBOARD_NAME, agent_steps)
+        except OSError as error:
+            raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
+
+    def write(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+        """Append a row; a full disk costs the row, not the run.
+
+        Args:
+          row: values of `COLUMNS`.
+          losses: the algorithm's metrics by name.
+          lags: [n], steps by policy lag since the last row.
+        """
+        try:
+            self._write_csv({**row, **losses})
+            self._write_events(row, losses, lags)
+        except OSError as error:
+            if not self._failed:
+                log.warning("%s: metrics are lost: %s", self._path, error.strerror or error)
+            self._failed = True
+
+    def close(self) -> None:
+        """Write what is buffered and close the files."""
+        try:
+            self._file.close()
+            self._events.close()
+        except OSError as error:
+            log.warning("%s: metrics are lost: %s", self._path, error.strerror or error)
+
+    def _write_csv(self, row: Row) -> None:
+        lines = io.StringIO()
+        if not self._header:
+            self._header = list(row)
+            csv.writer(lines, lineterminator="\n").writerow(self._header)
+        csv.writer(lines, lineterminator="\n").writerow([_cell(row.get(name)) for name in self._header])
+        self._file.write(lines.getvalue())
+        self._file.flush()
+
+    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+        tagged = {COLUMNS[name]: value for name, value in row.items()}
+        tagged.update({f"losses/{name}": value for name, value in losses.items()})
+        step = int(row["agent_steps"] or 0)
+        for tag, value in tagged.items():
+            if tag and _known(value):
+                self._events.add_scalar(tag, value, step)
+        if lags.any():
+            _add_histogram(self._events, "perf/policy_lag", lags, step)
+        self._events.flush()
+
+
+def _known(value: Value) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _cell(value: Value) -> str:
+    if not _known(value):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _trim(path: Path, agent_steps: int) -> list[str]:
+    """Drop what a run at `agent_steps` did not write, and return the header; empty where there is no row.
+
+    Raises:
+      ConfigError: the file is something else.
+    """
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    if not whole:
+        path.write_text("", encoding="utf-8")
+        return []
+    header = next(csv.reader(whole[:1]))
+    if "agent_steps" not in header:
+        raise ConfigError(f"{path}: not a table of metrics: no column 'agent_steps'; move it away")
+    kept = [line for line in whole[1:] if _belongs(line, header, agent_steps)]
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text("".join(f"{line}\n" for line in [whole[0], *kept]) if kept else "", encoding="utf-8")
+    temporary.replace(path)
+    return header if kept else []
+
+
+def _belongs(line: str, header: list[str], agent_steps: int) -> bool:
+    cells = next(csv.reader([line]), [])
+    if len(cells) != len(header):
+        return False
+    cell = cells[header.index("agent_steps")]
+    return cell.isdecimal() and int(cell) <= agent_steps
+
+
+def _event_writer(folder: Path, agent_steps: int) -> Any:
+    """A SummaryWriter that hides what earlier writers recorded beyond `agent_steps`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
+    except ImportError as error:
+        raise ConfigError("tensorboard is not installed: pip install 'zerobeast[learner]'") from error
+    return SummaryWriter(str(folder), purge_step=agent_steps + 1)
+
+
+def _add_histogram(events: Any, tag: str, counts: NDArray[np.int64], step: int) -> None:
+    """Record counts of the whole numbers 0, 1, 2, ..."""
+    present = np.flatnonzero(counts)
+    values = np.arange(len(counts))
+    events.add_histogram_raw(
+        tag,
+        min=float(present[0]),
+        max=float(present[-1]),
+        num=int(counts.sum()),
+        sum=float((counts * values).sum()),
+        sum_squares=float((counts * values**2).sum()),
+        bucket_limits=[float(value) + 0.5 for value in values[: present[-1] + 1]],
+        bucket_counts=[int(count) for count in counts[: present[-1] + 1]],
+        global_step=step,
+    )

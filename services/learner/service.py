@@ -1,0 +1,254 @@
+"""The learner's shell: rollouts in, weights out, and a run folder that a killed learner continues from.
+
+One thread, one loop: receive what fits, learn from a batch where one is there, otherwise wait. The last update uses
+only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from common.config.tree import RunConfig
+from common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from common.messages import Header, Kind, Plane
+from common.nets.precision import pick_device
+from common.nets.weights import checksum, flatten, layout_id
+from common.service import Service
+from common.specs import EnvSpec
+from common.transport import Poller, ServerPort, WeightsPublisher, chunks, make_context, random_id
+from services.learner.admission import Terms, mismatch, oversize
+from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_checkpoint
+from services.learner.folder import claim
+from services.learner.intake import Intake
+from services.learner.meters import Meters
+from services.learner.queue import RowQueue
+from services.learner.recorder import COLUMNS, Recorder
+from services.learner.update import Trainer
+
+log = logging.getLogger(__name__)
+
+QUEUE_BATCHES = 2  #: in the queue, besides room for the largest message
+
+
+class Instance(Protocol):
+    """What tells this process from its siblings."""
+
+    supervisor_pid: int
+
+
+class Learner(Service):
+    """Optimises a policy from the rollouts that actors push.
+
+    Args:
+      config: of the run; its folder is where the run continues from.
+      instance: which process this is.
+    """
+
+    role = "learner"
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid)
+        self.config = config
+        self.trainer: Trainer | None = None
+        self.intake: Intake | None = None
+        now = self.clock()
+        self.meters = Meters(now)
+        self._path = config.folder / CHECKPOINT_NAME
+        self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
+        self._epoch = random_id()
+        self._published = -1  #: newest version that went out
+        self._resources = ExitStack()
+        self._checkpoint_failed = False
+        self._elapsed_at = now
+        self._log_at = now + config.learner.log_every_s
+        self._checkpoint_at = now + config.learner.checkpoint_every_s
+
+    def open(self) -> None:
+        """Read the checkpoint, bind and, where there was a checkpoint, publish its weights at once."""
+        config = self.config
+        if not config.name:
+            raise ConfigError(
+                f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
+            )
+        self._device = pick_device(config.learner.device)
+        self._resources.enter_context(claim(config.folder))
+        trainer = self._continued()
+        self._recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
+        self._resources.callback(self._recorder.close)
+        context = make_context()
+        self._resources.callback(context.term)
+        port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint)
+        self._resources.callback(port.close)
+        self._publisher = WeightsPublisher(context, config.learner.endpoint)
+        self._resources.callback(self._publisher.close)
+        self._poller = Poller([port, self._publisher])
+        self.intake = Intake(port, self._epoch, config.learner.window, self._begin)
+        if trainer:
+            self.intake.start(*self._adopt(trainer))
+
+    def poll(self, timeout_s: float) -> None:
+        """Receive, then either learn or wait for more."""
+        assert self.intake is not None, "open comes first"
+        self._publisher.welcome()
+        self.intake.receive(self.clock())
+        if self.trainer is not None and not self.trainer.steps_left:
+            log.info("all %d agent steps are done", self.trainer.counters.agent_steps)
+            self.stop()
+        elif self.trainer is not None and self.intake.queue is not None and self.intake.queue.ready:
+            self._learn(self.trainer, self.intake, self.intake.queue)
+        else:
+            started = self.clock()
+            self._poller.wait(timeout_s)
+            self.meters.waited(self.clock() - started, self.clock())
+
+    def tick(self, now: float) -> None:
+        """Write the metrics and the checkpoint that are due."""
+        if now >= self._log_at:
+            self._log_at = now + self.config.learner.log_every_s
+            self._record(now)
+        if now >= self._checkpoint_at:
+            self._checkpoint_at = now + self.config.learner.checkpoint_every_s
+            self._try_checkpoint(now)
+
+    def deadline(self) -> float:
+        """When the next row or checkpoint is due."""
+        return min(self._log_at, self._checkpoint_at)
+
+    def drain(self) -> None:
+        """Leave the last weights, the last row and the last checkpoint."""
+        if self.trainer is not None:
+            now = self.clock()
+            self._publish(self.trainer)
+            self._record(now)
+            self._checkpoint(now)
+        if self.intake is not None:
+            self.intake.farewell()
+
+    def close(self) -> None:
+        """Close files and sockets."""
+        self._resources.close()
+
+    def report(self) -> dict[str, Any]:
+        """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
+        trainer, intake = self.trainer, self.intake
+        queue = intake.queue if intake else None
+        counters = trainer.counters if trainer else None
+        return {
+            "agent_steps": counters.agent_steps if counters else 0,
+            "env_frames": trainer.env_frames if trainer else 0,
+            "total_steps": self.config.total_steps,
+            "updates": counters.updates if counters else 0,
+            "nonfinite_updates": counters.nonfinite_updates if counters else 0,
+            "policy_version": max(self._published, 0),
+            **self.meters.page(self.clock()),
+            "return_history": list(self.meters.episodes.history),
+            "queue_rows": queue.rows if queue else 0,
+            "queue_capacity": queue.capacity if queue else 0,
+            "peers": intake.peers if intake else 0,
+            "refused": sum(intake.port.refused.values()) if intake else 0,
+            "refused_by_reason": dict(intake.port.refused) if intake else {},
+            "dropped": intake.port.dropped if intake else 0,
+        }
+
+    def _continued(self) -> Trainer | None:
+        """The trainer that the run's checkpoint describes, or None where there is no checkpoint.
+
+        Raises:
+          CheckpointError: it is not this run's.
+        """
+        saved = load_checkpoint(self._path)
+        if saved is None:
+            return None
+        try:
+            env = EnvSpec.from_wire(saved["env"])
+            algo = saved["config"]["algo"]
+            self.meters.episodes.load(saved["statistics"])
+        except (RemoteProtocolError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{self._path}: the checkpoint's entries are unreadable: {error!r}") from error
+        wanted = self.config
+        for name, theirs, ours in (("env.id", env.env_id, wanted.env.id), ("algo", algo, wanted.algo)):
+            if theirs != ours:
+                raise CheckpointError(
+                    f"{self._path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
+                    f"use another name, or start afresh"
+                )
+        trainer = Trainer(self.config, self._device, env)
+        trainer.load(self._path, saved)
+        log.info("continuing %s at agent step %d", self._path, trainer.counters.agent_steps)
+        return trainer
+
+    def _begin(self, theirs: Terms) -> tuple[Terms, RowQueue]:
+        """Set a new run up for the environment of the first actor. Raises ConfigError where that cannot be."""
+        asked = self.config.env.id
+        if theirs.env.env_id != asked:
+            raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
+        unchecked = Terms(theirs.env, theirs.policy, self.config.learner.unroll_length, self._most_rows)
+        if sentence := mismatch(theirs, unchecked):
+            raise ConfigError(sentence)
+        trainer = Trainer(self.config, self._device, theirs.env)
+        if sentence := mismatch(theirs, self._terms(trainer)) or oversize(theirs, trainer.record.row_bytes):
+            raise ConfigError(sentence)
+        return self._adopt(trainer)
+
+    def _adopt(self, trainer: Trainer) -> tuple[Terms, RowQueue]:
+        """Make a trainer this run's, publish its weights, and return what actors have to offer."""
+        self.trainer = trainer
+        batch_size = self.config.learner.batch_size
+        capacity = batch_size * (QUEUE_BATCHES + -(-self._most_rows // batch_size))
+        self._publish(trainer)
+        return self._terms(trainer), RowQueue(trainer.storage(capacity), batch_size)
+
+    def _terms(self, trainer: Trainer) -> Terms:
+        return Terms(trainer.env, trainer.policy, self.config.learner.unroll_length, self._most_rows)
+
+    def _learn(self, trainer: Trainer, intake: Intake, queue: RowQueue) -> None:
+        rows = queue.take()
+        assert rows is not None, "the queue was ready"
+        version = trainer.counters.updates
+        update = trainer.update(rows)
+        messages = queue.release()
+        if update.applied and trainer.counters.updates % self.config.learner.publish_every == 0:
+            self._publish(trainer)
+        intake.acknowledge(messages)
+        self.meters.updated(update, version, messages, self.clock())
+
+    def _publish(self, trainer: Trainer) -> None:
+        version = trainer.counters.updates
+        if version == self._published:
+            return
+        snapshot = flatten(trainer.net)
+        body = (version, layout_id(trainer.net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+        self._published = version
+
+    def _record(self, now: float) -> None:
+        """Write a row, once anything was learned."""
+        trainer = self.trainer
+        if trainer is None or self.meters.last is None:
+            return
+        self._book_elapsed(trainer, now)
+        page = self.report()
+        page["elapsed_s"] = round(trainer.counters.elapsed_s, 3)
+        page["env_frames_per_s"] = round(page["agent_steps_per_s"] * trainer.env.frame_skip, 1)
+        self._recorder.write({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
+
+    def _checkpoint(self, now: float) -> None:
+        if self.trainer is not None:
+            self._book_elapsed(self.trainer, now)
+            save_checkpoint(self._path, {**self.trainer.state(), "statistics": self.meters.episodes.state()})
+
+    def _try_checkpoint(self, now: float) -> None:
+        """A full disk must not end a run that can go on. The last checkpoint has to succeed."""
+        try:
+            self._checkpoint(now)
+            self._checkpoint_failed = False
+        except CheckpointError as error:
+            if not self._checkpoint_failed:
+                log.warning("%s; trying again every %g s", error, self.config.learner.checkpoint_every_s)
+            self._checkpoint_failed = True
+
+    def _book_elapsed(self, trainer: Trainer, now: float) -> None:
+        trainer.counters.elapsed_s += now - self._elapsed_at
+        self._elapsed_at = now

@@ -1,0 +1,237 @@
+"""Rows in, one step of the optimiser: everything of the learner that needs torch, and nothing that needs a socket.
+
+    trainer = Trainer(config, device, env)
+    update = trainer.update(rows)        # B rows of a rollout record; they may be reused afterwards
+    trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
+
+The loop knows no algorithm: `common.algos.protocol` says what it asks of one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from common.algos.protocol import Batch
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.errors import BeastError, CheckpointError
+from common.nets.precision import autocast, pick_dtype
+from common.ops.frames import stack_frames
+from common.records import rollout_record
+from common.specs import EnvSpec, PolicySpec, RecordSpec
+from services.learner.checkpoint import (
+    CHECKPOINT_FORMAT,
+    load_model,
+    load_optimizer,
+    random_state,
+    restore_random_state,
+)
+
+MAX_NONFINITE_IN_A_ROW = 10
+
+
+@dataclass
+class Counters:
+    """Where a run stands."""
+
+    agent_steps: int = 0  #: T per rollout used, the last update's surplus not counted
+    updates: int = 0  #: steps of the optimiser; also the version of the weights
+    nonfinite_updates: int = 0  #: batches whose loss or gradient was not finite: skipped
+    elapsed_s: float = 0.0  #: wall time of all sessions of the run
+
+
+class Update(NamedTuple):
+    """What one batch did."""
+
+    applied: bool  #: False where loss or gradient were not finite
+    loss: float
+    grad_norm: float  #: before clipping
+    learning_rate: float
+    metrics: dict[str, Tensor]  #: scalars, on the device
+    agent_steps: int  #: that it added
+    behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
+    seconds: float
+
+
+class Trainer:
+    """A network, its optimiser and the counters of a run.
+
+    Args:
+      config: of the run.
+      device: to train on.
+      env: what the rollouts hold.
+
+    Raises:
+      ConfigError: the algorithm cannot learn such an environment.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec) -> None:
+        torch.set_num_threads(config.learner.threads)
+        torch.manual_seed(config.seed)
+        self.config = config
+        self.device = device
+        self.env = env
+        self.algorithm = make_algorithm(config, env)
+        self.policy: PolicySpec = self.algorithm.policy
+        self.record: RecordSpec = rollout_record(env, self.policy, config.learner.unroll_length)
+        self.net = self.algorithm.network().to(device)
+        self.optimizer = self.algorithm.optimizer(self.net)
+        self.counters = Counters()
+        self._dtype = pick_dtype(config.learner.precision, device)
+        self._nonfinite_in_a_row = 0
+
+    @property
+    def steps_left(self) -> int:
+        """Agent steps until the run's total."""
+        return max(0, self.config.total_steps - self.counters.agent_steps)
+
+    @property
+    def env_frames(self) -> int:
+        """Frames of the simulator behind the agent steps."""
+        return self.counters.agent_steps * self.env.frame_skip
+
+    def storage(self, capacity: int) -> NDArray[np.void]:
+        """[capacity] rows to receive into; pinned where the device is a GPU."""
+        size = capacity * self.record.row_bytes
+        pinned = self.device.type == "cuda"
+        rows: NDArray[np.void] = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned).numpy().view(self.record.dtype)
+        return rows
+
+    def update(self, rows: NDArray[np.void]) -> Update:
+        """Learn from one batch, at most up to the run's total of agent steps.
+
+        Args:
+          rows: [B] of `record`.
+
+        Raises:
+          BeastError: the tenth batch in a row gave a loss or gradient that is not finite.
+        """
+        started = time.perf_counter()
+        steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
+        batch = assemble(rows, self.record, self.env, steps, self.device)
+        learning_rate = self.algorithm.learning_rate(self.counters.agent_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.device, self._dtype):
+            loss, metrics = self.algorithm.loss(self.net, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.algorithm.max_grad_norm)
+        loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
+        applied = math.isfinite(loss_value) and math.isfinite(norm_value)
+        if applied:
+            self.optimizer.step()
+        self._count(steps, applied=applied)
+        versions = rows["policy_version"][_valid(rows, steps)]
+        seconds = time.perf_counter() - started
+        return Update(applied, loss_value, norm_value, learning_rate, metrics, steps, versions, seconds)
+
+    def state(self) -> dict[str, Any]:
+        """The trainer's part of a checkpoint."""
+        return {
+            "format": CHECKPOINT_FORMAT,
+            "model": {name: value.detach().cpu() for name, value in self.net.state_dict().items()},
+            "optimizer": {"kind": type(self.optimizer).__name__, "state": self.optimizer.state_dict()},
+            "counters": asdict(self.counters),
+            "config": self.config.model_dump(mode="json"),
+            "env": self.env.to_wire(),
+            "policy": self.policy.to_wire(),
+            "rng": random_state(),
+        }
+
+    def load(self, path: Path, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+          CheckpointError: it is of another architecture or optimiser, or its entries are unreadable.
+        """
+        load_model(path, self.net, state["model"])
+        try:
+            load_optimizer(path, self.optimizer, state["optimizer"])
+            self.counters = Counters(**state["counters"])
+            restore_random_state(state["rng"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
+
+    def _count(self, steps: int, *, applied: bool) -> None:
+        self.counters.agent_steps += steps
+        if applied:
+            self.counters.updates += 1
+            self._nonfinite_in_a_row = 0
+            return
+        self.counters.nonfinite_updates += 1
+        self._nonfinite_in_a_row += 1
+        if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
+            raise BeastError(
+                f"the loss or its gradient was not finite in {MAX_NONFINITE_IN_A_ROW} updates in a row at agent step "
+                f"{self.counters.agent_steps}: lower {self.config.algo}.learning_rate, or use --learner.precision "
+                f"float32; the last checkpoint is unharmed"
+            )
+
+
+def assemble(rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, steps: int, device: torch.device) -> Batch:
+    """Make a batch of rollout rows: one copy to the device, then views.
+
+    Args:
+      rows: [B] of `record`.
+      record: the layout of a row.
+      env: what the rows hold.
+      steps: agent steps that may be learned from; those beyond, counted row by row, are masked.
+      device: where the batch shall be.
+    """
+    fields = _fields(rows, record, device)
+    first = torch.from_numpy(_bools(rows, "first"))  # stack_frames looks at it on the CPU
+    return Batch(
+        obs=stack_frames(fields["obs"], first, env.frame_stack),
+        first=_time_major(first).to(device),
+        reward=_time_major(fields["reward"]),
+        terminated=_time_major(fields["terminated"]),
+        truncated=_time_major(fields["truncated"]),
+        last_action=_time_major(fields["last_action"]),
+        behaviour_logits=_time_major(fields["behaviour_logits"]),
+        value=_time_major(fields["value"]),
+        policy_version=_time_major(fields["policy_version"]),
+        core_state=fields["core_state"],
+        mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
+    )
+
+
+def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Tensor]:
+    """The fields of rows [B] as tensors [B, ...] that share one copy of them on the device."""
+    layout = record.dtype.fields
+    assert layout is not None, "a record has fields"
+    content = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1)).to(device, non_blocking=True)
+    fields = {}
+    for name, dtype, shape in record.fields:
+        offset = layout[name][1]
+        flat = content[:, offset : offset + math.prod(shape) * np.dtype(dtype).itemsize]
+        # a peer may send any byte as a bool
+        typed = flat != 0 if dtype == "|b1" else flat.view(torch.from_numpy(np.empty(0, dtype)).dtype)
+        fields[name] = typed.view(len(rows), *shape)
+    return fields
+
+
+def _valid(rows: NDArray[np.void], steps: int) -> NDArray[np.bool_]:
+    """[B, T]: the transitions that are no seam between episodes and within the budget of `steps`."""
+    seam = _bools(rows, "first")[:, 1:]
+    count = np.arange(seam.size).reshape(seam.shape)
+    valid: NDArray[np.bool_] = ~seam & (count < steps)
+    return valid
+
+
+def _bools(rows: NDArray[np.void], name: str) -> NDArray[np.bool_]:
+    values: NDArray[np.bool_] = rows[name].view(np.uint8) != 0
+    return values
+
+
+def _time_major(values: Tensor) -> Tensor:
+    return values.transpose(0, 1)

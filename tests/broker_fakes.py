@@ -1,0 +1,238 @@
+"""An algorithm without a network, a learner without training and a client, for tests of the broker."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.protocol import Act
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.messages import Header, Kind, Plane
+from common.nets.agent import StepInput
+from common.nets.weights import checksum, flatten, layout_id
+from common.records import act_record, step_record
+from common.session import Reply, Stream
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, random_id
+from services.broker.service import Broker
+from tests.helpers import free_port, wait_until
+
+ECHO_ENV = EnvSpec("Echo-v0", (3,), "<f4", ActionSpec.discrete(60_000))
+ECHO_POLICY = PolicySpec(n_logits=3, core_size=2)
+
+
+class EchoNet(nn.Module):
+    """One weight, and ballast so that a version spans several chunks."""
+
+    core_size = ECHO_POLICY.core_size
+
+    def __init__(self, weight: float = 0.0, ballast: int = 400_000) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1,), weight))
+        self.ballast = nn.Parameter(torch.zeros(ballast))
+
+    def lower(self, dtype: torch.dtype) -> None:
+        pass
+
+
+class EchoAlgorithm:
+    """Answers that tell what was seen.
+
+    logits: of the newest frame's first values, each + 1. value: the weight. action: last action + 1. core: + 1.
+    """
+
+    policy = ECHO_POLICY
+
+    def __init__(self, env: EnvSpec = ECHO_ENV) -> None:
+        if env.action.kind != "discrete":
+            raise ConfigError(f"echo: actions are {env.action.kind}, expected discrete")
+        self.env = env
+        self.seen: list[StepInput] = []
+
+    def network(self) -> EchoNet:
+        return EchoNet()
+
+    def act(
+        self, net: EchoNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        self.seen.append(StepInput(*(entry.clone() for entry in inputs)))
+        batch = inputs.first.shape[1]
+        newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]
+        logits = newest.reshape(batch, -1)[:, :3].float() + 1
+        return Act(inputs.last_action[0] + 1, logits, net.weight.expand(batch)), core + 1
+
+
+class FakeLearner:
+    """Publishes versions whose one weight is their number."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self.port = WeightsPublisher(context, endpoint)
+        self.epoch = random_id()
+
+    def publish(self, version: int, net: nn.Module | None = None, **changes: int) -> None:
+        net = EchoNet(float(version)) if net is None else net
+        flat = flatten(net)
+        body = {
+            "version": version,
+            "layout": layout_id(net),
+            "n_bytes": flat.nbytes,
+            "checksum": checksum(flat),
+            "n_chunks": -(-flat.nbytes // CHUNK_BYTES),
+        } | changes
+        self.port.publish(Header(Kind.WEIGHTS, 0, epoch=self.epoch, body=tuple(body.values())), flat)
+
+
+class Answer(NamedTuple):
+    """One ACT."""
+
+    header: Header
+    rows: np.ndarray  #: of act_record
+    cores: np.ndarray | None
+
+    @property
+    def version(self) -> int:
+        return self.header.body[0]
+
+
+class Client:
+    """A client of the broker with one stream, driven by hand. `rows` is what the next request carries."""
+
+    def __init__(
+        self, stage: "Stage", n: int, *, env: EnvSpec = ECHO_ENV, slot: int = 0, sender: int = 0, **terms: Any
+    ) -> None:
+        self.stage = stage
+        self.port = ClientPort(stage.context, Plane.INFERENCE, stage.config.broker.endpoint, sender or random_id())
+        self.n = n
+        self.env = env
+        self.rows = np.zeros(n, step_record(env).dtype)
+        self.stream = Stream(self.port.sender, slot, {"env": env.to_wire(), "num_envs": n} | terms, "the broker")
+        self.answer: Answer | None = None
+
+    def turn(self) -> Reply | None:
+        """Send what is due and take at most one message; the learner serves whoever subscribed."""
+        self.stage.learner.port.welcome()
+        now = time.monotonic()
+        due = self.stream.due(now)
+        if due and self.port.send(due[0], *due[1]):
+            self.stream.sent(now)
+        incoming = self.port.receive()
+        if incoming is None:
+            return None
+        frames = incoming.frames()
+        reply = self.stream.accept(incoming.header, now)
+        if reply is Reply.ANSWER:
+            policy = PolicySpec.from_wire(self.stream.terms["policy"])
+            rows = np.frombuffer(frames[0], act_record(self.env, policy).dtype)
+            cores = np.frombuffer(frames[1], np.float32).reshape(self.n, -1) if len(frames) > 1 else None
+            self.answer = Answer(incoming.header, rows, cores)
+        return reply
+
+    def until(self, wanted: Reply) -> None:
+        wait_until(lambda: self.turn() is wanted)
+
+    def request(self, *, core: bool = False) -> None:
+        self.stream.request(Kind.INFER, (core,), (self.rows,), time.monotonic())
+
+    def message(self, *, core: bool = False) -> tuple[Header, np.ndarray]:
+        """The outstanding request, to be sent by hand."""
+        stream = self.stream
+        return Header(Kind.INFER, stream.sender, stream.slot, stream.epoch, stream.seq, (core,)), self.rows
+
+    def ask(self, *, core: bool = False) -> Answer:
+        self.request(core=core)
+        self.until(Reply.ANSWER)
+        assert self.answer is not None
+        return self.answer
+
+    def bye(self) -> None:
+        self.port.send(Header(Kind.BYE, self.port.sender, self.stream.slot))
+
+    def close(self) -> None:
+        self.port.close()
+
+
+class Stage:
+    """A broker in a thread, its learner, and clients that are closed at the end."""
+
+    def __init__(self, context: Context, config: RunConfig, algorithms: list[EchoAlgorithm]) -> None:
+        self.context = context
+        self.config = config
+        self.algorithms = algorithms
+        self.broker = Broker(config, SimpleNamespace(index=0, supervisor_pid=0, status_file=None))
+        self.clients: list[Client] = []
+        self.learner = FakeLearner(context, config.learner.endpoint)
+        self.failed: list[BaseException] = []
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.broker.run()
+        except BaseException as error:  # shown by stop()
+            self.failed.append(error)
+
+    def client(self, n: int = 1, **more: Any) -> Client:
+        self.clients.append(Client(self, n, **more))
+        return self.clients[-1]
+
+    def welcomed(self, n: int = 1, **more: Any) -> Client:
+        client = self.client(n, **more)
+        client.until(Reply.WELCOME)
+        return client
+
+    def refused(self, reason: str) -> int:
+        return self.broker.report().get("refused_by_reason", {}).get(reason, 0)
+
+    def stop(self) -> None:
+        self.broker.stop()
+        if self.thread.ident:
+            self.thread.join(timeout=20)
+            assert not self.thread.is_alive(), "the broker hangs"
+        for client in self.clients:
+            client.close()
+        self.learner.port.close()
+        if self.failed:
+            raise self.failed[0]
+
+
+@contextmanager
+def stage(
+    context: Context,
+    monkeypatch: pytest.MonkeyPatch,
+    endpoint: str,
+    tmp_path: Path,
+    versions: tuple[int, ...] = (1,),
+    **settings: Any,
+) -> Iterator[Stage]:
+    """A broker that serves the echo algorithm on `endpoint`, and a learner that has published `versions`."""
+    algorithms: list[EchoAlgorithm] = []
+
+    def make(_config: RunConfig, env: EnvSpec) -> EchoAlgorithm:
+        algorithms.append(EchoAlgorithm(env))
+        return algorithms[-1]
+
+    monkeypatch.setattr("services.broker.lobby.make_algorithm", make)
+    learner = f"ipc://{tmp_path}/l" if endpoint.startswith("ipc") else f"tcp://127.0.0.1:{free_port()}"
+    config = RunConfig.model_validate(
+        {
+            "actor": {"envs_per_group": 1},
+            "broker": {"endpoint": endpoint, "device": "cpu", "precision": "float32", **settings},
+            "learner": {"endpoint": learner},
+        }
+    )
+    found = Stage(context, config, algorithms)
+    try:
+        for version in versions:
+            found.learner.publish(version)
+        found.thread.start()
+        yield found
+    finally:
+        found.stop()

@@ -1,0 +1,29 @@
+"""An env-server in a thread of the test."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from common.config.tree import RunConfig
+from common.entry import Instance
+from services.envserver.service import EnvServer
+from tests.helpers import wait_until
+
+COUNTER = "tests.integration.counter_env:Counter-v0"
+STRANGE = "tests.integration.counter_env:Strange-v0"
+
+
+@contextmanager
+def running(endpoint: str, **settings: object) -> Iterator[EnvServer]:
+    """A server that is ready; it must end in order, too."""
+    server = EnvServer(RunConfig.model_validate({"envserver": {"endpoint": endpoint, **settings}}), Instance())
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(server.run()))
+    thread.start()
+    try:
+        wait_until(lambda: server.state == "ready" or not thread.is_alive())
+        yield server
+    finally:
+        server.stop()
+        thread.join(timeout=20)
+        assert codes == [0], "the server did not end in order"

@@ -1,0 +1,219 @@
+"""What reaches the learner is what the environment showed and the policy answered, through the real services.
+
+The environment counts its steps, the policy counts in its recurrent state: any slip of one entry shows.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.protocol import Act
+from common.config.tree import RunConfig
+from common.messages import Header, Kind, Plane
+from common.nets.agent import StepInput
+from common.nets.weights import checksum, flatten, layout_id
+from common.ops.frames import stack_frames
+from common.records import rollout_record
+from common.service import Service
+from common.specs import EnvSpec, PolicySpec
+from common.transport import Context, ServerPort, WeightsPublisher, chunks, make_context, random_id
+from services.actor.service import Actor
+from services.broker import lobby
+from services.broker.service import Broker
+from services.envserver.service import EnvServer
+from tests.helpers import wait_until
+from tests.integration.counter_env import LENGTH
+
+pytestmark = pytest.mark.integration
+
+T, N, ROLLOUTS = 7, 2, 12
+
+
+class CountingAlgorithm:
+    """core' = (0 at an episode's first step, else core) + 1; logits tell what the policy was shown."""
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        self.env = env
+        self.policy = PolicySpec(n_logits=3, core_size=1)
+
+    def network(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def act(
+        self, net: nn.Module, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        core = torch.where(inputs.first[0, :, None], 0.0, core)
+        obs = inputs.obs[0].reshape(len(core), -1)[:, -1].float()
+        logits = torch.stack([obs, inputs.last_action[0].float(), inputs.reward[0]], dim=1)
+        action = (obs.long() + 1) % 3
+        return Act(action, logits, core[:, 0]), core + 1
+
+
+@contextmanager
+def running(service: Service) -> Iterator[None]:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            service.run()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert not failures, failures
+
+
+class StubLearner:
+    """Publishes one version of weights and takes rollouts, acknowledging each."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self.port = ServerPort(context, Plane.ROLLOUTS, endpoint)
+        self.weights = WeightsPublisher(context, endpoint)
+        self.epoch = random_id()
+        self.rollouts: dict[int, list[np.ndarray]] = {}
+        self.episodes: list[list[float]] = []
+        net = nn.Linear(1, 1)
+        flat = flatten(net)
+        body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
+        self.weights.publish(Header(Kind.WEIGHTS, 0, 0, self.epoch, 1, body), flat)
+
+    def turn(self) -> bool:
+        self.weights.welcome()
+        self.port.departures()
+        while message := self.port.receive():
+            header = message.header
+            if header.kind is Kind.HELLO:
+                terms = header.body[0]
+                spec = rollout_record(
+                    EnvSpec.from_wire(terms["env"]), PolicySpec.from_wire(terms["policy"]), terms["unroll_length"]
+                )
+                self.dtype = spec.dtype
+                self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, ({"window": 1},)))
+            elif header.kind is Kind.ROLLOUT:
+                rows = np.zeros(header.body[0], self.dtype)
+                assert message.into(rows)
+                received = self.rollouts.setdefault(header.slot, [])
+                assert header.seq == len(received) + 1, "in order, none twice"
+                received.append(rows)
+                self.episodes += header.body[1]
+                self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
+        return len(self.rollouts) == 2 and all(len(rows) >= ROLLOUTS for rows in self.rollouts.values())
+
+    def close(self) -> None:
+        self.port.close()
+        self.weights.close()
+
+
+def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
+    """Run env-server, broker and actor until both groups have sent ROLLOUTS rollouts."""
+    config = RunConfig.model_validate(
+        {
+            "env": env,
+            "learner": {"unroll_length": T, "endpoint": f"ipc://{folder}/l"},
+            "actor": {"envs_per_group": N, "env_groups": 2},
+            "broker": {"endpoint": f"ipc://{folder}/b", "device": "cpu", "precision": "float32"},
+            "envserver": {"endpoint": f"ipc://{folder}/e"},
+        }
+    )
+    instance = SimpleNamespace(index=0, supervisor_pid=0, status_file=None)
+    context = make_context()
+    stub = StubLearner(context, config.learner.endpoint)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lobby, "make_algorithm", algorithm)
+        try:
+            with (
+                running(EnvServer(config, instance)),
+                running(Broker(config, instance)),
+                running(Actor(config, instance)),
+            ):
+                wait_until(stub.turn, 60)
+        finally:
+            stub.close()
+            context.term()
+    return stub
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
+    folder = tmp_path_factory.mktemp("counter")
+    return play(folder, {"id": "tests.integration.counter_env:Counter-v0"}, CountingAlgorithm)
+
+
+class StackAlgorithm(CountingAlgorithm):
+    """Logits sum up the frames that the policy was shown: the oldest, the one after it, the newest."""
+
+    def act(
+        self, net: nn.Module, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        sums = inputs.obs[0].flatten(2).sum(-1).float()
+        action = torch.randint(self.env.action.sizes[0], (len(core),), generator=generator)
+        return Act(action, sums[:, [0, 1, -1]], sums[:, 0]), core
+
+
+def test_the_learner_rebuilds_the_very_stacks_that_the_policy_saw(tmp_path: Path) -> None:
+    short = {"id": "PongNoFrameskip-v4", "max_episode_frames": 40, "frame_stack": 4}  # truncated every 10 steps
+    rollouts = play(tmp_path, short, StackAlgorithm).rollouts
+    assert sum(rollout["truncated"].sum() for group in rollouts.values() for rollout in group) > 10
+    for group in rollouts.values():
+        for rollout in group:
+            obs = torch.from_numpy(rollout["obs"].copy())
+            stacks = stack_frames(obs, torch.from_numpy(rollout["first"].copy()), 4)
+            sums = stacks.flatten(3).sum(-1).float()[:T, :, [0, 1, -1]].transpose(0, 1)
+            np.testing.assert_array_equal(rollout["behaviour_logits"], sums.numpy())
+
+
+def test_every_rollout_continues_the_one_before_it(learner: StubLearner) -> None:
+    for rollouts in learner.rollouts.values():
+        for before, after in pairwise(rollouts):
+            for name in ("first", "reward", "terminated", "truncated", "last_action"):
+                np.testing.assert_array_equal(before[name][:, T], after[name][:, 0])
+            np.testing.assert_array_equal(before["obs"][:, -1], after["obs"][:, -T - 1])
+
+
+def test_the_stored_state_is_the_one_before_the_first_observation(learner: StubLearner) -> None:
+    for rollouts in learner.rollouts.values():
+        for rollout in rollouts:
+            counted = rollout["obs"][:, -T - 1, 0]
+            np.testing.assert_array_equal(rollout["core_state"][:, 0], counted)
+
+
+def test_answers_belong_to_the_observation_beside_them(learner: StubLearner) -> None:
+    for rollouts in learner.rollouts.values():
+        for rollout in rollouts:
+            obs = rollout["obs"][:, -T - 1 :, 0].astype(np.float32)
+            shown = rollout["behaviour_logits"]
+            np.testing.assert_array_equal(shown[:, :, 0], obs[:, :T])
+            np.testing.assert_array_equal(rollout["value"], obs[:, :T])
+            np.testing.assert_array_equal(shown[:, :, 2], rollout["reward"][:, :T])
+            np.testing.assert_array_equal(rollout["last_action"][:, 1:], (obs[:, :T].astype(int) + 1) % 3)
+
+
+def test_rewards_and_ends_belong_to_the_action_before_them(learner: StubLearner) -> None:
+    for rollouts in learner.rollouts.values():
+        for rollout in rollouts:
+            first, obs = rollout["first"], rollout["obs"][:, -T - 1 :, 0]
+            rewarded = np.where(first, 0, rollout["last_action"])
+            np.testing.assert_array_equal(rollout["reward"][:, 1:], rewarded[:, 1:])
+            np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == LENGTH)
+            np.testing.assert_array_equal(first, obs == 0)
+
+
+def test_episodes_are_whole_and_their_returns_exact(learner: StubLearner) -> None:
+    assert learner.episodes
+    expected = sum((step + 1) % 3 for step in range(LENGTH))
+    assert {tuple(episode) for episode in learner.episodes} == {(float(expected), LENGTH)}

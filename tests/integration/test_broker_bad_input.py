@@ -1,0 +1,212 @@
+"""Whatever a peer sends is refused in words and counted, and the others do not notice."""
+
+from pathlib import Path
+
+import pytest
+import zmq
+from torch import nn
+
+from common.codec import pack
+from common.endpoints import Endpoint
+from common.errors import ConfigError
+from common.messages import PROTOCOL_VERSION, Header, Kind, pack_header
+from common.session import Reply
+from common.specs import ActionSpec, EnvSpec
+from common.transport import Context
+from tests.broker_fakes import ECHO_ENV, Client, Stage, stage
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def the(context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=16) as found:
+        yield found
+
+
+def refusal(client: Client) -> str:
+    """Greet until the broker says no for good, and return why."""
+    with pytest.raises(ConfigError) as caught:
+        client.until(Reply.WELCOME)
+    return str(caught.value)
+
+
+def push(the: Stage, *frames: bytes) -> None:
+    """Send frames that no honest client would."""
+    with the.context.socket(zmq.PUSH) as socket:
+        socket.setsockopt(zmq.LINGER, 5000)
+        socket.connect(Endpoint.parse(the.config.broker.endpoint).socket(0))
+        socket.send_multipart(frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([b""], "header"),
+        ([b"\xc1garbage"], "header"),
+        ([pack([PROTOCOL_VERSION + 1, 1, 5]), b"x"], "version"),
+        ([pack([PROTOCOL_VERSION, 99, 5, 0, 0, 0])], "header"),
+        ([pack_header(Header(Kind.STEP, 5)), b"rows"], "kind"),
+        ([pack_header(Header(Kind.HELLO, 5, body=({"num_envs": 1, "env": {"obs_shape": "x"}},)))], "spec"),
+        ([pack_header(Header(Kind.HELLO, 5, body=({},)))], "terms"),
+        ([pack_header(Header(Kind.INFER, 5, epoch=6, seq=1, body=(False,))), b"rows"], "session"),
+    ],
+)
+def test_garbage_is_counted_and_harms_nobody(the: Stage, frames: list[bytes], reason: str) -> None:
+    client = the.welcomed(2)
+    client.ask()
+    push(the, *frames)
+    wait_until(lambda: the.refused(reason) == 1)
+    assert client.ask().rows["action"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, 129, 100_000])
+def test_a_payload_of_another_size_leaves_no_trace(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    """Between two good requests of a batch somebody sends a wrong payload, then the right one."""
+    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_delay_s=10.0) as the:
+        before, bad, after = clients = [the.welcomed(2) for _ in range(3)]
+        for step in (1, 2):
+            for number, client in enumerate(clients):
+                client.rows["obs"] = [[number, step, 0], [number, step, 1]]
+                client.request()
+            header, rows = bad.message()
+            before.turn()
+            wait_until(lambda: len(the.broker._batcher) == 1)  # noqa: SLF001
+            bad.port.send(header, b"\xff" * size)
+            wait_until(lambda: the.refused("payload") == step)  # noqa: B023
+            after.turn()
+            wait_until(lambda: len(the.broker._batcher) == 2)  # noqa: SLF001
+            for client in clients:
+                client.until(Reply.ANSWER)
+                assert client.answer is not None
+                assert client.answer.rows["logits"].tolist() == (client.rows["obs"] + 1).tolist()
+                assert client.answer.rows["action"].tolist() == [step, step]
+            assert rows is bad.rows
+
+
+def test_a_payload_in_two_frames_is_refused(the: Stage) -> None:
+    client = the.welcomed(2)
+    client.request()
+    header, rows = client.message()
+    client.port.send(header, rows, b"more")
+    wait_until(lambda: the.refused("payload") == 1)
+
+
+def test_an_unknown_session_is_told_to_greet_again(the: Stage) -> None:
+    client = the.welcomed()
+    client.bye()
+    wait_until(lambda: not the.broker.report()["clients"])
+    client.request()
+    client.until(Reply.LOST)
+    assert the.refused("session") == 1
+    client.until(Reply.WELCOME)
+    assert client.ask().rows["action"].tolist() == [1]
+
+
+def test_a_second_request_before_the_first_is_answered_is_refused(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_delay_s=10.0) as the:
+        hasty, silent = the.welcomed(), the.welcomed()
+        hasty.request()
+        header, rows = hasty.message()
+        hasty.port.send(header, rows)
+        hasty.port.send(Header(Kind.INFER, header.sender, 0, header.epoch, header.seq + 1, (False,)), rows)
+        wait_until(lambda: the.refused("overlap") == 1)
+        silent.ask()
+        hasty.until(Reply.ANSWER)
+        assert [step.first.shape[1] for step in the.algorithms[0].seen[1:]] == [2]
+
+
+def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
+    the.welcomed()
+    other = EnvSpec(ECHO_ENV.env_id, (4,), "<f4", ECHO_ENV.action)
+    sentence = refusal(the.client(env=other))
+    assert "obs_shape is [4]" in sentence
+    assert "obs_shape [3]" in sentence
+    assert the.refused("terms") >= 1
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 17, 1.5, "many", None, True])
+def test_an_impossible_number_of_environments_is_refused(the: Stage, num_envs: object) -> None:
+    sentence = refusal(the.client(num_envs=num_envs))
+    assert "expected 1 to 16" in sentence
+
+
+def test_an_environment_that_the_algorithm_cannot_handle_is_refused_in_its_words(the: Stage) -> None:
+    box = EnvSpec("Box-v0", (3,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (1.0,)))
+    sentence = refusal(the.client(env=box))
+    assert "actions are box" in sentence
+    assert the.welcomed().ask().version == 1, "the next one is served"
+
+
+def test_an_environment_too_large_for_the_batch_is_refused(the: Stage) -> None:
+    huge = EnvSpec("Huge-v0", (1 << 22,), "<f4", ECHO_ENV.action, frame_stack=2)
+    sentence = refusal(the.client(env=huge))
+    assert "observations of" in sentence
+
+
+def test_weights_of_another_architecture_are_refused_and_named(the: Stage) -> None:
+    client = the.welcomed()
+    the.learner.publish(2, nn.Linear(3, 3))
+    wait_until(lambda: the.refused("layout") == 1)
+    assert "architecture differs" in the.broker.report()["weights_refused"]
+    assert client.ask().version == 1
+    the.learner.publish(3)
+    wait_until(lambda: client.ask().version == 3)
+    assert the.broker.report()["weights_refused"] == ""
+
+
+def test_damaged_or_misdescribed_weights_are_refused(the: Stage) -> None:
+    client = the.welcomed()
+    the.learner.publish(2, checksum=1)
+    wait_until(lambda: the.refused("checksum") == 1)
+    the.learner.publish(3, n_bytes=8)
+    wait_until(lambda: the.refused("layout") == 1)
+    answer = client.ask()
+    assert (answer.version, answer.rows["value"].tolist()) == (1, [1.0])
+
+
+def test_old_versions_are_ignored_within_an_epoch_and_accepted_from_a_new_one(the: Stage) -> None:
+    client = the.welcomed()
+    the.learner.publish(9)
+    wait_until(lambda: client.ask().version == 9)
+    the.learner.publish(4)
+    the.learner.publish(10)
+    wait_until(lambda: client.ask().version == 10)
+    former = the.learner.epoch
+    the.learner.epoch = former + 2
+    the.learner.publish(3)
+    wait_until(lambda: client.ask().version == 3)
+    the.learner.epoch = former
+    the.learner.publish(11)
+    the.learner.epoch = former + 2
+    the.learner.publish(4)
+    versions = []
+    wait_until(lambda: versions.append(client.ask().version) or versions[-1] == 4)
+    assert set(versions) <= {3, 4}, "a learner that ended does not come back"
+
+
+def test_too_many_clients_are_asked_to_come_again(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("services.broker.lobby.MAX_SLOTS", 4)
+    with stage(context, monkeypatch, endpoint, tmp_path) as the:
+        first = the.welcomed(3)
+        second = the.client(2)
+        replies = []
+        wait_until(lambda: replies.append(second.turn()) or Reply.STALE in replies)
+        assert not second.stream.open
+        first.bye()
+        second.until(Reply.WELCOME)
+
+
+def test_a_device_that_is_not_there_ends_the_broker_with_a_sentence(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="cuda"), stage(context, monkeypatch, endpoint, tmp_path, device="cuda") as the:
+        the.thread.join()

@@ -1,0 +1,252 @@
+"""The way in and out of a service process. Run as a module, this file is the service that its tests start."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config.tree import RunConfig
+from common.entry import Instance, main
+from common.errors import ConfigError, PeerLost
+from common.service import Service
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ROLES = ["envserver", "actor", "broker", "learner"]
+
+
+class Trivial(Service):
+    """Notes what is called in the file `steps`, and does what the run's name says."""
+
+    role = "trivial"
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid)
+        self.steps = Path(config.root) / "steps"
+        self.wish = config.name
+
+    def note(self, step: str) -> None:
+        with self.steps.open("a") as file:
+            file.write(f"{step} ")
+
+    def open(self) -> None:
+        self.note("open")
+        if self.wish == "lost":
+            raise PeerLost("the broker did not answer\nfor 60 s")
+        if self.wish == "wrong":
+            raise ConfigError("no such environment")
+        if self.wish == "bug":
+            raise KeyError("bug")
+
+    def poll(self, timeout_s: float) -> None:
+        if self.wish == "once":
+            self.stop()
+        self.stopping.wait(timeout_s)
+
+    def drain(self) -> None:
+        self.note("drain")
+
+    def close(self) -> None:
+        self.note("close")
+
+
+def build(config: RunConfig, instance: Instance) -> Service:
+    service = Trivial(config, instance)
+    service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
+    if config.name == "slow":  # such as importing torch
+        service.note("building")
+        threading.Event().wait(60)
+    if config.name == "extra":
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    return service
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the service of this file, its run folder being `tmp_path`."""
+    started = []
+
+    def starter(*flags: str, **environ: str) -> subprocess.Popen[str]:
+        module, *rest = ["tests.integration.test_entry", *flags]
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "--root", str(tmp_path), *rest],
+            env={**os.environ, "OMP_NUM_THREADS": "7", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield starter
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code and what was said on stderr."""
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_runs_drains_and_ends_it_with_0(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    status = tmp_path / "deeper" / "status.json"
+    process = start("--status-file", str(status))
+    wait_until(status.exists)
+    process.send_signal(number)
+    code, errors = finish(process)
+    assert code == 0
+    assert "Traceback" not in errors
+    assert "KeyboardInterrupt" not in errors
+    assert (tmp_path / "steps").read_text() == "1 1 open drain close "
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_service_is_there_ends_the_process_at_once_with_0(
+    start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start("--name", "slow")
+    steps = tmp_path / "steps"
+    wait_until(lambda: steps.exists() and "building" in steps.read_text())
+    process.send_signal(number)
+    code, errors = finish(process)
+    assert (code, "Traceback" in errors) == (0, False)
+    assert "open" not in steps.read_text()
+
+
+def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Start, tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    process = start("--status-file", str(status), "--index", "3")
+    wait_until(status.exists)
+    found = read_json(status)
+    assert {name: found[name] for name in ("role", "index", "pid")} == {
+        "role": "trivial",
+        "index": 3,
+        "pid": process.pid,
+    }
+    assert list(tmp_path.glob("*.new")) == []
+
+    def page() -> Any:
+        with urllib.request.urlopen(f"http://{found['health']}/healthz", timeout=10) as answer:
+            return json.load(answer)
+
+    assert wait_until(lambda: page()["state"] == "ready")
+    assert page()["pid"] == process.pid
+
+
+def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default(start: Start) -> None:
+    process = start("--index", "2", "--name", "once", "--num_servers", "4", BEAST_SEED="9")
+    code, errors = finish(process)
+    first, second, *_ = errors.splitlines()
+    assert code == 0
+    assert " trivial-2 I zerobeast " in first
+    assert ", protocol 1, " in first
+    assert "name=once (flag)" in first
+    assert "seed=9 (environment)" in first
+    assert "--num_servers is not needed here" in second
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "lines"),
+    [
+        ("lost", 75, ["trivial: the broker did not answer", "trivial: for 60 s"]),
+        ("wrong", 2, ["trivial: no such environment"]),
+        ("extra", 2, ["trivial: torch is not installed: pip install 'zerobeast[torch]'"]),
+    ],
+)
+def test_a_failure_that_is_understood_is_a_sentence_and_its_exit_code(
+    start: Start, name: str, code: int, lines: list[str]
+) -> None:
+    found, errors = finish(start("--name", name))
+    assert found == code
+    assert [line for line in errors.splitlines() if line.startswith("trivial: ")] == lines
+    assert "Traceback" not in errors
+
+
+def test_a_bug_keeps_its_traceback_and_exits_1(start: Start, tmp_path: Path) -> None:
+    code, errors = finish(start("--name", "bug"))
+    assert code == 1
+    assert "KeyError: 'bug'" in errors
+    assert "close" in (tmp_path / "steps").read_text()
+
+
+def test_bad_settings_are_sentences_and_exit_2_before_anything_is_built(start: Start, tmp_path: Path) -> None:
+    process = start("--index", "-1", "--learner.batch_sise", "4", BEAST_SEED="x")
+    assert finish(process) == (
+        2,
+        "trivial: flag --learner.batch_sise: unknown setting; did you mean learner.batch_size?\n"
+        "trivial: environment BEAST_SEED: got 'x', expected a whole number, at least 0 and at most 2147483647\n"
+        "trivial: flag --index: got '-1', expected a whole number, at least 0 and at most 65535\n",
+    )
+    assert not (tmp_path / "steps").exists()
+
+
+def test_a_port_in_use_is_a_sentence_and_exits_2(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, errors = finish(start("--health.port", str(port)))
+    assert code == 2
+    assert f"trivial: health: cannot listen on 127.0.0.1:{port}: " in errors
+    assert "Traceback" not in errors
+
+
+def test_a_status_file_that_cannot_be_written_is_a_sentence_and_exits_2(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, errors = finish(start("--status-file", str(tmp_path / "file" / "status.json")))
+    assert code == 2
+    assert f"trivial: status file {tmp_path}/file/status.json: cannot be written: " in errors
+
+
+@pytest.mark.parametrize(("role", "threads"), [("broker", "3"), ("learner", "4"), ("actor", "1"), ("envserver", "1")])
+def test_the_number_of_threads_is_fixed_before_the_service_is_imported(
+    start: Start, tmp_path: Path, role: str, threads: str
+) -> None:
+    flags = ["--broker.threads", "3", "--learner.threads", "4", "--envserver.threads", "5"]
+    assert finish(start("--name", "once", *flags, ROLE=role))[0] == 0
+    assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
+
+
+WITHOUT_TORCH = (
+    "import sys, runpy; sys.modules['torch'] = None; runpy.run_module(sys.argv.pop(1), {}, '__main__', alter_sys=True)"
+)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("flags", "code", "out", "err"),
+    [
+        (["--help"], 0, "--learner.batch_size ", ""),
+        (["--sed", "1"], 2, "", "flag --sed: unknown setting; did you mean seed?"),
+    ],
+)
+def test_help_and_bad_settings_of_every_service_need_no_torch(
+    role: str, flags: list[str], code: int, out: str, err: str
+) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, f"services.{role}", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert out in done.stdout
+    assert done.stderr == (f"{role}: {err}\n" if err else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ.get("ROLE", "trivial"), build, sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""What a learner leaves behind, and how the next one goes on from it."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.config.tree import RunConfig
+from common.errors import CheckpointError, ConfigError
+from common.specs import ActionSpec, EnvSpec
+from common.transport import Context, WeightsSubscriber
+from services.learner.checkpoint import load_checkpoint
+from tests.learner_fakes import (
+    B,
+    FakeActor,
+    T,
+    feed,
+    greet,
+    learner_for,
+    next_weights,
+    opened,
+    rollout_rows,
+    run_config,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    states = {}
+    for name, parts in {"whole": [range(1, 7)], "halves": [range(1, 4), range(4, 7)]}.items():
+        config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": name})
+        for part in parts:
+            with opened(config) as learner:
+                feed(config, actor_of(config), learner, part)
+                learner.drain()
+        state = load_checkpoint(config.folder / "checkpoint.pt")
+        assert state is not None
+        states[name] = state
+    for key in ("model", "statistics"):
+        assert str(states["whole"][key]) == str(states["halves"][key])
+    for name, value in states["whole"]["model"].items():
+        assert torch.equal(value, states["halves"]["model"][name]), name
+    for entry, other in zip(
+        states["whole"]["optimizer"]["state"]["state"].values(),
+        states["halves"]["optimizer"]["state"]["state"].values(),
+        strict=True,
+    ):
+        assert all(torch.equal(torch.as_tensor(entry[key]), torch.as_tensor(other[key])) for key in entry)
+    whole, halves = ({**state["counters"], "elapsed_s": 0} for state in states.values())
+    assert whole == halves
+    assert whole["agent_steps"] == 6 * B * T
+
+
+def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment(
+    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        feed(config, actor_of(config), learner, range(1, 4))
+        learner.drain()
+    with opened(config) as learner:
+        subscriber = WeightsSubscriber(context, config.learner.endpoint)
+        try:
+            assert next_weights(learner, subscriber)[0].body[0] == 3
+        finally:
+            subscriber.close()
+        assert learner.report()["agent_steps"] == 60
+        assert learner.report()["mean_return_100"] == pytest.approx(2.0)
+        other = EnvSpec("Test-v0", (5,), "<f4", ActionSpec.discrete(2), frame_skip=4)
+        with pytest.raises(ConfigError, match=r"env.obs_shape is \[5\], this run has \[4\]"):
+            greet(learner, actor_of(config, env=other.to_wire()))
+
+
+def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_copy(update={"total_steps": 20})
+    with opened(config) as learner:
+        feed(config, actor_of(config), learner, range(1, 2))
+        learner.drain()
+    again = learner_for(config)
+    assert again.run() == 0
+    assert again.page["agent_steps"] == 20
+
+
+def test_sigterm_leaves_a_checkpoint_of_what_was_learned(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    learner = learner_for(config)
+    actor = actor_of(config)
+    polled = learner.poll
+
+    def poll(timeout_s: float) -> None:
+        actor.turn(learner.clock())
+        if actor.stream.open and not actor.acked:
+            actor.push(1, rollout_rows(4))
+        polled(min(timeout_s, 0.005))
+        if actor.acked:
+            learner.stop()
+
+    learner.poll = poll  # type: ignore[method-assign]
+    assert learner.run() == 0
+    state = load_checkpoint(config.folder / "checkpoint.pt")
+    assert state is not None
+    assert state["counters"]["agent_steps"] == 20
+
+
+def test_periodic_checkpoints_and_rows_are_written_when_due(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", checkpoint_every_s=5.0, log_every_s=7.0)
+    with opened(config) as learner:
+        learner.tick(learner.deadline())
+        feed(config, actor_of(config), learner, range(1, 3))
+        path = config.folder / "checkpoint.pt"
+        assert not path.exists(), "nothing to save before anything was learned"
+        learner.tick(learner.deadline() + 10)
+        first = path.stat().st_mtime_ns
+        learner.tick(learner.deadline() - 1)
+        assert path.stat().st_mtime_ns == first
+        with (config.folder / "metrics.csv").open() as file:
+            (row,) = csv.DictReader(file)
+        assert row["agent_steps"] == "40"
+        assert float(row["pg_loss"]) == float(row["pg_loss"])
+        assert (config.folder / "tensorboard").is_dir()
+
+
+def test_a_periodic_checkpoint_that_fails_does_not_end_the_run_but_the_last_one_does(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", checkpoint_every_s=1.0)
+    with opened(config) as learner:
+        feed(config, actor_of(config), learner, range(1, 2))
+        (config.folder / ".checkpoint.pt.new").mkdir()
+        learner.tick(learner.deadline())
+        learner.tick(learner.deadline())
+        assert caplog.text.count("the checkpoint cannot be written") == 1
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            learner.drain()
+
+
+def test_a_bad_checkpoint_ends_the_start_with_a_sentence_and_stays(tmp_path: Path) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    config.folder.mkdir()
+    path = config.folder / "checkpoint.pt"
+    path.write_bytes(b"PK\x03\x04 half of it")
+    with pytest.raises(CheckpointError, match="not a whole checkpoint") as caught:
+        learner_for(config).run()
+    assert caught.value.exit_code == 2
+    assert path.read_bytes() == b"PK\x03\x04 half of it"
+
+
+def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
+    tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        feed(config, actor_of(config), learner, range(1, 2))
+        learner.drain()
+    content = (config.folder / "checkpoint.pt").read_bytes()
+    other = RunConfig.model_validate({**config.model_dump(), "env": {"id": "Other-v0"}})
+    with pytest.raises(CheckpointError, match=r"made with env\.id Test-v0, this run has Other-v0"):
+        learner_for(other).run()
+    wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
+    with pytest.raises(CheckpointError, match="of another architecture: parameter"):
+        learner_for(wider).run()
+    assert (config.folder / "checkpoint.pt").read_bytes() == content
+
+
+def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config):
+        elsewhere = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/m")
+        with pytest.raises(ConfigError, match="another process trains this run"):
+            learner_for(elsewhere).run()
+        other = config.model_copy(update={"name": "other"})
+        with pytest.raises(ConfigError, match="in use by another process"):
+            learner_for(other).run()
+    with opened(config):
+        pass

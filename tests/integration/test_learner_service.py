@@ -1,0 +1,154 @@
+"""The learner as a whole over real sockets: it learns, publishes, and ends by itself."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.config.tree import RunConfig
+from common.errors import BeastError, ConfigError
+from common.messages import Kind
+from common.nets.weights import checksum, layout_id, load_flat
+from common.transport import Context, WeightsSubscriber
+from services.learner.checkpoint import load_checkpoint
+from tests.learner_fakes import (
+    FakeActor,
+    drive,
+    greet,
+    learner_for,
+    next_weights,
+    opened,
+    rollout_rows,
+    run_config,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_run_ends_by_itself_exactly_at_its_total(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"total_steps": 130})
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        for seq in range(1, 9):
+            actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
+        drive(learner, [actor], learner.stopping.is_set)
+        learner.drain()
+        page = learner.report()
+        drive(learner, [actor], lambda: actor.replies[-1].kind is Kind.BYE)
+    assert page["agent_steps"] == 130
+    assert page["env_frames"] == 520
+    assert page["updates"] == 7
+    assert page["episodes"] == 7
+    assert page["mean_return_100"] == pytest.approx(4.0)
+    assert page["policy_lag_max"] == 6
+    assert actor.acked == [1, 2, 3, 4, 5, 6, 7]
+    with (config.folder / "metrics.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["agent_steps"], row["env_frames"], row["updates"]) == ("130", "520", "7")
+    state = load_checkpoint(config.folder / "checkpoint.pt")
+    assert state is not None
+    assert state["counters"]["agent_steps"] == 130
+    json.dumps(page, allow_nan=False)
+
+
+def test_run_returns_zero_when_the_steps_are_done(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_copy(update={"total_steps": 20})
+    learner = learner_for(config)
+    actor = actor_of(config)
+    polled = learner.poll
+
+    def poll(timeout_s: float) -> None:
+        actor.turn(learner.clock())
+        if actor.stream.open and not actor.replies[1:]:
+            actor.push(1, rollout_rows(4))
+        polled(min(timeout_s, 0.005))
+
+    learner.poll = poll  # type: ignore[method-assign]
+    assert learner.run() == 0
+    assert learner.page["agent_steps"] == 20
+    assert (config.folder / "checkpoint.pt").exists()
+
+
+def test_the_first_weights_are_out_before_any_update(
+    endpoint: str, tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=endpoint)
+    with opened(config) as learner:
+        subscriber = WeightsSubscriber(context, endpoint)
+        try:
+            greet(learner, actor_of(config))
+            header, buffer = next_weights(learner, subscriber)
+            assert learner.trainer is not None
+            version, layout, n_bytes, crc, _ = header.body
+            assert (version, layout, n_bytes) == (0, layout_id(learner.trainer.net), buffer.nbytes)
+            assert crc == checksum(buffer)
+        finally:
+            subscriber.close()
+
+
+def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(
+    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", publish_every=3)
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        for seq in range(1, 6):
+            actor.push(seq, rollout_rows(4, seq))
+        drive(learner, [actor], lambda: len(actor.acked) == 5)
+        subscriber = WeightsSubscriber(context, config.learner.endpoint)
+        try:
+            assert next_weights(learner, subscriber)[0].body[0] == 3
+            learner.drain()
+            header, buffer = next_weights(learner, subscriber)
+        finally:
+            subscriber.close()
+        assert header.body[0] == 5, "the last weights go out whatever k is"
+        assert learner.trainer is not None
+        net = learner.trainer.algorithm.network()
+        load_flat(net, buffer)
+        for name, value in learner.trainer.net.state_dict().items():
+            assert torch.equal(net.state_dict()[name], value)
+
+
+def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/l"
+    nameless = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": ""})
+    with pytest.raises(ConfigError, match="name: expected the name of the run"):
+        learner_for(nameless).run()
+    (tmp_path / "file").write_text("")
+    unwritable = run_config(tmp_path / "file", endpoint=endpoint)
+    with pytest.raises(ConfigError, match="the run folder cannot be written: Not a directory"):
+        learner_for(unwritable).run()
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="device 'cuda'"):
+            learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda")).run()
+
+
+def test_weights_that_are_not_finite_never_leave(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = RunConfig.model_validate(
+        {
+            **run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_dump(),
+            "total_steps": 10**6,
+            "impala": {"reward_clipping": "none"},
+        }
+    )
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        assert learner.trainer is not None
+        huge = rollout_rows(4, seams=False)
+        huge["reward"] = 3e38
+        for seq in range(1, 11):
+            actor.push(seq, huge)
+        with pytest.raises(BeastError, match="not finite"):
+            drive(learner, [actor], lambda: 10 in actor.acked)
+        assert learner.report()["policy_version"] == 0
+        assert learner.report()["nonfinite_updates"] == 10
+        assert all(bool(value.isfinite().all()) for value in learner.trainer.net.state_dict().values())

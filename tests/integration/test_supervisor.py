@@ -1,0 +1,255 @@
+"""Every way in which a run can end, with small scripts in place of the services."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local.child import Child, ChildSpec
+from deploy.local.supervisor import Ending, Stage, Supervisor
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+#: says "up", and on SIGTERM says "down" and ends
+OBEYS = """
+import signal, sys, time
+def down(*_):
+    print("down", time.monotonic_ns(), flush=True)
+    sys.exit({code})
+signal.signal(signal.SIGTERM, down)
+print("up", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+#: ends by itself once another child is up
+ENDS = """
+import pathlib, sys, time
+while not pathlib.Path({other!r}).exists() or "up" not in pathlib.Path({other!r}).read_text():
+    time.sleep(0.01)
+print({last!r}, file=sys.stderr)
+sys.exit({code})
+"""
+
+
+class Fleet:
+    """Four children in the order of stopping: actor, envserver, broker, learner."""
+
+    def __init__(self, folder: Path, **scripts: str) -> None:
+        self.folder = folder
+        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in ("actor", "envserver", "broker", "learner")}
+        self.children = {role: self._child(role, text) for role, text in texts.items()}
+        stages = [Stage([child], 0.5) for child in self.children.values()]
+        self.turns: list[Callable[[], None]] = []
+        self.supervisor = Supervisor(stages, self._watch)
+
+    def _child(self, role: str, text: str) -> Child:
+        return Child(
+            ChildSpec(
+                role=role,
+                index=0,
+                command=[sys.executable, "-c", text],
+                environ=dict(os.environ),
+                log=self.log(role),
+                status=self.folder / f"{role}.json",
+            )
+        )
+
+    def log(self, role: str) -> Path:
+        return self.folder / f"{role}-0.log"
+
+    def _watch(self, stopping: bool) -> None:
+        if self.turns and all(self.is_up(role) for role in self.children):
+            self.turns.pop(0)()
+
+    def is_up(self, role: str) -> bool:
+        return self.children[role].code is not None or "up" in self.log(role).read_text()
+
+    def run(self, *when_up: Callable[[], None]) -> Ending:
+        """Run to the end; `when_up` are done in turn once every child says that it is up."""
+        self.turns = list(when_up)
+        ending = self.supervisor.run()
+        for child in self.children.values():
+            assert not psutil.pid_exists(child.pid), f"{child.spec.name} is left"
+        return ending
+
+
+def interrupt(number: int = signal.SIGINT) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def test_a_learner_that_ends_with_0_ends_the_run_with_0(tmp_path: Path) -> None:
+    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
+    fleet = Fleet(tmp_path, learner=others_up)
+    ending = fleet.run()
+    assert (ending.code, ending.finished, ending.sentence) == (0, True, "")
+    assert "down" in fleet.log("broker").read_text(), "the others were asked, not killed"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_all_in_order_and_is_the_exit_code(tmp_path: Path, number: int, code: int) -> None:
+    fleet = Fleet(tmp_path)
+    ending = fleet.run(interrupt(number))
+    assert (ending.code, ending.finished, ending.sentence) == (code, False, "")
+    words = [fleet.log(role).read_text().split() for role in ("actor", "envserver", "broker", "learner")]
+    assert [entry[:2] for entry in words] == [["up", "down"]] * 4, "each was asked, none was killed"
+    times = [int(entry[2]) for entry in words]
+    assert times == sorted(times)
+
+
+def test_a_signal_before_the_children_are_up_stops_them_too(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.is_up = lambda role: True  # type: ignore[method-assign]
+    assert fleet.run(interrupt()).code == 130
+
+
+def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_cleanly(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, actor=IGNORES)
+    assert fleet.run(interrupt()).code == 130
+    assert fleet.children["actor"].code == -signal.SIGKILL
+    assert "down" in fleet.log("learner").read_text()
+
+
+def test_a_second_interrupt_kills_everything_at_once(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, actor=IGNORES, learner=IGNORES)
+    ending = fleet.run(interrupt(), interrupt())
+    assert ending.code == 130
+    assert {role: child.code for role, child in fleet.children.items()}["learner"] == -signal.SIGKILL
+
+
+def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    fails = OBEYS.format(code=2).replace(
+        '"down", time.monotonic_ns()', '"learner: checkpoint.pt: cannot be written: disk full"'
+    )
+    ending = Fleet(tmp_path, learner=fails).run(interrupt())
+    assert (ending.code, ending.sentence) == (1, "learner 0: checkpoint.pt: cannot be written: disk full")
+
+
+def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.local.supervisor.STOP_LIMIT_S", 1.0)
+    ending = Fleet(tmp_path, learner=IGNORES).run(interrupt())
+    assert ending.code == 1
+    assert "was killed" in ending.sentence
+
+
+@pytest.mark.parametrize(
+    ("last", "own", "code", "sentence"),
+    [
+        ("broker: cannot listen", 2, 2, "broker 0: cannot listen"),
+        ("broker: the learner stayed away", 75, 75, "broker 0 ended with exit code 75: the learner stayed away"),
+        ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; the end of {log}:\n  ValueError: boom"),
+        ("bye", 0, 1, "broker 0 ended with exit code 0; the end of {log}:\n  bye"),
+    ],
+)
+def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int, code: int, sentence: str) -> None:
+    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last=last, code=own)
+    fleet = Fleet(tmp_path, broker=dies)
+    ending = fleet.run()
+    assert (ending.code, ending.finished) == (code, False)
+    assert ending.sentence == sentence.format(log=fleet.log("broker"))
+    assert "down" in fleet.log("learner").read_text(), "the learner could write its checkpoint"
+
+
+def test_a_killed_child_is_told_by_its_signal(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    ending = fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
+    assert ending.code == 1
+    assert ending.sentence.startswith("envserver 0 was killed by SIGKILL")
+
+
+def test_of_several_deaths_the_one_that_names_bad_input_explains(tmp_path: Path) -> None:
+    learner = str(tmp_path / "learner-0.log")
+    broker = ENDS.format(other=learner, last="broker: the actor is gone", code=75)
+    after_broker = f"import time; time.sleep(0.1)\n{ENDS.format(other=learner, last='actor: no such game', code=2)}"
+    ending = Fleet(tmp_path, broker=broker, actor=after_broker).run()
+    assert (ending.code, ending.sentence) == (2, "actor 0: no such game")
+
+
+def test_a_child_with_several_mistakes_tells_them_all(tmp_path: Path) -> None:
+    last = "broker: env.id: unknown\nbroker: seed: too low"
+    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last=last, code=2)
+    assert Fleet(tmp_path, broker=dies).run().sentence == "broker 0: env.id: unknown\nseed: too low"
+
+
+def test_only_the_log_of_this_start_explains(tmp_path: Path) -> None:
+    (tmp_path / "broker-0.log").write_text("broker: an old complaint\n")
+    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last="a new one", code=1)
+    assert "old complaint" not in Fleet(tmp_path, broker=dies).run().sentence
+
+
+def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    spec = fleet.children["actor"].spec
+    fleet.children["actor"].spec = ChildSpec(**vars(spec) | {"command": ["/nonexistent/python"]})
+    ending = fleet.run()
+    assert ending.code == 1
+    assert "cannot start actor 0" in ending.sentence
+
+
+def test_what_a_dead_child_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
+    spawns = textwrap.dedent("""
+        import subprocess, sys, time
+        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print("helper", helper.pid, "up", flush=True)
+        time.sleep(600)
+    """)
+    fleet = Fleet(tmp_path, envserver=spawns)
+    fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
+    helper = int(fleet.log("envserver").read_text().split()[1])
+    wait_until(lambda: not psutil.pid_exists(helper) or psutil.Process(helper).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_an_error_of_the_launcher_itself_leaves_no_child(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        fleet.run(fail)
+    assert not any(psutil.pid_exists(child.pid) for child in fleet.children.values())
+
+
+SERVICE = """
+import sys, time
+from common.service import Service
+class Idle(Service):
+    role = "learner"
+    def open(self): print("up", flush=True)
+    def poll(self, timeout_s): time.sleep(timeout_s)
+    def close(self): print("down", flush=True)
+sys.exit(Idle(supervisor_pid=int(sys.argv[1])).run())
+"""
+LAUNCHER = """
+import os, sys, pathlib
+from deploy.local.child import Child, ChildSpec
+from deploy.local.supervisor import Stage, Supervisor
+folder = pathlib.Path(sys.argv[1])
+command = [sys.executable, "-c", sys.argv[2], str(os.getpid())]
+child = Child(ChildSpec("learner", 0, command, dict(os.environ), folder / "learner-0.log", folder / "s.json"))
+Supervisor([Stage([child], 1.0)]).run()
+"""
+
+
+def test_services_end_when_the_launcher_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "learner-0.log"
+    root = str(Path(__file__).parents[2])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), SERVICE], env=dict(os.environ) | {"PYTHONPATH": root}
+    )
+    try:
+        wait_until(lambda: log.exists() and "up" in log.read_text())
+        children = psutil.Process(launcher.pid).children()
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: "down" in log.read_text())
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive

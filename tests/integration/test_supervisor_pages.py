@@ -1,0 +1,85 @@
+"""Gathering the health pages of children: what answers, what never does, and what their logs say."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.local.child import Child, ChildSpec
+from deploy.local.pages import Gatherer, fetch_page
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+#: a real service with a health page
+SERVICE = """
+import json, pathlib, sys, time
+from common.health import HealthServer
+from common.logs import log_to_stderr
+from common.service import Service
+import logging
+class Idle(Service):
+    role = "broker"
+    def open(self): logging.getLogger("x").warning("something is odd")
+    def poll(self, timeout_s): time.sleep(timeout_s)
+    def report(self): return {"clients": 7}
+log_to_stderr("broker-0")
+service = Idle()
+with HealthServer(service, "127.0.0.1", 0) as health:
+    pathlib.Path(sys.argv[1]).write_text(json.dumps({"health": f"127.0.0.1:{health.port}"}))
+    service.run()
+"""
+
+
+def child_of(folder: Path, name: str, code: str) -> Child:
+    status = folder / f"{name}.json"
+    command = [sys.executable, "-c", code, str(status)]
+    environ = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return Child(ChildSpec(name, 0, command, environ, folder / f"{name}.log", status))
+
+
+def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> None:
+    (tmp_path / "broker.log").write_text("12:00:00.000 broker-0 W of an earlier start\n")
+    child = child_of(tmp_path, "broker", SERVICE)
+    with Gatherer([child]) as pages:
+        assert pages.snapshot().page("broker") == {}
+        child.start()
+        try:
+            wait_until(lambda: pages.snapshot().page("broker").get("state") == "ready")
+            wait_until(lambda: pages.snapshot().services[0].memory_bytes)
+            wait_until(lambda: pages.snapshot().warnings)
+            snapshot = pages.snapshot()
+        finally:
+            child.kill()
+            wait_until(lambda: child.poll() is not None)
+        assert snapshot.page("broker")["clients"] == 7
+        assert snapshot.warnings == ("broker 0: something is odd",)
+        wait_until(lambda: pages.snapshot().services[0].code == -9)
+
+
+def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> None:
+    silent = child_of(tmp_path, "actor", "import time; time.sleep(600)")
+    good = child_of(tmp_path, "broker", SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer([silent, good]) as pages:
+        silent.start()
+        good.start()
+        (tmp_path / "actor.json").write_text(json.dumps({"health": f"127.0.0.1:{deaf.getsockname()[1]}"}))
+        try:
+            wait_until(lambda: pages.snapshot().page("broker").get("clients") == 7)
+            assert pages.snapshot().page("actor") == {}
+        finally:
+            for child in (silent, good):
+                child.kill()
+            wait_until(lambda: silent.poll() is not None and good.poll() is not None)
+
+
+@pytest.mark.parametrize(
+    "status", ["", "{", "[]", "{}", '{"health": 5}', '{"health": "nowhere"}', '{"health": "127.0.0.1:1"}']
+)
+def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None:
+    (tmp_path / "s.json").write_text(status)
+    assert fetch_page(tmp_path / "s.json") is None
+    assert fetch_page(tmp_path / "missing.json") is None

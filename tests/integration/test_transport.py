@@ -1,0 +1,301 @@
+"""Ports over real sockets: what arrives, in place and whole, and what a bad message costs."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+import common.transport
+from common.endpoints import Endpoint
+from common.errors import ConfigError, LocalProtocolError, RemoteProtocolError, VersionMismatch
+from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header, topic
+from common.specs import RecordSpec
+from common.transport import ClientPort, Context, Incoming, Poller, ServerPort
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ME = 7
+SPEC = RecordSpec.of(obs=("|u1", (5, 3)), reward=("<f4", ()), first=("|b1", ()))
+HELLO = Header(Kind.HELLO, ME, body=({},))
+
+
+def step(seq: int, sender: int = ME) -> Header:
+    return Header(Kind.STEP, sender, 0, 1, seq)
+
+
+def rows(n: int, value: int = 1) -> np.ndarray:
+    filled = np.zeros(n, SPEC.dtype)
+    for name in SPEC.dtype.names or ():
+        filled[name] = value
+    return filled
+
+
+@pytest.fixture
+def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
+    with closing(ServerPort(context, Plane.STEPS, endpoint)) as port:
+        yield port
+
+
+@pytest.fixture
+def client(context: Context, endpoint: str, server: ServerPort) -> Iterator[ClientPort]:
+    with closing(ClientPort(context, Plane.STEPS, endpoint, ME)) as port:
+        meet(server, port)
+        yield port
+
+
+@contextmanager
+def stranger(context: Context, endpoint: str) -> Iterator[zmq.Socket[bytes]]:
+    """A PUSH that may send anything."""
+    with context.socket(zmq.PUSH) as push:
+        push.set(zmq.LINGER, 0)
+        push.connect(Endpoint.parse(endpoint).socket(0))
+        yield push
+
+
+def arrival(port: ServerPort | ClientPort) -> Incoming:
+    return wait_until(port.receive)
+
+
+def meet(server: ServerPort, client: ClientPort) -> None:
+    """HELLO and WELCOME as sessions do it, until the subscription is in force; then empty both ends."""
+    welcome = Header(Kind.WELCOME, client.sender, 0, 1, 0, ({},))
+
+    def met() -> bool:
+        client.send(Header(Kind.HELLO, client.sender, body=({},)))
+        while server.receive():
+            server.send(welcome)
+        return client.receive() is not None
+
+    wait_until(met)
+    client.send(Header(Kind.BYE, client.sender))
+    while arrival(server).header.kind is not Kind.BYE:
+        pass
+    server.send(Header(Kind.BYE, client.sender))
+    while arrival(client).header.kind is not Kind.BYE:
+        pass
+
+
+def test_rows_are_received_in_place_into_a_part_of_a_batch(client: ClientPort, server: ServerPort) -> None:
+    batch = rows(8, 9)
+    assert client.send(step(1), rows(3))
+    message = arrival(server)
+    assert message.header == step(1)
+    assert message.into(batch[2:5])
+    np.testing.assert_array_equal(batch["reward"], [9, 9, 1, 1, 1, 9, 9, 9])
+    np.testing.assert_array_equal(batch["obs"][:, 4, 2], [9, 9, 1, 1, 1, 9, 9, 9])
+    assert not message.more
+    assert not message.into(batch), "there is no further frame"
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_large_payloads_arrive_whole_in_both_directions(client: ClientPort, server: ServerPort, copy: bool) -> None:
+    sent = np.random.default_rng(1).integers(0, 256, 3 << 20, np.uint8)
+    wait_until(lambda: client.send(step(1), sent, copy=copy))
+    got = np.zeros_like(sent)
+    assert arrival(server).into(got)
+    np.testing.assert_array_equal(got, sent)
+    assert server.send(Header(Kind.OBS, ME, 0, 1, 1, ([],)), got)
+    back = np.zeros_like(sent)
+    assert arrival(client).into(back)
+    np.testing.assert_array_equal(back, sent)
+
+
+def test_a_reply_may_carry_a_second_frame(client: ClientPort, server: ServerPort) -> None:
+    server.send(Header(Kind.ACT, ME, 0, 1, 1, (4,)), rows(2), np.ones((2, 3), np.float32))
+    message = arrival(client)
+    core = np.zeros((2, 3), np.float32)
+    assert message.into(rows(2), last=False)
+    assert message.into(core)
+    assert core.all()
+
+
+def test_a_frame_without_bytes_is_received_as_such(client: ClientPort, server: ServerPort) -> None:
+    client.send(step(1), np.zeros((4, 0), np.float32))
+    assert arrival(server).into(np.zeros((2, 0), np.float32))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+def test_a_payload_of_another_size_is_refused(client: ClientPort, server: ServerPort, n: int) -> None:
+    client.send(step(1), rows(n))
+    client.send(step(2), rows(3))
+    assert not arrival(server).into(rows(3))
+    following = arrival(server)
+    assert following.header == step(2)
+    assert following.into(rows(3))
+
+
+@pytest.mark.parametrize("frames", [[], [b"x"], [rows(3), b""], [rows(3), rows(3), rows(3)]], ids=len)
+def test_missing_and_surplus_frames_are_refused(client: ClientPort, server: ServerPort, frames: list[Any]) -> None:
+    client.send(step(1), *frames)
+    client.send(step(2), rows(3))
+    assert not arrival(server).into(rows(3))
+    assert arrival(server).header == step(2)
+
+
+def test_a_message_that_is_not_read_to_its_end_does_not_spoil_the_next(client: ClientPort, server: ServerPort) -> None:
+    for seq in (1, 2, 3):
+        client.send(step(seq), rows(3), rows(3), b"more")
+    assert arrival(server).header == step(1)
+    second = arrival(server)
+    assert second.header == step(2)
+    assert second.into(rows(3), last=False)
+    assert arrival(server).frames() == [rows(3).tobytes(), rows(3).tobytes(), b"more"]
+    assert server.receive() is None
+
+
+def garbage() -> list[list[bytes]]:
+    return [
+        [b""],
+        [b"\xc1"],
+        [b"GET / HTTP/1.1\r\n"],
+        [b"\x91" * 60_000],
+        [bytes(70_000)],
+        [msgpack.packb([PROTOCOL_VERSION, 99, ME, 0, 1, 1])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.STEP), -1, 0, 1, 1])],
+        [msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.STEP), -1])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.STEP), ME, 0, 1, 1, "surplus"])],
+        [msgpack.packb({b"nd": True, b"kind": b"O", b"data": b"cos\nsystem\n(S'true'\ntR."}), b"x", b"y"],
+    ]
+
+
+def test_garbage_is_counted_and_the_next_request_is_served(
+    context: Context, endpoint: str, client: ClientPort, server: ServerPort
+) -> None:
+    with stranger(context, endpoint) as push:
+        for frames in garbage():
+            push.send_multipart(frames)
+        client.send(step(5), rows(2))
+        found = []
+
+        def everything_is_there() -> bool:
+            while message := server.receive():
+                found.append(message.header)
+            return sum(server.refused.values()) == len(garbage())
+
+        wait_until(everything_is_there)
+        if not found:
+            found.append(arrival(server).header)
+    assert found == [step(5)]
+
+
+def test_a_garbled_reply_is_counted_and_the_next_is_taken(context: Context, endpoint: str) -> None:
+    place = Endpoint.parse(endpoint)
+    with ExitStack() as stack:
+        publisher = stack.enter_context(context.socket(zmq.XPUB))
+        publisher.set(zmq.LINGER, 0)
+        publisher.bind(place.socket(1))
+        client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, ME)))
+        assert publisher.recv() == b"\1" + topic(Plane.STEPS, ME)
+        for header in (b"", b"\xc1", pack_header(HELLO)):
+            publisher.send_multipart([topic(Plane.STEPS, ME) + header, b"x"])
+        assert arrival(client).header == HELLO
+        assert sum(client.refused.values()) == 2
+
+
+def test_a_client_of_another_version_is_told_so(context: Context, endpoint: str, server: ServerPort) -> None:
+    old = msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), ME, "laid out as nobody knows"])
+    with closing(ClientPort(context, Plane.STEPS, endpoint, ME)) as client, stranger(context, endpoint) as push:
+        meet(server, client)
+        push.send(old)
+        wait_until(lambda: server.receive() is None and server.refused["version"])
+        header = arrival(client).header
+    assert header.kind is Kind.ERROR
+    assert header.body[0] == Reason.VERSION
+    assert str(PROTOCOL_VERSION + 1) in header.body[1]
+
+
+def test_a_server_of_another_version_is_an_error_of_its_own(context: Context, endpoint: str) -> None:
+    with ExitStack() as stack:
+        publisher = stack.enter_context(context.socket(zmq.XPUB))
+        publisher.set(zmq.LINGER, 0)
+        publisher.bind(Endpoint.parse(endpoint).socket(1))
+        client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, ME)))
+        assert publisher.recv()
+        publisher.send(topic(Plane.STEPS, ME) + msgpack.packb([PROTOCOL_VERSION + 1, 2, ME]))
+        with pytest.raises(VersionMismatch):
+            arrival(client)
+
+
+def test_an_oversized_frame_costs_its_sender_the_connection_and_nobody_else(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common.transport, "MAX_FRAME_BYTES", 1 << 16)
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(ServerPort(context, Plane.STEPS, endpoint)))
+        client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, ME)))
+        meet(server, client)
+        with stranger(context, endpoint) as push:
+            push.send_multipart([pack_header(step(1)), bytes(1 << 17)])
+            client.send(step(2), rows(2))
+            assert arrival(server).header == step(2)
+            wait_until(lambda: push.send(pack_header(step(3)), zmq.NOBLOCK) is None)
+            assert arrival(server).header == step(3), "the sender is back over a new connection"
+
+
+def test_a_frame_that_no_peer_takes_is_our_own_error(
+    client: ClientPort, server: ServerPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common.transport, "MAX_FRAME_BYTES", 1 << 16)
+    for port in (client, server):
+        with pytest.raises(LocalProtocolError, match="at most 65536"):
+            port.send(HELLO, bytes((1 << 16) + 1))
+
+
+def test_a_refusal_is_an_error_message_that_repeats_the_request(client: ClientPort, server: ServerPort) -> None:
+    server.error(Header(Kind.STEP, ME, 4, 9, 8), Reason.UNKNOWN_SESSION, "say HELLO " * 1000, epoch=55)
+    header = arrival(client).header
+    assert (header.kind, header.slot, header.epoch, header.seq) == (Kind.ERROR, 4, 55, 8)
+    assert header.body[0] == Reason.UNKNOWN_SESSION
+    assert len(header.body[1]) == 2000
+
+
+def test_refusals_are_counted_by_reason(server: ServerPort) -> None:
+    for reason in ("payload", "payload", "slot"):
+        server.refuse(RemoteProtocolError("no", reason))
+    assert server.refused == {"payload": 2, "slot": 1}
+
+
+def test_a_poller_wakes_for_each_port_and_not_without_reason(client: ClientPort, server: ServerPort) -> None:
+    poller = Poller([server])
+    assert not poller.wait(0.0)
+    client.send(HELLO)
+    assert poller.wait(20.0)
+    assert arrival(server).header == HELLO
+    assert not Poller([client]).wait(0.0)
+    server.send(HELLO)
+    assert Poller([server, client]).wait(float("inf"))
+
+
+def test_an_endpoint_in_use_is_refused_in_words(context: Context, endpoint: str, server: ServerPort) -> None:
+    assert server
+    with pytest.raises(ConfigError, match="in use"):
+        ServerPort(context, Plane.INFERENCE, endpoint)
+
+
+def test_an_endpoint_whose_second_socket_is_in_use_is_refused_and_the_first_is_free_again(
+    context: Context, endpoint: str
+) -> None:
+    with context.socket(zmq.PULL) as other:
+        other.bind(Endpoint.parse(endpoint).socket(1))
+        with pytest.raises(ConfigError, match="in use"):
+            ServerPort(context, Plane.STEPS, endpoint)
+
+    def bound() -> bool:
+        try:
+            ServerPort(context, Plane.STEPS, endpoint).close()
+        except ConfigError:
+            return False
+        return True
+
+    assert wait_until(bound)
+
+
+@pytest.mark.parametrize("text", ["ipc:///no/such/folder/s", "tcp://192.0.2.1:5555"])
+def test_an_endpoint_that_is_not_ours_is_refused_in_words(context: Context, text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be bound"):
+        ServerPort(context, Plane.STEPS, text)

@@ -1,0 +1,151 @@
+"""Rollouts that no environment produced, and the actor's end of the rollout plane, for tests of the learner."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.tree import RunConfig
+from common.messages import Header, Kind, Plane
+from common.records import rollout_record
+from common.session import Stream
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.transport import ClientPort, Context, WeightsSubscriber, random_id
+from services.learner.service import Learner
+from tests.helpers import wait_until
+
+ENV = EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(2), frame_skip=4)
+STACKED = EnvSpec("Test-v0", (3, 3), "|u1", ActionSpec.discrete(2), frame_stack=3)
+POLICY = PolicySpec(n_logits=2, core_size=0)
+T, B = 5, 4
+
+
+def run_config(root: Path, **learner: Any) -> RunConfig:
+    """A small run: T = 5, B = 4, 160 steps are 8 updates."""
+    return RunConfig.model_validate(
+        {
+            "name": "run",
+            "root": str(root),
+            "total_steps": 160,
+            "env": {"id": "Test-v0"},
+            "net": {"torso": "mlp", "hidden_size": 16},
+            "actor": {"envs_per_group": 4},
+            "learner": {
+                "unroll_length": T,
+                "batch_size": B,
+                "device": "cpu",
+                "precision": "float32",
+                "log_every_s": 1000.0,
+                "checkpoint_every_s": 1000.0,
+                **learner,
+            },
+        }
+    )
+
+
+def rollout_rows(
+    n: int, seed: int = 0, env: EnvSpec = ENV, policy: PolicySpec = POLICY, seams: bool = True
+) -> NDArray[np.void]:
+    """n rows of random but possible values; with seams, some steps open an episode."""
+    random = np.random.default_rng(seed)
+    rows: NDArray[np.void] = np.zeros(n, rollout_record(env, policy, T).dtype)
+    scale = 255 if env.obs_dtype == "|u1" else 1
+    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(env.obs_dtype)
+    rows["reward"] = random.normal(size=rows["reward"].shape)
+    rows["last_action"] = random.integers(0, env.action.sizes[0], rows["last_action"].shape)
+    rows["behaviour_logits"] = random.normal(size=rows["behaviour_logits"].shape)
+    rows["value"] = random.normal(size=rows["value"].shape)
+    if seams:
+        rows["terminated"][:, 1:-1] = random.random((n, T - 1)) < 0.3
+        rows["first"][:, 1:] = rows["terminated"][:, :-1]
+        rows["reward"][rows["first"]] = 0.0
+    return rows
+
+
+class FakeActor:
+    """Sends rollouts and remembers what came back."""
+
+    def __init__(self, context: Context, endpoint: str, slot: int = 0, **terms: Any) -> None:
+        self.port = ClientPort(context, Plane.ROLLOUTS, endpoint, random_id())
+        asked = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": 4, **terms}
+        self.stream = Stream(self.port.sender, slot, asked, "learner")
+        self.replies: list[Header] = []
+
+    @property
+    def acked(self) -> list[int]:
+        """consumed_seq of every ACK so far."""
+        return [reply.body[0] for reply in self.replies if reply.kind is Kind.ACK]
+
+    def turn(self, now: float) -> None:
+        """Send what is due and take what came."""
+        if not self.stream.open and (work := self.stream.due(now)):
+            self.port.send(work[0])
+        while message := self.port.receive():
+            self.replies.append(message.header)
+            if message.header.kind in (Kind.WELCOME, Kind.ERROR):
+                self.stream.accept(message.header, now)
+
+    def push(self, seq: int, rows: NDArray[Any], episodes: list[Any] | None = None, n: int | None = None) -> None:
+        """Send a rollout message, whatever the window says."""
+        body = (len(rows) if n is None else n, episodes or [])
+        header = Header(Kind.ROLLOUT, self.port.sender, self.stream.slot, self.stream.epoch, seq, body)
+        assert self.port.send(header, rows.view(np.uint8)), "the learner is gone"
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self.port.close()
+
+
+def learner_for(config: RunConfig) -> Learner:
+    return Learner(config, SimpleNamespace(supervisor_pid=0))
+
+
+@contextmanager
+def opened(config: RunConfig) -> Iterator[Learner]:
+    learner = learner_for(config)
+    try:
+        learner.open()
+        yield learner
+    finally:
+        learner.close()
+
+
+def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], timeout_s: float = 20.0) -> None:
+    """Turn learner and actors in one thread until something is true."""
+
+    def turn() -> Any:
+        for actor in actors:
+            actor.turn(learner.clock())
+        if not learner.stopping.is_set():
+            learner.poll(0.005)
+        return until()
+
+    wait_until(turn, timeout_s)
+
+
+def greet(learner: Learner, *actors: FakeActor) -> None:
+    drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors))
+
+
+def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Header, np.ndarray[Any, np.dtype[np.uint8]]]:
+    found = []
+
+    def poll() -> bool:
+        learner.poll(0.005)
+        if message := subscriber.receive():
+            found.append((message.header, np.frombuffer(b"".join(message.frames()), np.uint8)))
+        return bool(found)
+
+    wait_until(poll)
+    return found[-1]
+
+
+def feed(config: RunConfig, actor: FakeActor, learner: Learner, seqs: range) -> None:
+    greet(learner, actor)
+    for seq in seqs:
+        actor.push(seq, rollout_rows(4, seq), [[float(seq), seq]])
+    drive(learner, [actor], lambda: seqs[-1] in actor.acked)

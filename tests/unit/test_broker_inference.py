@@ -1,0 +1,136 @@
+"""From received bytes to answers, without sockets."""
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import RemoteProtocolError
+from common.nets.weights import flatten
+from common.records import act_record, step_record
+from common.specs import ActionSpec, EnvSpec
+from services.broker.inference import Inference
+from services.broker.meter import Meter
+from tests.broker_fakes import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
+
+pytestmark = pytest.mark.unit
+
+STACKED = EnvSpec("Frames-v0", (2, 2), "|u1", ActionSpec.discrete(6), frame_stack=3)
+
+
+def make(env: EnvSpec = ECHO_ENV, max_rows: int = 8) -> Inference:
+    found = Inference(EchoAlgorithm(env), max_rows=max_rows, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    found.reserve(max_rows)
+    return found
+
+
+def infer(inference: Inference, slots: list[int], **fields: object) -> np.ndarray:
+    """Fill the batch with rows, compute them, and return the act records."""
+    env = inference.algorithm.env
+    rows = inference.batch.rows.view(step_record(env).dtype)[: len(slots), 0]
+    rows[:] = np.zeros((), rows.dtype)
+    for name, values in fields.items():
+        rows[name] = values
+    inference.batch.slots[: len(slots)] = slots
+    inference.submit(len(slots), with_cores=True)
+    assert inference.done()
+    return inference.acts[: len(slots)].view(act_record(env, ECHO_POLICY).dtype)[:, 0].copy()
+
+
+def test_answers_stand_in_the_rows_of_their_questions() -> None:
+    inference = make()
+    acts = infer(inference, [3, 1], obs=[[1, 2, 3], [7, 8, 9]], first=True)
+    assert acts["logits"].tolist() == [[2, 3, 4], [8, 9, 10]]
+    assert acts["action"].tolist() == [1, 1]
+
+
+def test_the_network_sees_step_inputs_of_the_agreed_shapes() -> None:
+    inference = make(STACKED)
+    infer(inference, [0, 1], obs=5, reward=[0.5, -3.0], first=[True, False])
+    seen = inference.algorithm.seen[-1]
+    assert seen.obs.shape == (1, 2, 3, 2, 2)
+    assert seen.obs.dtype == torch.uint8
+    assert (seen.last_action.shape, seen.last_action.dtype) == ((1, 2), torch.int64)
+    assert (seen.reward.tolist(), seen.reward.dtype) == ([[0.5, -3.0]], torch.float32), "unclipped"
+    assert (seen.first.tolist(), seen.first.dtype) == ([[True, False]], torch.bool)
+
+
+def test_a_frame_stack_of_one_has_no_extra_axis() -> None:
+    inference = make()
+    infer(inference, [0], obs=1, first=True)
+    assert inference.algorithm.seen[-1].obs.shape == (1, 1, 3)
+
+
+def test_stacks_last_actions_and_cores_follow_their_slots_through_batches() -> None:
+    inference = make(STACKED)
+    infer(inference, [0, 1], obs=np.reshape([10, 20], (2, 1, 1)), first=True)
+    infer(inference, [1], obs=21)
+    acts = infer(inference, [1, 0], obs=np.reshape([22, 11], (2, 1, 1)))
+    stacks = inference.algorithm.seen[-1].obs[0, :, :, 0, 0]
+    assert stacks.tolist() == [[20, 21, 22], [10, 10, 11]]
+    assert inference.algorithm.seen[-1].last_action.tolist() == [[2, 1]]
+    assert acts["action"].tolist() == [3, 2]
+    assert inference.cores[:2].tolist() == [[2, 2], [1, 1]], "before this observation"
+
+
+def test_first_zeroes_core_and_last_action_before_the_network_sees_them() -> None:
+    inference = make(STACKED)
+    for _ in range(3):
+        infer(inference, [4], obs=1)
+    acts = infer(inference, [4], obs=9, first=True)
+    assert acts["action"].tolist() == [1]
+    assert inference.cores[:1].tolist() == [[0, 0]]
+    assert inference.algorithm.seen[-1].obs.unique().tolist() == [9]
+
+
+def test_two_batches_take_turns_so_that_one_collects_while_the_other_is_computed() -> None:
+    inference = make()
+    first = inference.batch
+    infer(inference, [0], obs=1)
+    second = inference.batch
+    infer(inference, [0], obs=1)
+    assert first is not second
+    assert inference.batch is first
+
+
+def test_any_byte_counts_as_a_flag_and_no_number_harms_other_rows() -> None:
+    inference = make()
+    infer(inference, [0, 1], obs=0, first=True)
+    inference.batch.first[:2] = [255, 0]
+    inference.batch.rows.view(step_record(ECHO_ENV).dtype)["reward"][:2, 0] = np.nan
+    inference.submit(2, with_cores=True)
+    assert inference.algorithm.seen[-1].first.tolist() == [[True, False]]
+    acts = infer(inference, [0, 1], obs=[[np.nan, np.inf, -np.inf], [1, 2, 3]])
+    assert acts["logits"][1].tolist() == [2, 3, 4]
+
+
+def test_weights_are_loaded_and_others_refused() -> None:
+    inference = make()
+    assert inference.weights_bytes == flatten(EchoNet()).nbytes
+    inference.load(flatten(EchoNet(7.0)))
+    assert infer(inference, [0], obs=0)["value"].tolist() == [7.0]
+    with pytest.raises(RemoteProtocolError):
+        inference.load(np.zeros(8, np.uint8))
+    assert infer(inference, [0], obs=0)["value"].tolist() == [7.0]
+
+
+def test_a_network_that_cannot_act_fails_at_once() -> None:
+    class Broken(EchoAlgorithm):
+        def act(self, *_args: object, **_more: object):
+            raise RuntimeError("shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="multiplied"):
+        Inference(Broken(), max_rows=4, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    meter = Meter(now=10.0, span_s=3.0)
+    meter.batch(rows=30, requests=3, busy_s=0.5)
+    meter.batch(rows=10, requests=1, busy_s=0.5)
+    assert meter.rates(12.0) == {
+        "rows_per_s": 20.0,
+        "requests_per_s": 2.0,
+        "batch_rows_mean": 20.0,
+        "busy_fraction": 0.5,
+    }
+    assert meter.rates(15.0)["rows_per_s"] == 0.0, "what was before is forgotten"
+    assert meter.rates(15.0)["batch_rows_mean"] == 0.0

@@ -1,0 +1,170 @@
+"""Slots: numbers are handed out and taken back, and every environment's memory is its own."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.specs import ActionSpec, EnvSpec
+from services.broker.slots import SlotRanges, SlotState
+
+pytestmark = pytest.mark.unit
+
+CPU = torch.device("cpu")
+
+
+def env(shape: tuple[int, ...] = (2, 3), dtype: str = "|u1", stack: int = 3) -> EnvSpec:
+    return EnvSpec("Test-v0", shape, dtype, ActionSpec.discrete(4), frame_stack=stack)
+
+
+def words(frames: np.ndarray) -> torch.Tensor:
+    """Frames [B, ...] as they stand in a row: each padded to 8 bytes."""
+    flat = np.ascontiguousarray(frames).reshape(len(frames), -1).view(np.uint8)
+    padded = np.full((len(frames), -(-flat.shape[1] // 8) * 8), 255, np.uint8)
+    padded[:, : flat.shape[1]] = flat
+    return torch.from_numpy(padded).view(torch.int64)
+
+
+def push(state: SlotState, slots: list[int], values: list[int], first: list[bool]) -> list[list[int]]:
+    """Push frames filled with one value each; return the stacks as values."""
+    frames = np.stack([np.full((2, 3), value, np.uint8) for value in values])
+    stacks = state.push(torch.tensor(slots), words(frames), torch.tensor(first))
+    assert stacks.shape == (len(slots), 3, 2, 3)
+    assert (stacks == stacks[:, :, :1, :1]).all(), "whole frames"
+    return stacks[:, :, 0, 0].tolist()
+
+
+def test_a_stack_repeats_the_first_frame_then_slides() -> None:
+    state = SlotState(env(), 0, 4, CPU)
+    state.reserve(2)
+    assert push(state, [1], [10], [True]) == [[10, 10, 10]]
+    assert push(state, [1], [11], [False]) == [[10, 10, 11]]
+    assert push(state, [1], [12], [False]) == [[10, 11, 12]]
+    assert push(state, [1], [13], [False]) == [[11, 12, 13]]
+    assert push(state, [1], [20], [True]) == [[20, 20, 20]]
+    assert push(state, [1], [30], [True]) == [[30, 30, 30]], "an episode of one step"
+    assert push(state, [1], [31], [False]) == [[30, 30, 31]]
+
+
+def test_environments_of_a_batch_keep_their_own_stacks() -> None:
+    state = SlotState(env(), 0, 4, CPU)
+    state.reserve(4)
+    push(state, [0, 2, 3], [10, 20, 30], [True] * 3)
+    assert push(state, [3, 0], [31, 11], [False, True]) == [[30, 30, 31], [11, 11, 11]]
+    assert push(state, [0, 2, 3], [12, 21, 32], [False] * 3) == [[11, 11, 12], [20, 20, 21], [30, 31, 32]]
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), st.integers(0, 2**6 - 1)), min_size=1, max_size=25),
+    st.sampled_from(["|u1", "<f4", "<i2", "|b1"]),
+    st.sampled_from([(), (1,), (5,), (3, 3), (2, 2, 2)]),
+)
+def test_stacks_are_those_of_a_list_of_frames(
+    stack: int, steps: list[tuple[set[int], int]], dtype: str, shape: tuple[int, ...]
+) -> None:
+    state = SlotState(env(shape, dtype, stack), 0, 6, CPU)
+    state.reserve(6)
+    episodes: dict[int, list[np.ndarray]] = {}
+    rng = np.random.default_rng(0)
+    for present, resets in steps:
+        slots = sorted(present)
+        first = [slot not in episodes or bool(resets >> slot & 1) for slot in slots]
+        frames = rng.integers(0, 2 if dtype == "|b1" else 100, (len(slots), *shape)).astype(dtype)
+        for slot, begins, frame in zip(slots, first, frames, strict=True):
+            episodes[slot] = [frame] * stack if begins else [*episodes[slot], frame]
+        expected = np.stack([np.stack(episodes[slot][-stack:]) for slot in slots])
+        stacks = state.push(torch.tensor(slots), words(frames), torch.tensor(first)).numpy()
+        assert stacks.dtype == expected.dtype
+        np.testing.assert_array_equal(stacks, expected if stack > 1 else expected[:, 0])
+
+
+def test_action_and_core_are_recalled_and_zero_at_first() -> None:
+    state = SlotState(env(), 2, 4, CPU)
+    state.reserve(3)
+    state.remember(torch.tensor([0, 2]), torch.tensor([3, 1]), torch.tensor([[1.0, 2.0], [5.0, 6.0]]))
+    action, core = state.recall(torch.tensor([2, 0, 1]), torch.tensor([False, False, False]))
+    assert action.tolist() == [1, 3, 0]
+    assert core.tolist() == [[5.0, 6.0], [1.0, 2.0], [0.0, 0.0]]
+    action, core = state.recall(torch.tensor([2, 0]), torch.tensor([False, True]))
+    assert action.tolist() == [1, 0]
+    assert core.tolist() == [[5.0, 6.0], [0.0, 0.0]]
+
+
+def test_first_clears_a_state_that_is_not_a_number() -> None:
+    state = SlotState(env(), 2, 4, CPU)
+    state.reserve(1)
+    state.remember(torch.tensor([0]), torch.tensor([3]), torch.full((1, 2), torch.nan))
+    assert not state.recall(torch.tensor([0]), torch.tensor([True]))[1].any()
+
+
+def test_actions_of_several_components_are_kept() -> None:
+    spec = EnvSpec("Test-v0", (2,), "<f4", ActionSpec("multi_discrete", (2,), (3, 4)))
+    state = SlotState(spec, 0, 4, CPU)
+    state.reserve(2)
+    state.remember(torch.tensor([1]), torch.tensor([[2, 3]]), torch.zeros(1, 0))
+    assert state.recall(torch.tensor([1, 1]), torch.tensor([False, True]))[0].tolist() == [[2, 3], [0, 0]]
+
+
+def test_growing_keeps_what_is_there() -> None:
+    state = SlotState(env(), 1, 4, CPU)
+    state.reserve(1)
+    push(state, [0], [7], [True])
+    state.remember(torch.tensor([0]), torch.tensor([2]), torch.tensor([[4.0]]))
+    state.reserve(100)
+    assert push(state, [0, 99], [8, 9], [False, True]) == [[7, 7, 8], [9, 9, 9]]
+    action, core = state.recall(torch.tensor([0]), torch.tensor([False]))
+    assert (action.tolist(), core.tolist()) == ([2], [[4.0]])
+
+
+def test_growing_is_rare() -> None:
+    state = SlotState(env(), 0, 4, CPU)
+    sizes = set()
+    for needed in range(1, 1000):
+        state.reserve(needed)
+        assert state.size >= needed
+        sizes.add(state.size)
+    assert len(sizes) < 25
+
+
+def test_memory_of_a_slot_is_known_before_it_is_taken() -> None:
+    frames, age, action, core = 3 * 8, 8, 8, 4 * 512
+    assert SlotState(env(), 512, 4, CPU).bytes_per_slot() == frames + age + action + core
+
+
+def test_ranges_are_first_fit_and_merge_when_they_come_back() -> None:
+    ranges = SlotRanges(10)
+    a, b, c = ranges.allocate(4), ranges.allocate(4), ranges.allocate(2)
+    assert (a, b, c) == (range(4), range(4, 8), range(8, 10))
+    assert ranges.allocate(1) is None
+    assert a is not None
+    assert b is not None
+    ranges.release(a)
+    ranges.release(b)
+    assert ranges.allocate(8) == range(8)
+    assert ranges.used == 10
+
+
+@given(st.lists(st.one_of(st.integers(1, 6), st.just(None)), max_size=60), st.randoms())
+def test_no_number_is_handed_out_twice(orders: list[int | None], rng) -> None:
+    ranges = SlotRanges(20)
+    held: list[range] = []
+    for n in orders:
+        if n is not None:
+            found = ranges.allocate(n)
+            taken = {number for other in held for number in other}
+            if found is None:
+                free = "".join(" " if number in taken else "x" for number in range(20)).split()
+                assert max(map(len, free), default=0) < n, "only a gap that is too short is refused"
+            else:
+                assert len(found) == n
+                assert taken.isdisjoint(found)
+                assert found.stop <= 20
+                held.append(found)
+        elif held:
+            ranges.release(held.pop(rng.randrange(len(held))))
+        assert ranges.used == sum(map(len, held))
+    for other in held:
+        ranges.release(other)
+    assert ranges.allocate(20) == range(20)

@@ -1,0 +1,140 @@
+"""Names, the lock, starting over, and what a continued run may not change."""
+
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from deploy.local import folder
+from deploy.local.folder import claimed, default_name, refuse_changes, set_aside, write_atomically
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+
+
+def config(root: Path | str = "runs", **settings: object) -> RunConfig:
+    return RunConfig.model_validate({"root": str(root), **settings})
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [
+        ("CartPole-v1", "CartPole-v1-impala-20260131-235958"),
+        ("ALE/Pong-v5", "ALE-Pong-v5-impala-20260131-235958"),
+        ("../../etc", "etc-impala-20260131-235958"),
+        ("🎲", "run-impala-20260131-235958"),
+    ],
+)
+def test_a_run_without_a_name_is_called_by_environment_algorithm_and_time(env_id: str, name: str) -> None:
+    assert default_name(config(env={"id": env_id}), NOW) == name
+
+
+def test_a_default_name_is_always_a_valid_name(tmp_path: Path) -> None:
+    name = default_name(config(tmp_path, env={"id": "x" * 500}), NOW)
+    assert config(name=name).name == name
+
+
+def test_two_runs_of_the_same_second_have_two_names(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        name = default_name(config(tmp_path, env={"id": "CartPole-v1"}), NOW)
+        (tmp_path / name).mkdir()
+        names.add(name)
+    assert len(names) == 3
+
+
+def test_a_claim_makes_the_folder_and_its_parts(tmp_path: Path) -> None:
+    with claimed(tmp_path / "runs" / "x"):
+        assert {entry.name for entry in (tmp_path / "runs" / "x").iterdir()} == {".lock", "logs", "services"}
+
+
+def test_a_second_launcher_is_refused_and_told_which_process_runs(tmp_path: Path) -> None:
+    sentence = re.escape(f"run 'x' is already running here (process {os.getpid()}); give another --name")
+    with claimed(tmp_path / "x"), pytest.raises(ConfigError, match=sentence), claimed(tmp_path / "x"):
+        pass
+    with claimed(tmp_path / "x"):
+        pass
+
+
+def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "HANDOVER_S", 0.3)
+    with claimed(tmp_path) as lock:
+        command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        service = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock])
+    (tmp_path / ".lock").write_text(str(dead_pid()))
+    try:
+        with pytest.raises(ConfigError, match="services of an earlier start"), claimed(tmp_path):
+            pass
+    finally:
+        service.communicate()
+    with claimed(tmp_path):
+        pass
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"run folder .*file/x cannot be written: Not a directory"):
+        with claimed(tmp_path / "file" / "x"):
+            pass
+
+
+def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> None:
+    for generation in range(3):
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "checkpoint.pt").write_text(str(generation))
+        assert set_aside(tmp_path / "x", NOW)
+    assert not (tmp_path / "x").exists()
+    assert {path.read_text() for path in tmp_path.glob("x.old-20260131-235958*/checkpoint.pt")} == {"0", "1", "2"}
+
+
+def test_starting_over_where_nothing_is_does_nothing(tmp_path: Path) -> None:
+    assert set_aside(tmp_path / "x", NOW) is None
+
+
+def test_a_running_run_cannot_be_started_over(tmp_path: Path) -> None:
+    with claimed(tmp_path / "x"):
+        with pytest.raises(ConfigError, match="already running"):
+            set_aside(tmp_path / "x", NOW)
+        assert (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"env": {"id": "CartPole-v1"}}, "env.id"),
+        ({"env": {"frame_stack": 1}}, "env.frame_stack"),
+        ({"net": {"use_lstm": True}}, "net.use_lstm"),
+        ({"impala": {"optimizer": "adam"}}, "impala.optimizer"),
+    ],
+)
+def test_a_checkpoint_cannot_go_on_with_another_task_network_or_optimiser(change: dict[str, object], path: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?m)^{path}: run 'x' was trained with .* cannot continue with .*--fresh"):
+        refuse_changes(config(name="x"), config(name="x", **change))
+
+
+def test_what_does_not_bind_a_checkpoint_may_change() -> None:
+    refuse_changes(
+        config(name="x"),
+        config(name="x", total_steps=5, learner={"batch_size": 8}, impala={"learning_rate": 1.0}, local={"actors": 2}),
+    )
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "config.yaml", "old")
+    write_atomically(tmp_path / "config.yaml", "new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_atomically(tmp_path / "missing" / "config.yaml", "text")

@@ -1,0 +1,250 @@
+"""What travels comes back as it was; what must not travel is refused on both sides, and pickle is never asked."""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from common.codec import DTYPES, MAX_ARRAY_BYTES, MAX_NDIM, pack, unpack
+from common.errors import LocalProtocolError, RemoteProtocolError
+
+pytestmark = pytest.mark.unit
+
+PLAIN = (type(None), bool, int, float, str, bytes, list, dict, np.ndarray)
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(st.text(max_size=8).filter(lambda key: key != "nd") | st.integers(0, 99), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+plain_arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pickle_is_a_trap() -> Iterator[None]:
+    def trap(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("bytes from the wire reached pickle")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pickle, "loads", trap)
+        patch.setattr(pickle, "load", trap)
+        yield
+
+
+def forged(**entries: Any) -> bytes:
+    """A map as msgpack-numpy writes it, with some entries replaced."""
+    honest = {"nd": True, "type": "<f4", "kind": b"", "shape": [2], "data": bytes(8)}
+    return msgpack.packb({key.encode(): value for key, value in (honest | entries).items()})
+
+
+def plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(plain, value))
+    if isinstance(value, dict):
+        return all(plain(key) and plain(entry) for key, entry in value.items())
+    return type(value) in PLAIN
+
+
+@settings(deadline=None)
+@given(values)
+def test_plain_values_come_back_as_they_were(value: Any) -> None:
+    assert unpack(pack(value)) == value
+
+
+@settings(deadline=None)
+@given(plain_arrays)
+def test_arrays_come_back_as_they_were(array: np.ndarray) -> None:
+    found = unpack(pack({"array": array}))["array"]
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(found, array)
+    assert not found.flags.writeable
+
+
+@settings(deadline=None)
+@given(plain_arrays)
+def test_the_bytes_of_an_array_are_those_of_msgpack_numpy(array: np.ndarray) -> None:
+    assert pack(array) == msgpack.packb(array, default=msgpack_numpy.encode)
+
+
+def test_an_array_that_is_not_contiguous_comes_back_as_it_was() -> None:
+    array = np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1)[::2]
+    np.testing.assert_array_equal(unpack(pack(array)), array)
+
+
+def test_a_numpy_number_comes_back_as_an_array_without_dimensions() -> None:
+    found = unpack(pack(np.float32(1.5)))
+    assert (found.dtype, found.shape, float(found)) == (np.float32, (), 1.5)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=300))
+def test_any_bytes_give_plain_values_or_a_remote_error(data: bytes) -> None:
+    try:
+        value = unpack(data)
+    except RemoteProtocolError:
+        return
+    assert plain(value)
+
+
+@settings(deadline=None, max_examples=100)
+@given(values | plain_arrays, st.data())
+def test_damaged_messages_give_plain_values_or_a_remote_error(value: Any, data: st.DataObject) -> None:
+    packed = bytearray(pack([value, np.zeros(2, "<f4")]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = unpack(bytes(packed))
+    except RemoteProtocolError:
+        return
+    assert plain(found)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "nd": values,
+            "type": st.sampled_from(DTYPES) | values,
+            "kind": st.sampled_from([b"", b"O", b"V"]) | values,
+            "shape": st.lists(st.integers(-3, 2**63), max_size=10) | values,
+            "data": st.binary(max_size=64) | values,
+        },
+    )
+)
+def test_a_forged_array_is_an_array_of_a_known_dtype_or_refused(entries: dict[str, Any]) -> None:
+    try:
+        found = unpack(forged(**entries))
+    except RemoteProtocolError:
+        return
+    assert isinstance(found, np.ndarray)
+    assert found.dtype.str in DTYPES
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"kind": b"O", "type": "|O", "data": pickle.dumps(print)},
+        {"kind": b"O", "type": "<f4"},
+        {"kind": b"V", "type": [["a", "<f4"], ["b", "<f4"]]},
+        {"kind": b"V", "type": "|V8"},
+        {"type": "|O"},
+        {"type": "|V8", "shape": [1]},
+        {"type": "|S8", "shape": [1]},
+        {"type": "<U2", "shape": [1]},
+        {"type": "<M8[s]", "shape": [1]},
+        {"type": "<c8", "shape": [1]},
+        {"type": ">f4"},
+        {"type": ["<f4"]},
+        {"type": None},
+        {"shape": [3]},
+        {"shape": [1]},
+        {"shape": [-1, -2]},
+        {"shape": [2.0]},
+        {"shape": [True, 2]},
+        {"shape": 2},
+        {"shape": [2] + [1] * MAX_NDIM},
+        {"shape": [2**62, 4], "type": "<f4"},
+        {"shape": [2**62, 0], "data": b""},
+        {"data": "12345678"},
+        {"data": bytes(7)},
+        {"data": bytes(MAX_ARRAY_BYTES + 4), "shape": [MAX_ARRAY_BYTES // 4 + 1]},
+    ],
+    ids=str,
+)
+def test_a_forged_array_is_refused(entries: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unpack(forged(**entries))
+
+
+def test_the_forgery_is_refused_for_what_was_changed_in_it() -> None:
+    np.testing.assert_array_equal(unpack(forged()), np.zeros(2, np.float32))
+
+
+def test_text_keys_describe_an_array_as_well_as_binary_ones() -> None:
+    entries = {"nd": True, "type": "|u1", "kind": "", "shape": [2], "data": b"\1\2"}
+    np.testing.assert_array_equal(unpack(msgpack.packb(entries)), [1, 2])
+
+
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\x81\xc4\x01a"], ids=["lists", "maps", "binary keys"])
+def test_deep_nesting_is_refused(opening: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unpack(opening * 60_000 + b"\xc0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x05",
+    ],
+    ids=["list", "map", "text", "binary", "extension"],
+)
+def test_a_huge_announced_length_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unpack(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc0\xc0", b"\xc1", b"\xa1\xff", b"\x81\x90\xc0", b"\x81\x80\xc0", b"\xd6\xff\0\0\0\5", b"\xc7\0\5"],
+    ids=["nothing", "more behind", "unused code", "bad utf-8", "list key", "map key", "timestamp", "empty extension"],
+)
+def test_what_is_no_plain_value_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unpack(data)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([print], object),
+        np.zeros(2, [("a", "<f4")]),
+        np.zeros(2, ">f4"),
+        np.zeros(2, "M8[s]"),
+        np.zeros(2, "S3"),
+        np.zeros(2, complex),
+        np.zeros((1,) * (MAX_NDIM + 1)),
+        np.zeros(MAX_ARRAY_BYTES + 1, "u1"),
+        np.datetime64(0, "s"),
+        1j,
+        {1, 2},
+        2**64,
+        object(),
+        print,
+    ],
+    ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
+)
+def test_what_no_peer_would_accept_is_our_own_error(value: Any) -> None:
+    with pytest.raises(LocalProtocolError):
+        pack([value])
+
+
+def test_a_list_that_contains_itself_is_our_own_error() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(LocalProtocolError):
+        pack(endless)

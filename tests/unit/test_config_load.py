@@ -1,0 +1,272 @@
+"""The layers: what each can say, who wins, and how mistakes read."""
+
+from pathlib import Path
+
+import pytest
+
+from common.config.load import Loaded, differences, dump, gather, load, resume, settings_help
+from common.config.setting import Section, setting
+from common.config.table import TREE
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+CLASSIC = ["--env", "CartPole-v1"]
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text("preset: torchbeast\nseed: 2\nlearner: {batch_size: 4, unroll_length: 10}\nenv: Pong-v5\n")
+    return path
+
+
+def mistakes(argv: list[str], environ: dict[str, str] | None = None, *, local: bool = False) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(argv, environ or {}, local=local)
+    return str(caught.value).splitlines()
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the_default(run_file: Path) -> None:
+    environ = {"BEAST_LEARNER__BATCH_SIZE": "5", "BEAST_LEARNER__WINDOW": "3", "HOME": "/nowhere"}
+    loaded = gather(["--config", str(run_file), "--learner.batch_size", "6"], environ)
+    config = loaded.config
+    assert config.learner.batch_size == 6  # also in the environment, file and preset
+    assert config.learner.window == 3  # also in the preset
+    assert config.learner.unroll_length == 10  # also in the preset
+    assert config.impala.entropy_cost == 0.0006  # in the preset
+    assert config.learner.publish_every == RunConfig().learner.publish_every
+    assert config.env.id == "Pong-v5"
+    assert loaded.origins["learner.batch_size"] == "flag --learner.batch_size"
+    assert loaded.origins["learner.window"] == "environment BEAST_LEARNER__WINDOW"
+    assert loaded.origins["learner.unroll_length"] == f"file {run_file}: learner.unroll_length"
+    assert loaded.origins["impala.entropy_cost"] == "preset torchbeast: impala.entropy_cost"
+    assert "learner.publish_every" not in loaded.origins
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--learner.batch_size", "64"],
+        ["--learner.batch-size", "64"],
+        ["--learner.batch_size=64"],
+        ["--learner.batch_size", "1", "--learner.batch_size", "64"],
+    ],
+)
+def test_a_flag_may_be_written_in_several_ways(flags: list[str]) -> None:
+    assert load(flags, {}).learner.batch_size == 64
+
+
+def test_values_become_what_the_setting_is() -> None:
+    flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.use_lstm --health.port 0 --name 010".split()
+    config = load([*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"})
+    assert (config.total_steps, config.impala.learning_rate, config.seed) == (1_000_000, 0.001, 7)
+    assert (config.net.use_lstm, config.env.fire_reset) == (True, False)
+    assert config.env.kwargs == {"mode": 1, "name": "x"}
+    assert config.name == "010"
+
+
+@pytest.mark.parametrize(("flags", "environ"), [(CLASSIC, {}), ([], {"BEAST_ENV": "CartPole-v1"})])
+def test_env_alone_is_the_environments_id(flags: list[str], environ: dict[str, str]) -> None:
+    assert load(flags, environ).env.id == "CartPole-v1"
+
+
+def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("learner: {batch_size: many, batch_sise: 3}\nbroker: 5\nlerner: {threads: 1}\n")
+    environ = {"BEAST_LEARNER__UNROLL_LENGTH": "0", "BEAST_SEDE": "1", "BEAST_LEARNER_WINDOW": "2"}
+    flags = ["--config", str(path), "--learner.batch_size", "8", "--impala.reduction", "max", "--broker.endpoint", "x"]
+    assert sorted(mistakes([*flags, "--learner.threds", "2", "--seed"], environ)) == sorted(
+        [
+            f"file {path}: learner.batch_size: got 'many', expected a whole number, at least 1 and at most 65536",
+            f"file {path}: learner.batch_sise: unknown setting; did you mean learner.batch_size?",
+            f"file {path}: broker: got 5, expected a section with settings such as broker.endpoint",
+            f"file {path}: lerner: unknown setting; did you mean learner?",
+            "environment BEAST_LEARNER__UNROLL_LENGTH: got '0', expected a whole number, at least 1 and at most 10000",
+            "environment BEAST_SEDE: unknown setting; did you mean seed?",
+            "environment BEAST_LEARNER_WINDOW: unknown setting; did you mean learner.window?",
+            "flag --impala.reduction: got 'max', expected sum or mean",
+            "flag --broker.endpoint: got 'x', expected tcp://host:port (port 1 to 65530) or ipc://path",
+            "flag --learner.threds: unknown setting; did you mean learner.threads?",
+            "flag --seed: expected a value behind it",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--seed", "true"], "flag --seed: got 'true', expected a whole number, at least 0 and at most 2147483647"),
+        (["--seed", "1.5"], "flag --seed: got '1.5', expected a whole number, at least 0 and at most 2147483647"),
+        (["--net.use_lstm", "maybe"], "flag --net.use_lstm: got 'maybe', expected true or false"),
+        (
+            ["--impala.discount", "1.1"],
+            "flag --impala.discount: got '1.1', expected a number, at least 0 and at most 1",
+        ),
+        (["--impala.alpha", "1"], "flag --impala.alpha: got '1', expected a number, at least 0 and below 1"),
+        (["--impala.epsilon", "inf"], "flag --impala.epsilon: got 'inf', expected a number, above 0"),
+        (["--impala.epsilon", "nan"], "flag --impala.epsilon: got 'nan', expected a number, above 0"),
+        (["--env.kwargs", "5"], "flag --env.kwargs: got 5, expected a mapping such as {name: value}"),
+        (["--env.kwargs", "{a"], "flag --env.kwargs: got '{a', expected a mapping such as {name: value}"),
+        (["--env", " "], "flag --env: got ' ', expected an environment id such as PongNoFrameskip-v4"),
+        (["--name", "a/b"], "flag --name: got 'a/b', expected letters, digits, '.', '_' and '-', at most 100"),
+        (["--learner.device", "gpu"], "flag --learner.device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
+        (["--batch_sise", "3"], "flag --batch_sise: unknown setting; did you mean batch_size?"),
+        (["--device", "cpu"], "flag --device: unknown setting; did you mean broker.device or learner.device?"),
+        (["--frobnicate"], "flag --frobnicate: unknown setting"),
+        (["runs/x"], "argument 'runs/x': expected a flag such as --learner.batch_size 32"),
+        (["-s", "1"], "argument '-s': expected a flag such as --learner.batch_size 32"),
+        (["--config"], "flag --config: expected a file behind it"),
+        (["--preset"], "flag --preset: expected a name behind it"),
+    ],
+)
+def test_a_mistake_names_where_what_and_what_was_expected(flags: list[str], sentence: str) -> None:
+    assert mistakes(flags)[0] == sentence
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    assert len(mistakes(["--seed", "9" * 9999])[0]) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("seed: 1\nlearner: {batch_size: 4\n", ", line 3: not valid YAML: expected ',' or '}', but got '<stream end>'"),
+        ("seed: 1\nnet: {}\nseed: 2\n", ", line 3: not valid YAML: 'seed' stands twice"),
+        ("- seed\n", ": expected settings such as 'seed: 1', got ['seed']"),
+        ("seed: 2020-99-99\n", ": not valid YAML: month must be in 1..12"),
+        ("seed: \x07\n", ": not valid YAML: unacceptable character #x0007: special characters are not allowed"),
+        ("seed: [" + "[" * 5000, ": not valid YAML: maximum recursion depth exceeded"),
+        ("seed: 1\nlearner.window: 2\nlearner: {window: 2}\n", ": learner.window: the same setting as learner.window;"),
+        ("seed:\n", ": seed: got None, expected a whole number, at least 0 and at most 2147483647"),
+        ("seed: true\n", ": seed: got True, expected a whole number, at least 0 and at most 2147483647"),
+        ("name: 10\n", ": name: got 10, expected text"),
+        ("preset: atarii\n", "unknown; did you mean atari?"),
+        ("learner: &x {window: *x}\n", ": learner.window: got "),
+        ("env: {kwargs: &x {a: *x}}\n", ": env.kwargs: got "),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path: Path, text: str, end: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    [sentence] = mistakes(["--config", str(path)])
+    assert sentence.startswith((f"file {path}", "preset 'atarii'"))
+    assert end in sentence
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -> None:
+    [sentence] = mistakes(["--config", str(tmp_path / name)])
+    assert sentence.startswith(f"file {tmp_path / name}: cannot be read: ")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "learner:\nnet: {}\n", "learner:\n  # batch_size: 3\n"])
+def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    assert load(["--config", str(path)], {}) == load([], {})
+
+
+def test_files_lie_over_each_other_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
+    above = tmp_path / "above.yaml"
+    above.write_text("seed: 3\n")
+    both = load(["--config", str(run_file), "--config", str(above)], {})
+    assert (both.seed, both.learner.batch_size) == (3, 4)
+    assert load([], {"BEAST_CONFIG": str(run_file)}).seed == 2
+    assert load(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load(["--config", str(above)], {})
+
+
+def test_variables_that_kubernetes_injects_are_no_settings() -> None:
+    environ = {
+        "BEAST_BROKER_PORT": "tcp://10.0.0.1:5555",
+        "BEAST_BROKER_PORT_5555_TCP_ADDR": "10.0.0.1",
+        "BEAST_BROKER_SERVICE_HOST": "10.0.0.1",
+        "BEAST_BROKER_SERVICE_PORT_HTTP": "80",
+    }
+    assert load([], environ) == load([], {})
+    assert mistakes([], {"BEAST_HEALTH_PORT": "80"}) == [
+        "environment BEAST_HEALTH_PORT: unknown setting; did you mean health.port?"
+    ]
+
+
+def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
+    argv = ["--preset", "torchbeast", "--broker.max_batch_rows", "1", "--frob"]
+    assert mistakes(argv) == [
+        "flag --frob: unknown setting",
+        "broker.max_batch_rows 1 is below actor.envs_per_group 2: no request would fit a batch "
+        "(from flag --broker.max_batch_rows, preset torchbeast: actor.envs_per_group)",
+    ]
+
+
+def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
+    argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
+    assert len(mistakes(argv)) == 1
+
+
+def test_layers_are_compared_only_together() -> None:
+    environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
+    assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
+
+
+def test_a_batch_that_local_actors_could_never_fill_is_refused_where_they_are_all_there_are() -> None:
+    argv = ["--preset", "torchbeast", "--learner.batch_size", "16"]
+    assert load(argv, {}).learner.batch_size == 16
+    [sentence] = mistakes(argv, local=True)
+    assert sentence.startswith("learner.window 2 is too small: 2 groups of 2 environments would never fill a batch")
+    assert "expected learner.window of at least 4" in sentence
+    assert load([*argv, "--learner.window", "4"], {}, local=True).learner.window == 4
+
+
+def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
+    environ = {"BEAST_IMPALA__EPSILON": "1e-7"}
+    config = load([*CLASSIC, "--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}"], environ)
+    path = tmp_path / "config.yaml"
+    path.write_text(dump(config), encoding="utf-8")
+    assert load(["--config", str(path)], {}) == config
+    assert dump(load(["--config", str(path)], {})) == dump(config)
+
+
+def test_a_run_continues_with_what_it_was_saved_with_under_what_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(dump(load([*CLASSIC, "--seed", "5", "--learner.window", "2"], {})))
+    assert resume(path, [], {}) == load(["--config", str(path)], {})
+    again = resume(path, ["--learner.window", "3", "--preset=torchbeast"], {"BEAST_TOTAL_STEPS": "9"})
+    assert (again.seed, again.learner.window, again.total_steps, again.env.id) == (5, 3, 9, "CartPole-v1")
+    assert again.learner.batch_size == load(CLASSIC, {}).learner.batch_size
+    assert "--preset has no effect" in caplog.text
+
+
+def test_differences_are_what_is_not_the_default() -> None:
+    assert differences(RunConfig()) == {}
+    assert differences(load(["--seed", "3", "--preset", "atari"], {}))["seed"] == 3
+
+
+def test_help_shows_every_setting_with_default_and_meaning() -> None:
+    text = settings_help()
+    lines = text.splitlines()
+    for path, field in TREE.items():
+        [entry] = [line for line in lines if line.startswith(f"  --{path} ")]
+        assert (field.description or "").split()[0] in entry + lines[lines.index(entry) + 1]
+    assert "--learner.batch_size 32 " in text
+    assert max(map(len, lines)) <= 120
+
+
+class Own(Section):
+    index: int = setting(0, "which", ge=0)
+
+
+def test_a_command_may_have_flags_of_its_own() -> None:
+    loaded = gather(["--index", "3", "--seed", "4"], {}, own=Own)
+    assert isinstance(loaded, Loaded)
+    assert (loaded.own, loaded.config.seed) == (Own(index=3), 4)
+    with pytest.raises(ConfigError) as caught:
+        gather(["--index", "-1", "--idex", "2", "--seed", "x"], {}, own=Own)
+    assert str(caught.value).splitlines() == [
+        "flag --idex: unknown setting; did you mean index?",
+        "flag --seed: got 'x', expected a whole number, at least 0 and at most 2147483647",
+        "flag --index: got '-1', expected a whole number, at least 0",
+    ]
+    assert settings_help(Own).startswith("This process\n  --index 0 ")

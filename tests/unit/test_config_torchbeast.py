@@ -1,0 +1,127 @@
+"""A TorchBeast user's command line, and what becomes of its numbers."""
+
+import random
+from math import ceil
+
+import pytest
+
+from common.config.load import gather, load
+from common.config.relations import window_needed
+from common.config.table import value_at
+from common.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+README = """--env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --learning_rate 0.0004 --epsilon 0.01
+    --entropy_cost 0.01 --batch_size 4 --unroll_length 80 --num_buffers 60 --num_threads 4 --xpid example"""
+
+
+def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
+    loaded = gather(README.split(), {"BEAST_ACTOR__ENV_GROUPS": "2"}, local=True)
+    expected = {
+        "name": "example",
+        "total_steps": 30_000_000,
+        "actor.envs_per_group": 23,  # 45 over two groups, rounded up
+        "learner.batch_size": 4,
+        "learner.unroll_length": 80,
+        "learner.window": 2,  # 60 buffers for 45 actors
+        "impala.learning_rate": 0.0004,
+    }
+    assert {path: value_at(loaded.config, path) for path in expected} == expected
+    assert loaded.config.env.id == "PongNoFrameskip-v4"
+    assert (loaded.config.impala.epsilon, loaded.config.impala.entropy_cost) == (0.01, 0.01)
+    assert loaded.notes == (
+        "--num_threads is not needed here: the learner is one loop; learner.threads is the number of its torch threads",
+    )
+    assert loaded.origins["learner.batch_size"] == "flag --batch_size"
+    assert loaded.origins["actor.envs_per_group"].startswith("flag --num_actors and flag --num_buffers")
+
+
+def test_every_flag_with_a_meaning_sets_it() -> None:
+    flags = """--savedir logs --use_lstm --baseline_cost .25 --discounting .9 --reward_clipping none --alpha .9
+        --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train""".split()
+    config = load(flags, {})
+    impala = config.impala
+    assert (config.root, config.net.use_lstm) == ("logs", True)
+    assert (impala.baseline_cost, impala.discount, impala.reward_clipping) == (0.25, 0.9, "none")
+    assert (impala.alpha, impala.momentum, impala.max_grad_norm) == (0.9, 0.1, 10.0)
+    assert (config.broker.device, config.learner.device) == ("cpu", "cpu")
+
+
+def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
+    flags = """--num_learner_threads 2 --num_inference_threads 2 --num_servers 4 --num_actions 6
+        --max_learner_queue_size 8 --pipes_basename unix:/tmp/x --disable_checkpoint --write_profiler_trace""".split()
+    assert load(flags, {}) == load([], {})
+    assert len(caplog.records) == 8
+    assert "--num_servers is not needed here: one env-server hosts all" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--num_actors", "0"], "flag --num_actors: got '0', expected a whole number, at least 1 and at most 262144"),
+        (["--num_actors"], "flag --num_actors: got None, expected a whole number, at least 1 and at most 262144"),
+        (["--mode", "test"], "flag --mode: got 'test', expected train; to play use `beast evaluate RUN`"),
+        (["--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0 and at most 1"),
+        (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),
+        (
+            ["--num_actors", "64", "--actor.env_groups", "1", "--broker.max_batch_rows", "9"],
+            "broker.max_batch_rows 9 is below actor.envs_per_group 64: no request would fit a batch",
+        ),
+    ],
+)
+def test_a_wrong_one_gets_the_usual_sentence(flags: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(flags, {})
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("flags", "envs", "window"),
+    [
+        ("--num_actors 4 --batch_size 8", 2, 2),  # two messages of each group make a batch
+        ("--num_actors 4 --batch_size 8 --num_buffers 32", 2, 8),
+        ("--num_actors 4 --batch_size 4", 2, 1),
+        ("--num_actors 5 --actor.env_groups 1 --batch_size 5", 5, 1),
+        ("--num_actors 64 --local.actors 4", 8, 1),
+        ("--num_actors 4 --actor.envs_per_group 7 --learner.window 9", 7, 9),  # a setting's own flag wins
+        ("--num_buffers 64", 16, 2),
+    ],
+)
+def test_num_actors_counts_environments_and_windows_always_suffice(flags: str, envs: int, window: int) -> None:
+    groups = {"BEAST_ACTOR__ENV_GROUPS": "2", "BEAST_ACTOR__ENVS_PER_GROUP": "16"}
+    batches = {"BEAST_LEARNER__BATCH_SIZE": "32", "BEAST_LEARNER__WINDOW": "1"}
+    config = load(flags.split(), groups | batches, local=True)
+    assert (config.actor.envs_per_group, config.learner.window) == (envs, window)
+
+
+def stalls(batch: int, groups: int, envs: int, window: int, rng: random.Random) -> bool:
+    """Play the rollout plane with groups that send whenever they may, in any order: does a batch stay incomplete?"""
+    credit = [window] * groups
+    queue: list[list[int]] = []  # [group, rows that are left] in order of arrival
+    for _ in range(4 * envs):
+        order = [group for group in range(groups) for _ in range(credit[group])]
+        rng.shuffle(order)
+        queue += [[group, envs] for group in order]
+        credit = [0] * groups
+        need = batch
+        while need and queue:
+            taken = min(need, queue[0][1])
+            need -= taken
+            queue[0][1] -= taken
+            if not queue[0][1]:
+                credit[queue.pop(0)[0]] += 1
+        if need:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_window_that_a_batch_needs_is_exactly_that(seed: int) -> None:
+    rng = random.Random(seed)
+    batch, groups, envs = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 24)
+    needed = window_needed(batch, groups, envs)
+    assert not stalls(batch, groups, envs, needed, rng)
+    if needed > 1:
+        assert stalls(batch, groups, envs, needed - 1, rng)
+    assert needed <= ceil(batch / envs) + 1

@@ -1,0 +1,122 @@
+"""Addresses: read, numbered, resolved, and refused with a sentence."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.endpoints import MAX_IPC_PATH, Endpoint
+from common.errors import ConfigError, PeerLost
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_sockets_of_a_tcp_endpoint_are_neighbouring_ports() -> None:
+    place = Endpoint.parse("tcp://learner-0.learner:5560")
+    assert [place.socket(index) for index in range(3)] == [
+        "tcp://learner-0.learner:5560",
+        "tcp://learner-0.learner:5561",
+        "tcp://learner-0.learner:5562",
+    ]
+
+
+def test_the_sockets_of_an_ipc_endpoint_are_numbered_files() -> None:
+    place = Endpoint.parse("ipc:///run/x/learner")
+    assert [place.socket(index) for index in range(2)] == ["ipc:///run/x/learner.0", "ipc:///run/x/learner.1"]
+
+
+@pytest.mark.parametrize("text", ["tcp://*:5555", "tcp://[::1]:5555", "tcp://10.0.0.1:1", "tcp://a_b:65530", "ipc://x"])
+def test_an_endpoint_is_tcp_or_ipc(text: str) -> None:
+    assert Endpoint.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "learner:5560",
+        "tcp://learner",
+        "tcp://learner:0",
+        "tcp://learner:65531",
+        "tcp://learner:5560/",
+        "tcp://:5560",
+        "tcp://a b:5560",
+        "udp://a:5560",
+        "ipc://",
+        "ipc://" + "x" * (MAX_IPC_PATH + 1),
+        "ipc://" + "ä" * (MAX_IPC_PATH // 2 + 1),
+    ],
+)
+def test_anything_else_is_refused_with_the_text_in_the_sentence(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Endpoint.parse(text)
+    assert repr(text) in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_endpoint_or_a_config_error(text: str) -> None:
+    for candidate in (text, f"tcp://{text}:5555", f"ipc://{text}", f"tcp://x:{text}"):
+        try:
+            Endpoint.parse(candidate)
+        except ConfigError:
+            continue
+
+
+def test_a_name_is_resolved_once_to_an_ipv4_address_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def two_addresses(*_args: Any, **_kwargs: Any) -> list[Any]:
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 5555, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 5555)),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
+    assert Endpoint.parse("tcp://localhost:5555").resolved() == Endpoint("127.0.0.1", 5555)
+
+
+def test_an_ipv6_address_keeps_its_brackets() -> None:
+    assert Endpoint.parse("tcp://[::1]:5555").resolved().socket(1) == "tcp://[::1]:5556"
+
+
+def test_a_path_resolves_to_itself() -> None:
+    place = Endpoint.parse("ipc:///run/x/learner")
+    assert place.resolved() == place
+
+
+@pytest.mark.parametrize("host", ["a..b", "no-such-host.invalid", "x" * 70])
+def test_a_name_that_does_not_resolve_is_a_lost_peer_to_be_tried_again(host: str) -> None:
+    with pytest.raises(PeerLost, match="cannot resolve"):
+        Endpoint.parse(f"tcp://{host}:5555").resolved()
+
+
+def test_nobody_connects_to_a_wildcard() -> None:
+    with pytest.raises(ConfigError, match=r"tcp://\*:5555"):
+        Endpoint.parse("tcp://*:5555").resolved()
+
+
+def test_a_socket_that_nobody_listens_on_is_free(tmp_path: Path) -> None:
+    place = Endpoint.parse(f"ipc://{tmp_path}/s")
+    place.refuse_if_taken(0)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(f"{tmp_path}/s.0")
+    place.refuse_if_taken(0)
+
+
+def test_a_socket_that_somebody_listens_on_is_taken(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(f"{tmp_path}/s.1")
+        taken.listen(0)
+        place = Endpoint.parse(f"ipc://{tmp_path}/s")
+        place.refuse_if_taken(0)
+        for _ in range(3):  # the later ones find its backlog full
+            with pytest.raises(ConfigError, match="in use"):
+                place.refuse_if_taken(1)
+
+
+def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
+    (tmp_path / "s.0").write_text("notes")
+    with pytest.raises(ConfigError, match="not a socket"):
+        Endpoint.parse(f"ipc://{tmp_path}/s").refuse_if_taken(0)
+    assert (tmp_path / "s.0").read_text() == "notes"

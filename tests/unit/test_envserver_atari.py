@@ -1,0 +1,185 @@
+"""The emulator's rows against ale-py's own vector environment, and whole games through lost lives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv as Reference
+
+from common.config.tree import EnvConfig
+from common.errors import EnvError
+from services.envserver.atari import AtariVectorEnv
+
+pytestmark = pytest.mark.unit
+
+
+def begin(rom: str, num_envs: int = 2, seed: int = 1, **settings: Any) -> AtariVectorEnv:
+    env = AtariVectorEnv(rom, EnvConfig(id="any", **settings), num_envs, seed, threads=1)
+    assert env.collect(), "creation"
+    env.reset()
+    assert env.collect()
+    return env
+
+
+def reference(rom: str, num_envs: int = 2, **settings: Any) -> Reference:
+    settings = {"stack_num": 1, "reward_clipping": False, "use_fire_reset": False, **settings}
+    return Reference(rom, num_envs, num_threads=1, **settings)
+
+
+def played(env: AtariVectorEnv, actions: np.ndarray) -> np.ndarray:
+    env.step(actions.copy())
+    assert env.collect()
+    assert not env.collect()
+    return env.rows
+
+
+def random_actions(env: AtariVectorEnv, steps: int) -> Iterator[np.ndarray]:
+    generator = np.random.default_rng(0)
+    for _ in range(steps):
+        yield generator.integers(0, env.spec.action.sizes[0], env.num_envs)
+
+
+def test_rows_equal_the_reference_frame_by_frame_and_over_the_ends_of_games() -> None:
+    env, other = begin("breakout"), reference("breakout")
+    obs, _ = other.reset(seed=np.array([1, 2]))
+    assert env.rows["first"].all()
+    assert (env.rows["obs"] == obs[:, 0]).all()
+    over, ends = np.zeros(2, bool), 0
+    for actions in random_actions(env, 400):
+        rows = played(env, actions)
+        obs, reward, terminated, truncated, _ = other.step(actions)
+        assert (rows["obs"] == obs[:, 0]).all()
+        assert (rows["reward"] == reward).all()
+        assert (rows["terminated"] == terminated).all()
+        assert (rows["truncated"] == truncated).all()
+        assert (rows["first"] == over).all()
+        over = terminated | truncated
+        ends += int(over.sum())
+        assert len(env.episodes) == over.sum()
+    assert ends >= 2
+    env.close()
+
+
+def test_a_frame_is_the_newest_of_the_references_stack() -> None:
+    env, other = begin("pong"), reference("pong", stack_num=4)
+    other.reset(seed=np.array([1, 2]))
+    for actions in random_actions(env, 20):
+        assert (played(env, actions)["obs"] == other.step(actions)[0][:, -1]).all()
+    assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.frame_stack, env.spec.frame_skip) == ((84, 84), "|u1", 4, 4)
+
+
+def after_ten_steps(env: AtariVectorEnv) -> np.ndarray:
+    for _ in range(10):
+        played(env, np.full(env.num_envs, 2))
+    return env.rows["obs"].copy()
+
+
+def test_each_environment_has_its_own_seed() -> None:
+    three = after_ten_steps(begin("space_invaders", 3, seed=10))
+    assert (three == after_ten_steps(begin("space_invaders", 3, seed=10))).all()
+    assert (three[1:] == after_ten_steps(begin("space_invaders", 2, seed=11))).all()
+    assert (three[0] != three[1]).any()
+
+
+def test_only_the_first_reset_is_seeded() -> None:
+    env = begin("space_invaders", 4)
+    starts = [after_ten_steps(env)]
+    env.reset()
+    assert env.collect()
+    assert env.rows["first"].all()
+    assert (starts[0] != after_ten_steps(env)).any()
+
+
+def test_the_highest_seed_is_accepted() -> None:
+    assert begin("pong", 2, seed=2**31 - 1).rows["first"].all()
+
+
+def test_returns_are_unclipped_and_of_whole_games() -> None:
+    env = begin("space_invaders", 2)
+    returns, expected, episodes = np.zeros(2), [], []
+    for actions in random_actions(env, 600):
+        rows = played(env, actions)
+        returns += rows["reward"]
+        episodes += env.episodes
+        for i in np.flatnonzero(rows["terminated"]):
+            expected.append(returns[i])
+            returns[i] = 0
+    assert [value for value, _ in episodes] == expected
+    assert len(expected) >= 2
+    assert max(expected) > 10, "an invader is worth 5 to 30"
+
+
+def test_the_limit_on_an_episode_counts_emulator_frames_and_truncates() -> None:
+    env = begin("pong", 1, max_episode_frames=100)
+    ends = []
+    for t in range(1, 80):
+        rows = played(env, np.zeros(1, np.int64))
+        assert not rows["terminated"].any()
+        if rows["truncated"].any():
+            ends.append((t, env.episodes[0][1]))
+    assert ends == [(25, 25), (51, 25), (77, 25)], "25 steps of 4 frames, then one row that opens the next episode"
+
+
+def test_a_lost_life_terminates_but_the_game_and_its_statistics_go_on() -> None:
+    env, other = begin("breakout", episodic_life=True), reference("breakout")
+    obs, info = other.reset(seed=np.array([1, 2]))
+    lives = info["lives"].copy()
+    lost = over = np.zeros(2, bool)
+    returns, lengths, finished, losses = np.zeros(2), np.zeros(2, int), [], 0
+    for actions in random_actions(env, 700):
+        rows = played(env, actions)
+        obs, reward, terminated, truncated, info = other.step(np.where(lost, 0, actions))
+        first = lost | over
+        assert (rows["obs"] == obs[:, 0]).all(), "the same game, with a no-op where a life was lost"
+        assert (rows["first"] == first).all()
+        assert (rows["reward"] == np.where(first, 0, reward)).all()
+        over = terminated | truncated
+        lost = (info["lives"] < lives) & ~over & ~first
+        lives = info["lives"].copy()
+        assert (rows["terminated"] == (lost | terminated) & ~first).all()
+        losses += int(lost.sum())
+        returns, lengths = returns + reward, lengths + ~first
+        for i in np.flatnonzero(over):
+            finished.append([returns[i], lengths[i]])
+            returns[i] = lengths[i] = 0
+            assert env.episodes.pop(0) == finished[-1]
+        assert env.episodes == []
+    assert len(finished) >= 3
+    assert losses >= 4 * len(finished), "five lives make a game"
+
+
+def test_fire_starts_the_next_life_where_it_is_asked_for() -> None:
+    env = begin("breakout", 1, episodic_life=True, fire_reset=True)
+    other = reference("breakout", 1, use_fire_reset=True)
+    other.reset(seed=np.array([1]))
+    lost, losses = False, 0
+    for _ in range(400):
+        rows = played(env, np.array([2]))
+        obs, *_ = other.step(np.array([1 if lost else 2]))
+        assert (rows["obs"] == obs[:, 0]).all()
+        lost = bool(rows["terminated"][0]) and not env.episodes
+        losses += lost
+    assert losses >= 4
+
+
+def test_settings_reach_the_emulator() -> None:
+    env = begin("pong", frame_size=42, full_action_space=True, frame_stack=2, frame_skip=2)
+    assert (env.spec.obs_shape, env.spec.action.sizes) == ((42, 42), (18,))
+    assert (env.spec.frame_stack, env.spec.frame_skip) == (2, 2)
+    assert begin("pong", kwargs={"grayscale": False}).spec.obs_shape == (84, 84, 3)
+    sticky, plain = begin("pong", 1, sticky_actions=0.9, noop_max=0), begin("pong", 1, noop_max=0)
+    frames = [[played(e, a).copy()["obs"] for a in random_actions(e, 60)] for e in (sticky, plain)]
+    assert any((a != b).any() for a, b in zip(*frames, strict=True))
+
+
+def test_a_stick_is_a_real_action() -> None:
+    env = begin("pong", 2, kwargs={"continuous": True}, episodic_life=True)
+    assert (env.spec.action.kind, env.spec.action.shape) == ("box", (3,))
+    assert played(env, np.zeros((2, 3), np.float32))["obs"].any()
+
+
+def test_what_the_emulator_raises_ends_the_session_in_a_sentence() -> None:
+    env = begin("pong", 2)
+    with pytest.raises(EnvError, match="environment 'any' cannot take a step: "):
+        env.step(np.zeros(3, np.int64))

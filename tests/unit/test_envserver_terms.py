@@ -1,0 +1,39 @@
+from typing import Any
+
+import pytest
+
+from common.errors import RemoteProtocolError
+from services.envserver.terms import MAX_ENVS_PER_SESSION, Terms
+
+pytestmark = pytest.mark.unit
+
+GOOD: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 2, "seed": 3}
+
+
+def test_good_terms_are_read() -> None:
+    terms = Terms.read(GOOD)
+    assert (terms.env.id, terms.num_envs, terms.seed) == ("CartPole-v1", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"num_envs": 0}, "num_envs: expected an integer from 1"),
+        ({"num_envs": MAX_ENVS_PER_SESSION + 1}, "num_envs: expected"),
+        ({"num_envs": True}, "num_envs: expected"),
+        ({"num_envs": None}, "num_envs: expected"),
+        ({"seed": -1}, "seed: expected an integer from 0"),
+        ({"seed": 2**31}, "seed: expected"),
+        ({"seed": 1.5}, "seed: expected"),
+        ({"env": None}, "env: "),
+        ({"env": {"id": ""}}, "env.id: "),
+        ({"env": {"id": "A", "frame_skip": 0}}, "env.frame_skip: .*not 0"),
+        ({"env": {"id": "A", "frame_skp": 4}}, "env.frame_skp: "),
+        ({"env": {"id": "A", "kwargs": {1: 2}}}, "env.kwargs"),
+        ({"env": {"id": "A" * 10_000, "frame_skip": "B" * 10_000}}, "env.frame_skip"),
+    ],
+)
+def test_bad_terms_are_refused_with_the_entry_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=sentence) as caught:
+        Terms.read({**GOOD, **change})
+    assert len(str(caught.value)) < 1000

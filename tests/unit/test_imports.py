@@ -1,0 +1,58 @@
+"""env-server and actor run where torch is not installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+NEEDS_TORCH = ("common.ops", "common.nets", "common.algos", "services.broker", "services.learner", "deploy")
+TORCH_FREE_ALL_THE_SAME = ("common.algos.", ".config")
+
+PROBE = """
+import importlib, sys
+sys.modules["torch"] = None
+failed = []
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        failed.append(f"{name}: {error}")
+sys.exit("\\n".join(failed) or 0)
+"""
+
+
+def torch_free_modules() -> list[str]:
+    """Every module of the torch-free floor and of the two services that stand on it."""
+    names = []
+    for path in [*ROOT.glob("common/**/*.py"), *ROOT.glob("services/**/*.py")]:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        start, end = TORCH_FREE_ALL_THE_SAME
+        settings = name.startswith(start) and name.endswith(end)
+        if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
+            names.append(name)
+    return sorted(names)
+
+
+def test_the_torch_free_floor_imports_without_torch() -> None:
+    names = torch_free_modules()
+    assert {"common.transport", "common.algos.impala.config", "services.actor.service"} <= set(names)
+    found = subprocess.run(
+        [sys.executable, "-c", PROBE, *names], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_probe_sees_a_module_that_needs_torch() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", PROBE, "common.ops.vtrace"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "common.ops.vtrace" in found.stderr

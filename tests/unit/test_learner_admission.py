@@ -1,0 +1,125 @@
+"""Which actors fit a run, and which rollouts can be trained on."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import RemoteProtocolError
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize
+from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+
+pytestmark = pytest.mark.unit
+
+OURS = Terms(ENV, POLICY, T, num_envs=8)
+
+
+def hello(**changes: Any) -> dict[str, Any]:
+    return {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": 4, **changes}
+
+
+def test_equal_terms_fit() -> None:
+    assert mismatch(Terms.from_wire(hello()), OURS) is None
+
+
+def test_an_actor_may_leave_the_policy_to_the_learner() -> None:
+    for policy in (None, {}):
+        terms = Terms.from_wire(hello(policy=policy))
+        assert terms.policy is None
+        assert mismatch(terms, OURS) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"unroll_length": 7}, "unroll_length is 7, this run has 5"),
+        ({"policy": {"n_logits": 2, "core_size": 8}}, "policy.core_size is 8, this run has 0"),
+        ({"env": {**ENV.to_wire(), "obs_shape": [3]}}, r"env.obs_shape is \[3\], this run has \[4\]"),
+        ({"env": {**ENV.to_wire(), "env_id": "Other-v0"}}, "env.env_id is Other-v0, this run has Test-v0"),
+        (
+            {"env": EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(3), frame_skip=4).to_wire()},
+            r"env.action.sizes is \[3\], this run has \[2\]",
+        ),
+        ({"num_envs": 9}, "num_envs is 9, expected at most 8"),
+    ],
+)
+def test_a_difference_is_named_with_both_values(change: dict[str, Any], sentence: str) -> None:
+    found = mismatch(Terms.from_wire(hello(**change)), OURS)
+    assert found is not None
+    assert re.search(sentence, found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": None},
+        {"env": {"env_id": "x"}},
+        {"policy": [1]},
+        {"policy": {"n_logits": -1, "core_size": 0}},
+        {"unroll_length": True},
+        {"unroll_length": 0},
+        {"num_envs": "many"},
+        {"num_envs": 1 << 40},
+        {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "sizes": [2, 2]}}},
+        {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "kind": "box"}}},
+    ],
+)
+def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        Terms.from_wire(hello(**change))
+
+
+def test_messages_too_large_to_travel_are_foreseen() -> None:
+    assert oversize(OURS, 1 << 20) is None
+    sentence = oversize(OURS, 64 << 20)
+    assert sentence is not None
+    assert "512 MiB" in sentence
+
+
+def test_possible_rows_have_no_flaw() -> None:
+    assert flaw(rollout_rows(8), ENV) is None
+
+
+@pytest.mark.parametrize("field", ["obs", "reward", "behaviour_logits", "value"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_a_flaw(field: str, value: float) -> None:
+    rows = rollout_rows(3)
+    rows[field][1].flat[-1] = value
+    assert flaw(rows, ENV) == f"{field} holds a value that is not finite"
+
+
+@pytest.mark.parametrize("action", [-1, 2, 1 << 62])
+def test_an_action_that_does_not_exist_is_a_flaw(action: int) -> None:
+    rows = rollout_rows(3)
+    rows["last_action"][2, -1] = action
+    assert "last_action" in (flaw(rows, ENV) or "")
+
+
+def test_each_component_of_an_action_has_its_own_bound() -> None:
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("multi_discrete", (2,), (2, 5)))
+    rows = rollout_rows(3, env=env, policy=PolicySpec(7, 0))
+    rows["last_action"][:, :, 1] = 4
+    assert flaw(rows, env) is None
+    rows["last_action"][0, 0, 0] = 2
+    assert flaw(rows, env) is not None
+
+
+def test_a_negative_version_is_a_flaw() -> None:
+    rows = rollout_rows(3)
+    rows["policy_version"][0, 0] = -1
+    assert flaw(rows, ENV) == "policy_version is negative"
+
+
+def test_episodes_come_out_as_python_numbers() -> None:
+    assert episodes_of([[1, 2], [-0.5, 3.0]]) == ((1.0, 2), (-0.5, 3))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [1, [1], [1, 2, 3], ["a", 2], [float("nan"), 2], [1.0, 0], [1.0, float("inf")], [True, 2], [1.0, float("nan")]],
+)
+def test_other_episodes_are_refused(entry: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        episodes_of([entry])

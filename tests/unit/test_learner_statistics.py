@@ -1,0 +1,103 @@
+"""Figures: windows, means, lag. Time is a number."""
+
+import numpy as np
+import pytest
+
+from services.learner.statistics import HISTORY_POINTS, MAX_LAG, RATE_WINDOW_S, EpisodeStatistics, PolicyLag, Rate, mean
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_mean_of_nothing_is_none_not_nan() -> None:
+    assert mean([]) is None
+    assert EpisodeStatistics().mean_return is None
+    assert PolicyLag().mean is None
+    assert PolicyLag().max is None
+
+
+def test_the_mean_return_is_of_the_last_hundred_episodes() -> None:
+    episodes = EpisodeStatistics()
+    for value in range(150):
+        episodes.add(float(value), 10)
+    assert episodes.count == 150
+    assert episodes.mean_return == pytest.approx(np.mean(range(50, 150)))
+    assert episodes.mean_length == 10
+
+
+def test_the_history_spans_all_episodes_in_at_most_sixty_points() -> None:
+    episodes = EpisodeStatistics()
+    for value in range(10_000):
+        episodes.add(float(value), 1)
+        assert len(episodes.history) <= HISTORY_POINTS
+    assert len(episodes.history) >= HISTORY_POINTS // 2
+    assert episodes.history == sorted(episodes.history)
+    assert episodes.history[0] < 1_000
+    assert episodes.history[-1] > 9_000
+    gaps = np.diff(episodes.history[2:])
+    assert gaps.max() - gaps.min() < 1e-9, "evenly spaced"
+
+
+def test_statistics_go_on_where_they_were_saved() -> None:
+    one, two = EpisodeStatistics(), EpisodeStatistics()
+    for value in range(777):
+        one.add(float(value), value + 1)
+    two.load(one.state())
+    for episodes in (one, two):
+        episodes.add(1.5, 3)
+    assert two.state() == one.state()
+
+
+def test_numpy_numbers_do_not_reach_the_saved_state() -> None:
+    episodes = EpisodeStatistics()
+    episodes.add(np.float32(1.5), np.int64(7))  # type: ignore[arg-type]
+    state = episodes.state()
+    assert type(state["returns"][0]) is float
+    assert type(state["lengths"][0]) is int
+
+
+def test_a_rate_is_growth_over_the_window() -> None:
+    rate = Rate(0.0)
+    for second in range(1, 101):
+        rate.add(50.0, float(second))
+    assert rate.per_s(100.0) == pytest.approx(50.0)
+    assert rate.per_s(100.0 + RATE_WINDOW_S) == 0.0, "nothing happened in the whole window"
+
+
+def test_a_young_rate_is_growth_since_the_start() -> None:
+    rate = Rate(10.0)
+    assert rate.per_s(10.0) == 0.0
+    rate.add(30.0, 12.0)
+    assert rate.per_s(13.0) == pytest.approx(10.0)
+
+
+def test_a_rate_of_many_small_events_stays_small_and_loses_none() -> None:
+    rate = Rate(0.0)
+    for tick in range(1, 100_001):
+        rate.add(1.0, tick / 10_000)
+    assert len(rate._past) < 200
+    assert rate.per_s(10.0) == pytest.approx(10_000, rel=0.02)
+
+
+def test_policy_lag_is_the_learners_version_minus_the_behaviours() -> None:
+    lag = PolicyLag()
+    lag.add(10, np.array([10, 9, 7, 7]))
+    assert lag.mean == pytest.approx((0 + 1 + 3 + 3) / 4)
+    assert lag.max == 3
+    counts = lag.histogram()
+    assert counts[[0, 1, 2, 3]].tolist() == [1, 1, 0, 2]
+    assert lag.histogram().sum() == 0, "since the last call"
+
+
+def test_lag_of_a_future_version_is_zero_and_a_huge_one_is_in_the_last_bin() -> None:
+    lag = PolicyLag()
+    lag.add(10_000, np.array([20_000, 1]))
+    counts = lag.histogram()
+    assert counts[0] == 1
+    assert counts[MAX_LAG] == 1
+    assert lag.max == 9_999
+
+
+def test_an_update_of_void_steps_alone_changes_no_lag() -> None:
+    lag = PolicyLag()
+    lag.add(3, np.array([], np.int64))
+    assert lag.mean is None

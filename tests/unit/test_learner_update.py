@@ -1,0 +1,184 @@
+"""One update: what it is made of, what it counts, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.config.tree import RunConfig
+from common.errors import BeastError, ConfigError
+from common.records import rollout_record
+from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
+from tests.learner_fakes import ENV, POLICY, STACKED, B, T, rollout_rows, run_config
+
+pytestmark = pytest.mark.unit
+
+CPU = torch.device("cpu")
+
+
+def trainer_for(config: RunConfig, env: EnvSpec = ENV) -> Trainer:
+    return Trainer(config, CPU, env)
+
+
+def record_of(env: EnvSpec) -> RecordSpec:
+    return rollout_record(env, POLICY, T)
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.net.state_dict().items()}
+
+
+def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path))
+    rows = rollout_rows(B)
+    batch = assemble(rows, trainer.record, ENV, B * T, CPU)
+    assert batch.obs.shape == (T + 1, B, 4)
+    for name in ("obs", "first", "reward", "terminated", "truncated", "last_action"):
+        np.testing.assert_array_equal(getattr(batch, name), rows[name].swapaxes(0, 1))
+    for name in ("behaviour_logits", "value", "policy_version"):
+        np.testing.assert_array_equal(getattr(batch, name), rows[name].swapaxes(0, 1))
+    assert batch.core_state.shape == (B, 0)
+    assert batch.first.dtype == batch.terminated.dtype == torch.bool
+    assert batch.last_action.dtype == batch.policy_version.dtype == torch.int64
+
+
+def test_frame_stacks_are_rebuilt_within_episodes() -> None:
+    rows = rollout_rows(B, env=STACKED, seams=False)
+    rows["first"][1, 2] = True
+    record = record_of(STACKED)
+    batch = assemble(rows, record, STACKED, B * T, CPU)
+    assert batch.obs.shape == (T + 1, B, 3, 3, 3)
+    np.testing.assert_array_equal(batch.obs[4, 0], rows["obs"][0, 4:7])
+    np.testing.assert_array_equal(batch.obs[2, 1], rows["obs"][1, [4, 4, 4]])
+    np.testing.assert_array_equal(batch.obs[3, 1], rows["obs"][1, [4, 4, 5]])
+
+
+def test_a_peers_odd_bytes_for_booleans_mean_true() -> None:
+    rows = rollout_rows(B, seams=False)
+    rows["terminated"].view(np.uint8)[0, 3] = 7
+    rows["first"].view(np.uint8)[0, 4] = 255
+    batch = assemble(rows, record_of(ENV), ENV, B * T, CPU)
+    assert bool(batch.terminated[3, 0])
+    assert int(batch.terminated.sum()) == 1
+    assert not bool(batch.mask[3, 0])
+
+
+def test_the_mask_leaves_out_seams_between_episodes() -> None:
+    rows = rollout_rows(B)
+    batch = assemble(rows, record_of(ENV), ENV, B * T, CPU)
+    np.testing.assert_array_equal(batch.mask, ~rows["first"][:, 1:].T)
+    assert not batch.mask.all(), "the rows have seams"
+
+
+def test_the_mask_leaves_out_what_is_beyond_the_budget_row_by_row() -> None:
+    rows = rollout_rows(B, seams=False)
+    batch = assemble(rows, record_of(ENV), ENV, T + 2, CPU)
+    assert batch.mask.T.int().tolist() == [[1] * T, [1, 1, 0, 0, 0], [0] * T, [0] * T]
+
+
+def test_agent_steps_end_exactly_at_the_total(tmp_path: Path) -> None:
+    config = run_config(tmp_path).model_copy(update={"total_steps": 47})
+    trainer = trainer_for(config)
+    added = [trainer.update(rollout_rows(B, seed)).agent_steps for seed in range(3)]
+    assert added == [20, 20, 7]
+    assert trainer.counters.agent_steps == 47
+    assert trainer.env_frames == 4 * 47
+    assert trainer.steps_left == 0
+
+
+def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
+    config = run_config(tmp_path).model_copy(update={"total_steps": T + 2})
+    one, two = trainer_for(config), trainer_for(config)
+    rows = rollout_rows(B, seams=False)
+    one.update(rows)
+    rows["reward"][2:] += 100.0
+    rows["behaviour_logits"][1, 2:] = 0.0
+    two.update(rows)
+    for name, value in weights(one).items():
+        assert torch.equal(value, weights(two)[name]), name
+
+
+def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    trainer, reference = trainer_for(config), trainer_for(config)
+    rows = rollout_rows(B)
+    update = trainer.update(rows)
+
+    algorithm, net = reference.algorithm, reference.net
+    optimizer = algorithm.optimizer(net)
+    loss, _ = algorithm.loss(net, assemble(rows, reference.record, ENV, B * T, CPU))
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
+    optimizer.step()
+
+    assert update.applied
+    assert update.loss == pytest.approx(loss.item())
+    assert update.grad_norm == pytest.approx(norm.item())
+    assert update.learning_rate == config.impala.learning_rate
+    for name, value in weights(trainer).items():
+        assert torch.equal(value, net.state_dict()[name]), name
+    assert trainer.counters.updates == 1
+
+
+def test_the_learning_rate_follows_agent_steps(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path))
+    rates = [trainer.update(rollout_rows(B, seed)).learning_rate for seed in range(3)]
+    expected = [trainer.algorithm.learning_rate(steps) for steps in (0, 20, 40)]
+    assert rates == expected
+    assert rates[0] > rates[1] > rates[2]
+
+
+def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path))
+    rows = rollout_rows(B, seams=False)
+    rows["policy_version"] = 3
+    rows["first"][0, 1] = True
+    rows["policy_version"][0, 0] = 99
+    assert trainer.update(rows).behaviour_versions.tolist() == [3] * (B * T - 1)
+
+
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path).model_copy(update={"total_steps": 10**6}))
+    bad = rollout_rows(B, seams=False)
+    bad["behaviour_logits"] = np.nan
+    before = weights(trainer)
+    for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
+        assert not trainer.update(bad).applied
+    assert trainer.update(rollout_rows(B)).applied, "a good batch between forgives"
+    after = weights(trainer)
+    for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
+        trainer.update(bad)
+    with pytest.raises(BeastError, match="not finite in 10 updates in a row"):
+        trainer.update(bad)
+    assert trainer.counters.updates == 1
+    assert trainer.counters.nonfinite_updates == 2 * MAX_NONFINITE_IN_A_ROW - 1
+    assert trainer.counters.agent_steps == B * T * 2 * MAX_NONFINITE_IN_A_ROW
+    assert any(not torch.equal(value, before[name]) for name, value in after.items())
+    assert all(torch.equal(value, after[name]) for name, value in weights(trainer).items())
+
+
+def test_recurrent_and_image_policies_update_too(tmp_path: Path) -> None:
+    raw = run_config(tmp_path).model_dump()
+    config = RunConfig.model_validate({**raw, "net": {"torso": "mlp", "use_lstm": True, "lstm_size": 8}})
+    trainer = trainer_for(config)
+    assert trainer.policy.core_size > 0
+    rows = rollout_rows(B, policy=trainer.policy)
+    rows["core_state"] = 0.5
+    assert trainer.update(rows).applied
+
+
+def test_an_unsupported_action_space_is_a_sentence(tmp_path: Path) -> None:
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (1.0,)))
+    with pytest.raises(ConfigError):
+        trainer_for(run_config(tmp_path), env)
+
+
+def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path))
+    storage = trainer.storage(6)
+    assert storage.shape == (6,)
+    storage[:4] = rollout_rows(4)
+    assert trainer.update(storage[:4]).applied
+    assert trainer.policy == PolicySpec(2, 0)

@@ -1,0 +1,182 @@
+"""Headers: every kind comes back as it was, and no other bytes do more than raise RemoteProtocolError."""
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
+from common.messages import (
+    ANSWERS,
+    BODIES,
+    MAX_HEADER_BYTES,
+    MAX_INTEGER,
+    PROTOCOL_VERSION,
+    TOPIC_BYTES,
+    Header,
+    Kind,
+    Plane,
+    pack_header,
+    sender_of,
+    topic,
+    unpack_header,
+)
+
+pytestmark = pytest.mark.unit
+
+unsigned = st.integers(0, MAX_INTEGER)
+plain = st.recursive(
+    st.none() | st.booleans() | unsigned | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3),
+)
+OF_TYPE: dict[type, st.SearchStrategy[Any]] = {
+    int: unsigned,
+    bool: st.booleans(),
+    str: st.text(max_size=50),
+    list: st.lists(plain, max_size=4),
+    dict: st.dictionaries(st.text(max_size=9), plain, max_size=4),
+}
+headers = st.sampled_from(Kind).flatmap(
+    lambda kind: st.builds(
+        Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
+    )
+)
+BYE = [PROTOCOL_VERSION, int(Kind.BYE), 7, 0, 5, 3]
+
+
+@settings(deadline=None)
+@given(headers)
+def test_every_header_comes_back_as_it_was(header: Header) -> None:
+    assert unpack_header(pack_header(header)) == header
+
+
+@settings(deadline=None, max_examples=200)
+@given(headers, st.data())
+def test_a_damaged_header_is_a_header_or_a_remote_error(header: Header, data: st.DataObject) -> None:
+    packed = bytearray(pack_header(header))
+    for _ in range(data.draw(st.integers(1, 3))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = unpack_header(bytes(packed))
+    except RemoteProtocolError:
+        return
+    assert tuple(map(type, found.body)) == BODIES[found.kind]
+
+
+@settings(deadline=None)
+@given(st.lists(plain | st.integers(-(2**63), 2**64 - 1), max_size=12))
+def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
+    try:
+        found = unpack_header(msgpack.packb(entries))
+    except RemoteProtocolError as error:
+        assert not isinstance(error, VersionMismatch) or topic(Plane.STEPS, error.sender)
+        return
+    assert entries[0] == PROTOCOL_VERSION
+    assert topic(Plane.STEPS, found.sender)
+
+
+@settings(deadline=None)
+@given(headers, st.integers(0, 11), plain)
+def test_an_entry_of_another_value_is_a_header_or_a_remote_error(header: Header, place: int, value: Any) -> None:
+    entries = msgpack.unpackb(pack_header(header), strict_map_key=False)
+    entries[min(place, len(entries) - 1)] = value
+    try:
+        found = unpack_header(msgpack.packb(entries))
+    except RemoteProtocolError:
+        return
+    assert tuple(map(type, found.body)) == BODIES[found.kind]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind) -> None:
+    body = tuple(entry() for entry in BODIES[kind])
+    lead = [PROTOCOL_VERSION, int(kind), 7, 0, 5, 3]
+    assert unpack_header(msgpack.packb([*lead, *body])).body == body
+    with pytest.raises(RemoteProtocolError, match=kind.name):
+        unpack_header(msgpack.packb([*lead, *body, 0]))
+    if body:
+        with pytest.raises(RemoteProtocolError, match=kind.name):
+            unpack_header(msgpack.packb([*lead, *body[:-1]]))
+
+
+@pytest.mark.parametrize("place", range(2, 6))
+@pytest.mark.parametrize("value", [-1, MAX_INTEGER + 1, 1.0, True, None, "1", [1]])
+def test_a_header_holds_unsigned_integers_below_2_to_the_63(place: int, value: Any) -> None:
+    entries: list[Any] = BYE.copy()
+    assert unpack_header(msgpack.packb(entries)) == Header(Kind.BYE, 7, 0, 5, 3)
+    entries[place] = value
+    with pytest.raises(RemoteProtocolError):
+        unpack_header(msgpack.packb(entries))
+
+
+@pytest.mark.parametrize("value", [-1, MAX_INTEGER + 1])
+def test_so_do_bodies(value: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="ACK"):
+        unpack_header(msgpack.packb([PROTOCOL_VERSION, int(Kind.ACK), 7, 0, 5, 3, value, 1]))
+
+
+def test_an_unknown_kind_is_refused_by_its_number() -> None:
+    with pytest.raises(RemoteProtocolError, match="99"):
+        unpack_header(msgpack.packb([PROTOCOL_VERSION, 99, 7, 0, 5, 3]))
+
+
+@pytest.mark.parametrize("rest", [[], [0, 0, 0], ["a later version", {}]], ids=str)
+def test_another_version_is_told_apart_and_says_who_speaks_it(rest: list[Any]) -> None:
+    with pytest.raises(VersionMismatch) as caught:
+        unpack_header(msgpack.packb([PROTOCOL_VERSION + 1, 3, 77, *rest]))
+    assert (caught.value.theirs, caught.value.sender) == (PROTOCOL_VERSION + 1, 77)
+
+
+@pytest.mark.parametrize("sender", [-5, MAX_INTEGER + 1, "7"])
+def test_another_version_from_an_impossible_sender_cannot_be_answered(sender: Any) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        unpack_header(msgpack.packb([PROTOCOL_VERSION + 1, 3, sender]))
+    assert not isinstance(caught.value, VersionMismatch)
+
+
+def test_an_oversized_header_is_refused_unread() -> None:
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        unpack_header(b"\x91" * (MAX_HEADER_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        Header(Kind.BYE, -1),
+        Header(Kind.BYE, MAX_INTEGER + 1),
+        Header(Kind.BYE, 7, body=(1,)),
+        Header(Kind.ACK, 7),
+        Header(Kind.ACK, 7, body=(1, -1)),
+        Header(Kind.ACK, 7, body=(1, 2.0)),
+        Header(Kind.HELLO, 7, body=({"env": object()},)),
+        Header(Kind.ERROR, 7, body=("terms", "x" * MAX_HEADER_BYTES)),
+    ],
+    ids=lambda header: header.kind.name,
+)
+def test_a_header_that_no_peer_would_accept_is_our_own_error(header: Header) -> None:
+    with pytest.raises(LocalProtocolError):
+        pack_header(header)
+
+
+@given(st.sampled_from(Plane), unsigned)
+def test_every_topic_has_the_same_width_and_names_its_client(plane: Plane, sender: int) -> None:
+    name = topic(plane, sender)
+    assert len(name) == TOPIC_BYTES
+    assert name[:1] == plane.value
+    assert sender_of(name) == sender
+
+
+@pytest.mark.parametrize("subscription", [b"", b"s", b"s12345678x"], ids=str)
+def test_a_subscription_of_another_width_is_no_client(subscription: bytes) -> None:
+    assert sender_of(subscription) is None
+
+
+def test_the_worked_bytes_of_the_documentation_are_true() -> None:
+    assert topic(Plane.STEPS, 0x0123456789ABCDEF).hex(" ") == "73 ef cd ab 89 67 45 23 01"
+    assert pack_header(Header(Kind.STEP, 7, 0, 5, 3)).hex(" ") == "96 01 06 07 00 05 03"
+
+
+def test_every_answer_repeats_a_request() -> None:
+    assert {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT} == ANSWERS

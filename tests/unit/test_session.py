@@ -1,0 +1,236 @@
+"""Both halves of a conversation, with plain numbers for time."""
+
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigError
+from common.messages import Header, Kind, Reason
+from common.session import (
+    BUSY_PERIOD_S,
+    HELLO_PERIOD_S,
+    RESEND_AFTER_S,
+    UNSENT_AFTER_S,
+    Arrival,
+    Reply,
+    Session,
+    SessionTable,
+    Stream,
+)
+
+pytestmark = pytest.mark.unit
+
+ME, SLOT, EPOCH = 7, 2, 99
+FRAMES = (b"rows",)
+
+
+def stream() -> Stream:
+    return Stream(ME, SLOT, {"num_envs": 3}, "env-server at tcp://x:1")
+
+
+def from_server(kind: Kind, seq: int = 0, body: tuple[Any, ...] = (), epoch: int = EPOCH) -> Header:
+    return Header(kind, ME, SLOT, epoch, seq, body)
+
+
+def welcome(epoch: int = EPOCH, seq: int = 0) -> Header:
+    return from_server(Kind.WELCOME, seq, ({"env": epoch},), epoch)
+
+
+def error(reason: str, seq: int = 0) -> Header:
+    return from_server(Kind.ERROR, seq, (reason, "no"), 0)
+
+
+def opened(now: float = 0.0) -> Stream:
+    found = stream()
+    assert found.accept(welcome(), now) is Reply.WELCOME
+    return found
+
+
+def asked(now: float = 0.0) -> Stream:
+    """A stream whose first STEP has left."""
+    found = opened(now)
+    found.request(Kind.STEP, (), FRAMES, now)
+    assert found.due(now) is not None
+    found.sent(now)
+    return found
+
+
+def test_hello_is_repeated_every_200_ms_until_welcome() -> None:
+    found = stream()
+    hello = Header(Kind.HELLO, ME, SLOT, body=({"num_envs": 3},))
+    assert found.due(0.0) == (hello, ())
+    assert found.due(0.1) is None
+    assert found.deadline() == HELLO_PERIOD_S == 0.2
+    assert found.due(0.2) == (hello, ())
+    assert found.accept(welcome(), 0.3) is Reply.WELCOME
+    assert (found.open, found.epoch, found.terms) == (True, EPOCH, {"env": EPOCH})
+    assert found.due(10.0) is None
+    assert found.deadline() == float("inf")
+
+
+def test_no_request_goes_before_welcome() -> None:
+    with pytest.raises(AssertionError, match="WELCOME"):
+        stream().request(Kind.STEP, (), (), 0.0)
+
+
+def test_a_request_carries_the_servers_epoch_and_the_next_number() -> None:
+    found = stream()
+    found.accept(welcome(seq=41), 0.0)
+    found.request(Kind.STEP, (), FRAMES, 1.0)
+    assert found.due(1.0) == (Header(Kind.STEP, ME, SLOT, EPOCH, 42), FRAMES)
+
+
+def test_only_one_request_is_outstanding() -> None:
+    with pytest.raises(AssertionError, match="one request"):
+        asked().request(Kind.STEP, (), FRAMES, 0.1)
+
+
+def test_an_unanswered_request_is_repeated_under_its_number() -> None:
+    found = asked(now=5.0)
+    assert found.due(5.0 + RESEND_AFTER_S - 0.01) is None
+    assert found.deadline() == 5.0 + RESEND_AFTER_S
+    repeated = found.due(5.0 + RESEND_AFTER_S)
+    assert repeated == (Header(Kind.STEP, ME, SLOT, EPOCH, 1), FRAMES)
+
+
+def test_a_request_that_did_not_leave_is_offered_again_soon_but_not_in_a_busy_loop() -> None:
+    found = opened()
+    found.request(Kind.STEP, (), FRAMES, 1.0)
+    assert found.due(1.0) is not None
+    assert found.due(1.0) is None
+    assert found.deadline() == 1.0 + UNSENT_AFTER_S
+    assert found.due(found.deadline()) is not None
+
+
+def test_the_answer_ends_the_request_and_a_second_one_is_stale() -> None:
+    found = asked()
+    answer = from_server(Kind.OBS, 1, ([],))
+    assert found.expects(answer)
+    assert found.accept(answer, 0.5) is Reply.ANSWER
+    assert not found.waiting
+    assert found.heard_at == 0.5
+    assert not found.expects(answer)
+    assert found.accept(answer, 0.6) is Reply.STALE
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        from_server(Kind.OBS, 2, ([],)),
+        from_server(Kind.OBS, 0, ([],)),
+        from_server(Kind.OBS, 1, ([],), epoch=EPOCH + 1),
+        from_server(Kind.ACT, 1, (5,)),
+        from_server(Kind.STEP, 1),
+        from_server(Kind.ACK, 1, (1, 1)),
+    ],
+    ids=lambda header: f"{header.kind.name}-{header.seq}-{header.epoch}",
+)
+def test_anything_but_the_answer_is_stale(answer: Header) -> None:
+    found = asked()
+    assert not found.expects(answer)
+    assert found.accept(answer, 0.5) is Reply.STALE
+    assert found.waiting
+
+
+def test_a_repeated_welcome_changes_nothing() -> None:
+    found = asked()
+    assert found.accept(welcome(), 0.1) is Reply.STALE
+    assert found.waiting
+    assert found.seq == 1
+
+
+def test_the_welcome_of_a_restarted_server_drops_the_request_and_starts_its_count() -> None:
+    found = asked()
+    assert found.accept(welcome(epoch=100, seq=6), 0.1) is Reply.WELCOME
+    assert not found.waiting
+    found.request(Kind.RESET, (), (), 0.2)
+    assert found.due(0.2) == (Header(Kind.RESET, ME, SLOT, 100, 7), ())
+
+
+def test_a_server_that_does_not_know_the_stream_is_greeted_again() -> None:
+    found = asked()
+    assert found.accept(error(Reason.UNKNOWN_SESSION, seq=1), 3.0) is Reply.LOST
+    assert not found.open
+    assert not found.waiting
+    due = found.due(3.0)
+    assert due is not None
+    assert due[0].kind is Kind.HELLO
+
+
+def test_a_late_unknown_session_of_an_earlier_request_is_stale() -> None:
+    found = asked()
+    assert found.accept(error(Reason.UNKNOWN_SESSION, seq=0), 3.0) is Reply.STALE
+    assert found.open
+
+
+def test_a_server_that_says_bye_is_greeted_again() -> None:
+    found = asked()
+    assert found.accept(from_server(Kind.BYE, epoch=EPOCH - 1), 1.0) is Reply.STALE
+    assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.LOST
+    assert not found.open
+    assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.STALE
+
+
+def test_a_busy_server_is_left_alone_for_a_second() -> None:
+    found = stream()
+    assert found.due(0.0) is not None
+    assert found.accept(error(Reason.BUSY), 0.1) is Reply.STALE
+    assert found.due(0.1 + BUSY_PERIOD_S - 0.01) is None
+    due = found.due(0.1 + BUSY_PERIOD_S)
+    assert due is not None
+    assert due[0].kind is Kind.HELLO
+
+
+@pytest.mark.parametrize("reason", [Reason.VERSION, Reason.TERMS, Reason.ENVIRONMENT, "a reason of the future"])
+def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
+    with pytest.raises(ConfigError, match=r"env-server at tcp://x:1 refuses: no"):
+        stream().accept(error(reason), 0.0)
+
+
+def test_a_session_does_a_request_once() -> None:
+    session: Session[None] = Session(ME, SLOT, None)
+    assert session.arrival(1) is Arrival.NEW
+    assert session.arrival(1) is Arrival.PENDING
+    session.reply = (from_server(Kind.OBS, 1, ([],)), FRAMES)
+    assert session.arrival(1) is Arrival.REPEATED
+    assert session.arrival(2) is Arrival.NEW
+    assert session.reply is None
+    assert session.arrival(1) is Arrival.STALE
+    assert session.arrival(0) is Arrival.STALE
+
+
+def test_number_0_is_no_request() -> None:
+    session: Session[None] = Session(ME, SLOT, None)
+    assert session.arrival(0) is Arrival.STALE
+
+
+def test_a_table_finds_sessions_by_sender_and_slot_within_its_epoch() -> None:
+    table: SessionTable[str] = SessionTable(EPOCH)
+    hello = Header(Kind.HELLO, ME, SLOT, body=({},))
+    assert table.of(hello) is None
+    session = table.open(hello, "state")
+    assert table.of(hello) is session
+    assert table.of(Header(Kind.STEP, ME, SLOT, EPOCH, 1)) is session
+    assert table.of(Header(Kind.STEP, ME, SLOT + 1, EPOCH, 1)) is None
+    assert table.of(Header(Kind.STEP, ME + 1, SLOT, EPOCH, 1)) is None
+    assert table.of(Header(Kind.STEP, ME, SLOT, EPOCH + 1, 1)) is None, "a request to an earlier start of the server"
+
+
+def test_a_client_leaves_with_all_its_sessions() -> None:
+    table: SessionTable[None] = SessionTable(EPOCH)
+    for sender, slot in ((1, 0), (1, 1), (2, 0)):
+        table.open(Header(Kind.HELLO, sender, slot), None)
+    assert table.senders == {1, 2}
+    assert [session.slot for session in table.leave(1)] == [0, 1]
+    assert [session.sender for session in table] == [2]
+    assert table.leave(1) == []
+
+
+def test_a_table_is_full_at_its_limit_and_has_room_again_when_a_session_closes() -> None:
+    table: SessionTable[None] = SessionTable(EPOCH, limit=1)
+    session = table.open(Header(Kind.HELLO, ME, SLOT), None)
+    assert table.full
+    table.close(session)
+    table.close(session)
+    assert not table.full
+    assert len(table) == 0

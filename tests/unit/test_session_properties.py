@@ -1,0 +1,105 @@
+"""A client and a server over a network that loses and repeats messages, with a server that restarts."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.messages import Header, Kind, Reason
+from common.session import Arrival, Reply, SessionTable, Stream
+
+pytestmark = pytest.mark.unit
+
+Event = Literal["wait", "up", "down", "lose up", "lose down", "repeat up", "repeat down", "restart", "reap"]
+EVENTS: list[Event] = ["wait", "up", "down", "lose up", "lose down", "repeat up", "repeat down", "restart", "reap"]
+SMOOTH: list[Event] = ["wait", "up", "down"]
+
+
+@dataclass
+class World:
+    """One stream that always has a next request, one server that counts what it does."""
+
+    stream: Stream = field(default_factory=lambda: Stream(7, 0, {}, "server"))
+    table: SessionTable[list[int]] = field(default_factory=lambda: SessionTable(epoch=1))
+    up: list[Header] = field(default_factory=list)
+    down: list[Header] = field(default_factory=list)
+    now: float = 0.0
+    answered: int = 0
+
+    def happen(self, event: Event) -> None:
+        line = self.up if event.endswith("up") else self.down
+        if event == "wait":
+            self.wait()
+        elif event == "restart":
+            self.table = SessionTable(self.table.epoch + 1)
+            self.up.clear()
+        elif event == "reap":
+            self.table.leave(7)
+        elif line and event.startswith("repeat"):
+            line.insert(0, line[0])
+        elif line:
+            header = line.pop(0)
+            if event == "up":
+                self.serve(header)
+            elif event == "down":
+                self.hear(header)
+
+    def wait(self) -> None:
+        self.now += 0.25
+        if self.stream.open and not self.stream.waiting:
+            self.stream.request(Kind.STEP, (), (), self.now)
+        work = self.stream.due(self.now)
+        if work:
+            self.up.append(work[0])
+            self.stream.sent(self.now)
+
+    def serve(self, header: Header) -> None:
+        session = self.table.of(header)
+        if header.kind is Kind.HELLO:
+            session = session or self.table.open(header, [])
+            self.answer(header, Kind.WELCOME, session.seq, ({},))
+        elif session is None:
+            self.answer(header, Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "?"))
+        elif (arrival := session.arrival(header.seq)) is Arrival.REPEATED:
+            assert session.reply is not None
+            self.down.append(session.reply[0])
+        elif arrival is Arrival.NEW:
+            session.state.append(header.seq)
+            session.reply = (self.answer(header, Kind.OBS, header.seq, ([len(session.state)],)), ())
+
+    def answer(self, request: Header, kind: Kind, seq: int, body: tuple[object, ...]) -> Header:
+        self.down.append(Header(kind, request.sender, request.slot, self.table.epoch, seq, body))
+        return self.down[-1]
+
+    def hear(self, header: Header) -> None:
+        if self.stream.accept(header, self.now) is Reply.ANSWER:
+            self.answered += 1
+            assert header.seq == self.stream.seq
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(EVENTS), max_size=60))
+def test_no_request_is_done_twice_or_out_of_order_and_the_conversation_goes_on(events: list[Event]) -> None:
+    world = World()
+    for event in events:
+        world.happen(event)
+        for session in world.table:
+            assert session.state == sorted(set(session.state))
+    answered = world.answered
+    for _ in range(60):
+        for event in SMOOTH:
+            world.happen(event)
+    assert world.answered > answered
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["wait", "up", "down", "lose down", "repeat up", "repeat down"]), max_size=80))
+def test_an_answer_counts_exactly_the_requests_made_so_far(events: list[Event]) -> None:
+    world = World()
+    for event in events:
+        world.happen(event)
+    for session in world.table:
+        assert session.state == list(range(1, len(session.state) + 1)), "none skipped, none twice"
+        assert world.stream.seq - len(session.state) in (0, 1), "at most the newest is under way"

@@ -1,0 +1,218 @@
+"""Layouts and descriptions: what comes from a peer is either possible or refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.codec import DTYPES, pack, unpack
+from common.errors import RemoteProtocolError
+from common.specs import MAX_CHOICES, MAX_CORE_SIZE, MAX_ROW_BYTES, ActionSpec, EnvSpec, Field, PolicySpec, RecordSpec
+
+pytestmark = pytest.mark.unit
+
+layouts = st.lists(
+    st.builds(
+        Field,
+        st.text(max_size=5),
+        st.sampled_from(DTYPES),
+        st.lists(st.integers(0, 6), max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda field: field.name,
+).map(lambda fields: RecordSpec(tuple(fields)))
+numbers = st.integers(-(2**63), 2**64 - 1) | st.floats()
+anything = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(max_size=6) | st.binary(max_size=6) | st.just(np.zeros(3)),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=6), inner, max_size=5),
+    max_leaves=8,
+)
+PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), 4, 4)
+GRID = EnvSpec("Grid", (3,), "<f4", ActionSpec("multi_discrete", (2,), (3, 5)))
+HAND = EnvSpec("Hand", (8,), "<f8", ActionSpec("box", (2,), low=(-1.0, -2.0), high=(1.0, float("inf"))))
+
+
+@settings(deadline=None)
+@given(layouts)
+def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec) -> None:
+    end = 0
+    for field, (name, dtype, shape, offset) in zip(spec.fields, spec.to_wire(), strict=True):
+        assert (name, dtype, shape) == (field.name, field.dtype, list(field.shape))
+        assert offset == -(-end // 8) * 8
+        end = offset + int(np.prod(shape)) * np.dtype(dtype).itemsize
+    assert spec.row_bytes == max(64, -(-end // 64) * 64)
+
+
+@settings(deadline=None)
+@given(layouts)
+def test_a_layout_comes_back_as_it_was_and_keeps_its_id(spec: RecordSpec) -> None:
+    found = RecordSpec.from_wire(unpack(pack(spec.to_wire())))
+    assert found == spec
+    assert found.spec_id == spec.spec_id
+    assert found.dtype == spec.dtype
+
+
+@settings(deadline=None)
+@given(layouts, st.data())
+def test_the_fields_of_a_row_stand_at_the_offsets_that_travel(spec: RecordSpec, data: st.DataObject) -> None:
+    name, dtype, shape, offset = data.draw(st.sampled_from(spec.to_wire()))
+    rows = np.zeros(3, spec.dtype)
+    rows[name] = 1
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = rows.view("u1").reshape(3, spec.row_bytes)
+    np.testing.assert_array_equal(raw[2, offset : offset + size].view(dtype), np.ones(int(np.prod(shape)), dtype))
+    raw[2, offset : offset + size] = 0
+    assert not raw[2].any()
+
+
+def test_a_different_layout_has_a_different_id() -> None:
+    one = RecordSpec.of(a=("<f4", (2,)), b=("|u1", ()))
+    others = [
+        RecordSpec.of(a=("<f4", (3,)), b=("|u1", ())),
+        RecordSpec.of(a=("<i4", (2,)), b=("|u1", ())),
+        RecordSpec.of(b=("|u1", ()), a=("<f4", (2,))),
+        RecordSpec.of(a=("<f4", (2,)), c=("|u1", ())),
+    ]
+    assert len({spec.spec_id for spec in [one, *others]}) == 5
+
+
+@settings(deadline=None)
+@given(anything | st.lists(st.tuples(anything, anything | st.sampled_from(DTYPES), anything, anything).map(list)))
+def test_any_value_is_a_layout_or_a_remote_error(entries: Any) -> None:
+    try:
+        spec = RecordSpec.from_wire(entries)
+    except RemoteProtocolError:
+        return
+    assert spec.dtype.itemsize == spec.row_bytes
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [["a", "<f4", [], 0]] * 65,
+        [["a", "<f4", [2], 0], ["a", "<f4", [2], 8]],
+        [["a", "<f4", [2], 4]],
+        [["a", "<f4", [2], 0], ["b", "<f4", [], 64]],
+        [["a", "<f4", [2]]],
+        [["a", ">f4", [2], 0]],
+        [["a", "|O", [2], 0]],
+        [["a", "<f4", [-1], 0]],
+        [["a", "<f4", [1] * 9, 0]],
+        [["a", "|b1", [2**40, 0], 0]],
+        [["a", "|u1", [MAX_ROW_BYTES + 1], 0]],
+        [["a", "|u1", [MAX_ROW_BYTES], 0], ["b", "|u1", [1], MAX_ROW_BYTES]],
+        [["a", "<f4", [2], 0.0]],
+        [["a", "<f4", [2], np.zeros(3)]],
+        [["a", np.zeros(3), [2], 0]],
+        [[b"a", "<f4", [2], 0]],
+    ],
+    ids=lambda entries: str(entries)[:60],
+)
+def test_an_impossible_layout_is_refused(entries: Any) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        RecordSpec.from_wire(entries)
+    assert caught.value.reason == "spec"
+
+
+@pytest.mark.parametrize("env", [PONG, GRID, HAND], ids=lambda env: env.env_id)
+def test_an_environment_comes_back_as_it_was(env: EnvSpec) -> None:
+    assert env.possible
+    assert env.action.possible
+    assert EnvSpec.from_wire(unpack(pack(env.to_wire()))) == env
+
+
+def test_whole_numbers_may_stand_for_bounds() -> None:
+    wire = HAND.to_wire()
+    wire["action"]["low"] = [-1, -2]
+    assert EnvSpec.from_wire(wire) == HAND
+
+
+@settings(deadline=None)
+@given(anything)
+def test_any_value_is_a_description_or_a_remote_error(entries: Any) -> None:
+    for description in (EnvSpec, PolicySpec):
+        with pytest.raises(RemoteProtocolError):
+            description.from_wire(entries)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([PONG, GRID, HAND]),
+    st.dictionaries(st.sampled_from(list(PONG.to_wire())), anything, max_size=2),
+    st.dictionaries(st.sampled_from(list(PONG.to_wire()["action"])), anything, max_size=2),
+)
+def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any, action: Any) -> None:
+    wire = env.to_wire()
+    wire["action"] |= action
+    try:
+        found = EnvSpec.from_wire(wire | changes)
+    except RemoteProtocolError:
+        return
+    assert found.possible
+    assert EnvSpec.from_wire(found.to_wire()) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("obs_dtype", "|O"),
+        ("obs_shape", [84, 0]),
+        ("obs_shape", [1] * 8),
+        ("obs_shape", [MAX_ROW_BYTES]),
+        ("obs_shape", "84"),
+        ("frame_stack", 0),
+        ("frame_skip", True),
+        ("env_id", 5),
+        ("action", None),
+        ("action", {"kind": "discrete", "shape": [], "sizes": [], "low": [], "high": []}),
+        ("action", {"kind": "discrete", "shape": [2], "sizes": [3, 3], "low": [], "high": []}),
+        ("action", {"kind": "discrete", "shape": [], "sizes": [0], "low": [], "high": []}),
+        ("action", {"kind": "discrete", "shape": [], "sizes": [MAX_CHOICES + 1], "low": [], "high": []}),
+        ("action", {"kind": "multi_discrete", "shape": [2], "sizes": [3], "low": [], "high": []}),
+        ("action", {"kind": "box", "shape": [2], "sizes": [], "low": [0.0], "high": [1.0]}),
+        ("action", {"kind": "box", "shape": [1], "sizes": [], "low": [2.0], "high": [1.0]}),
+        ("action", {"kind": "box", "shape": [1], "sizes": [], "low": [float("nan")], "high": [1.0]}),
+        ("action", {"kind": "box", "shape": [1] * 8, "sizes": [], "low": [0.0], "high": [1.0]}),
+        ("action", {"kind": "box", "shape": [1], "sizes": [2], "low": [0.0], "high": [1.0]}),
+        ("action", {"kind": "dance", "shape": [], "sizes": [2], "low": [], "high": []}),
+    ],
+    ids=str,
+)
+def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        EnvSpec.from_wire(PONG.to_wire() | {key: value})
+    assert caught.value.reason == "spec"
+
+
+@pytest.mark.parametrize("key", list(PONG.to_wire()))
+def test_a_missing_entry_is_named(key: str) -> None:
+    wire = PONG.to_wire()
+    del wire[key]
+    with pytest.raises(RemoteProtocolError, match=key):
+        EnvSpec.from_wire(wire)
+
+
+def test_a_policy_comes_back_as_it_was() -> None:
+    policy = PolicySpec(n_logits=6, core_size=512)
+    assert PolicySpec.from_wire(unpack(pack(policy.to_wire()))) == policy
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {},
+        {"n_logits": 6},
+        {"n_logits": 0, "core_size": 0},
+        {"n_logits": 6, "core_size": -1},
+        {"n_logits": 6, "core_size": MAX_CORE_SIZE + 1},
+        {"n_logits": 6.0, "core_size": 0},
+    ],
+    ids=str,
+)
+def test_an_impossible_policy_is_refused(wire: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        PolicySpec.from_wire(wire)

@@ -42,7 +42,7 @@ class EnvClient:
 
     def __init__(
         self,
-        context: Context[Any],
+        context: Context,
         endpoint: str,
         env: dict[str, Any],
         num_envs: int,
@@ -51,7 +51,7 @@ class EnvClient:
     ) -> None:
         self.num_envs = num_envs
         self._server = f"env-server at {endpoint}"
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._port = ClientPort(context, Plane.STEPS, endpoint, random_id(), linger_ms=200)
         self._poller = Poller([self._port])
         terms = {"env": env, "num_envs": num_envs, "seed": seed}
@@ -102,11 +102,11 @@ class EnvClient:
 
     def _wait(self) -> None:
         """Send what is due until the stream has its answer."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while not self._stream.open or self._stream.waiting:
             now = time.monotonic()
             if now > deadline:
-                raise PeerLost(f"no answer from the {self._server} for {self._timeout_s:g} s")
+                raise PeerLost(f"no answer from the {self._server} for {self.timeout_s:g} s")
             due = self._stream.due(now)
             if due and self._port.send(due[0], *due[1]):
                 self._stream.sent(now)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from common.algos.protocol import Act
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.errors import ConfigError
 from common.messages import Header, Kind, Plane
 from common.nets.agent import StepInput
@@ -167,7 +167,7 @@ class Stage:
         self.context = context
         self.config = config
         self.algorithms = algorithms
-        self.broker = Broker(config, SimpleNamespace(index=0, supervisor_pid=0, status_file=None))
+        self.broker = Broker(config, Instance())
         self.clients: list[Client] = []
         self.learner = FakeLearner(context, config.learner.endpoint)
         self.failed: list[BaseException] = []

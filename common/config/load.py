@@ -23,7 +23,7 @@ from common.config import preset as presets
 from common.config.describe import differences, dump, settings_help
 from common.config.flags import CommandLine, read_flags
 from common.config.layers import CONFIG, PREFIX, PRESET, Given, from_environment, from_tree, read_yaml
-from common.config.relations import PARTIAL, BrokenRelations, Relation, local_relations
+from common.config.relations import PARTIAL, BrokenRelations, Relation
 from common.config.setting import Section
 from common.config.table import SHORT, TREE, Table, nested, settings_of, value_at
 from common.config.torchbeast import spread
@@ -45,18 +45,17 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: for the log: flags without effect
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str], *, local: bool = False) -> RunConfig:
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
     """Read all layers.
 
     Args:
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
-      local: this machine runs every actor of the run, so check also that they can fill a batch.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ, local=local)
+    loaded = gather(argv, environ)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
@@ -73,16 +72,13 @@ def resume(saved: Path, argv: Sequence[str], environ: Mapping[str, str]) -> RunC
     return load(["--config", str(saved), *argv], environ)
 
 
-def gather(
-    argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, local: bool = False
-) -> Loaded:
+def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section) -> Loaded:
     """Read all layers and keep where each value came from.
 
     Args:
       argv: as for `load`.
       environ: as for `load`.
       own: flags of the command itself, beside the settings of the run.
-      local: as for `load`.
 
     Raises:
       ConfigError: as for `load`.
@@ -95,7 +91,7 @@ def gather(
     layers = [_preset_layer(preset, above, mistakes), *above]
     good, refused = _merge(layers, mistakes)
     _add_counts(good, line, mistakes)
-    config, broken = _build(good, local=local)
+    config, broken = _build(good)
     mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     own_good, _ = _check(own, own_table, line.own, mistakes)
     if mistakes or config is None:
@@ -185,7 +181,7 @@ def _add_counts(good: dict[str, Given], line: CommandLine, mistakes: list[str]) 
     good |= _check(RunConfig, TREE, layer, mistakes)[0]
 
 
-def _build(good: Mapping[str, Given], *, local: bool) -> tuple[RunConfig | None, tuple[Relation, ...]]:
+def _build(good: Mapping[str, Given]) -> tuple[RunConfig | None, tuple[Relation, ...]]:
     """The tree, or what keeps it from being one."""
     values = nested({path: given.value for path, given in good.items()})
     try:
@@ -194,7 +190,7 @@ def _build(good: Mapping[str, Given], *, local: bool) -> tuple[RunConfig | None,
         cause = error.errors()[0]["ctx"]["error"]
         assert isinstance(cause, BrokenRelations), "every value was checked by itself"
         return None, cause.broken
-    return config, tuple(local_relations(config)) if local else ()
+    return config, ()
 
 
 def _sentence(relation: Relation, good: Mapping[str, Given]) -> str:

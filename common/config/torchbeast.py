@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from math import ceil
 from typing import NamedTuple
 
-from common.config.relations import window_needed
-
 MAX_COUNT = 4096 * 64
 
 
@@ -91,8 +89,6 @@ def spread(counts: Mapping[str, int], value: Callable[[str], int]) -> dict[str, 
     envs = value("actor.envs_per_group")
     if "num_actors" in counts:
         changes["actor.envs_per_group"] = envs = ceil(counts["num_actors"] / groups)
-    asked = ceil(counts["num_buffers"] / counts.get("num_actors", groups * envs)) if "num_buffers" in counts else 0
-    needed = max(asked, window_needed(value("learner.batch_size"), groups, envs))
-    if needed > value("learner.window") or asked:
-        changes["learner.window"] = needed
+    if "num_buffers" in counts:
+        changes["learner.window"] = ceil(counts["num_buffers"] / counts.get("num_actors", groups * envs))
     return changes

@@ -103,7 +103,7 @@ class AgentNet(nn.Module):
 def _over_time(torso: nn.Module, obs: Tensor) -> Tensor:
     """Features [T, B, F] float32 of [T, B, ...] observations."""
     features: Tensor = torso(obs.flatten(0, 1))
-    return features.float().unflatten(0, obs.shape[:2])
+    return features.float().view(*obs.shape[:2], -1)
 
 
 def _head(width: int, n: int, gain: float) -> nn.Linear:

@@ -38,8 +38,8 @@ class ImageShape(NamedTuple):
     def pictures(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, values unchanged.
 
-        Laid out channels-last where gradients are wanted: measured on CPUs without AVX-512, that is 30 % faster
-        forward and backward together and 5 % slower forward alone.
+        Laid out channels-last where gradients are wanted: the shallow net in float32 on one Zen 3 core then trains
+        16 % faster (27 % with glibc's default allocator), while it would infer 5 % slower.
         """
         if not self.channels_first:
             obs = obs.movedim(-1, -3)

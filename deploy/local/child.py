@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,9 @@ from pathlib import Path
 from common.errors import BeastError
 
 TAIL_BYTES = 64 * 1024
-TAIL_LINES = 6
+TAIL_LINES, TAIL_WIDTH = 8, 200
+#: "12:00:01.250 learner-0 I message", as `common.logs` writes what needs no attention
+_ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def explain(self) -> str:
-        """Why it ended, in words: its own last sentence, or else the end of its log."""
+        """Why it ended, in words: its own last sentence, or else the end of its log without the routine."""
         code = self.poll()
         assert code is not None, "it still runs"
         lines = self._last_lines()
@@ -127,8 +130,8 @@ class Child:
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         if sentence:
             return f"{self.spec.name} {how}: {sentence}"
-        tail = "".join(f"\n  {line}" for line in lines[-TAIL_LINES:])
-        return f"{self.spec.name} {how}; the end of {self.spec.log}:{tail or ' (empty)'}"
+        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not _ROUTINE.match(line))
+        return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
 
     def _own_words(self, lines: list[str]) -> str:
         """How a service announces a failure that it understands: the last lines that read "role: sentence"."""

@@ -14,8 +14,8 @@ from deploy.local.child import Child, ChildSpec
 from deploy.local.folder import CONFIG, LOGS, SERVICES
 from deploy.local.supervisor import Stage
 
-#: how long each role may take to stop; the learner has the rest of the supervisor's limit
-STOP_S = {"actor": 1.5, "envserver": 1.0, "broker": 1.0, "learner": 5.5}
+#: how long the next role waits for one to stop; the learner is asked after at most 2 s
+HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 MIB = 1 << 20
 #: Keep large buffers in the heap instead of mapping and faulting them in anew for every message and every batch:
 #: 2 to 10 times less time per buffer. Freed memory above the trim threshold still goes back to the system.
@@ -36,28 +36,30 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
       environ: of the launcher.
     """
     counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
+    shared = child_environ(environ)
     return [
-        Stage([Child(_spec(config, role, index, sockets, lock, environ)) for index in range(count)], STOP_S[role])
+        Stage([Child(_spec(config, role, index, sockets, lock, shared)) for index in range(count)], HEAD_START_S[role])
         for role, count in counts.items()
     ]
 
 
-def _spec(config: RunConfig, role: str, index: int, sockets: Path, lock: int, environ: Mapping[str, str]) -> ChildSpec:
+def _spec(config: RunConfig, role: str, index: int, sockets: Path, lock: int, environ: dict[str, str]) -> ChildSpec:
     status = config.folder / SERVICES / f"{role}-{index}.json"
-    return ChildSpec(
-        role=role,
-        index=index,
-        command=service_command(
-            role,
-            *("--config", str(config.folder / CONFIG), "--index", str(index)),
-            *("--supervisor-pid", str(os.getpid()), "--status-file", str(status)),
-            *endpoint_flags(sockets, index % config.local.env_servers),
-        ),
-        environ=child_environ(environ),
-        log=config.folder / LOGS / f"{role}-{index}.log",
-        status=status,
-        keep_open=(lock,),
+    command = service_command(
+        role,
+        *("--config", str(config.folder / CONFIG), "--index", str(index)),
+        *("--supervisor-pid", str(os.getpid()), "--status-file", str(status)),
+        *("--health.port", str(_health_port(config, role, index))),
+        *endpoint_flags(sockets, index % config.local.env_servers),
     )
+    log = config.folder / LOGS / f"{role}-{index}.log"
+    return ChildSpec(role, index, command, environ, log, status, keep_open=(lock,))
+
+
+def _health_port(config: RunConfig, role: str, index: int) -> int:
+    """A free port each or, where one is given, that for the learner and those behind it for the others."""
+    first = {"learner": 0, "broker": 1, "envserver": 2, "actor": 2 + config.local.env_servers}
+    return config.health.port + first[role] + index if config.health.port else 0
 
 
 def service_command(role: str, *flags: str) -> list[str]:

@@ -10,6 +10,8 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from common.config.table import TREE, value_at
 from common.config.tree import RunConfig
+from common.endpoints import MAX_IPC_PATH
 from common.errors import ConfigError
 
 CONFIG, CHECKPOINT, METRICS, LOCK = "config.yaml", "checkpoint.pt", "metrics.csv", ".lock"
@@ -26,6 +29,7 @@ BOUND = ("algo", "env", "net")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME = 100
+LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder of the sockets
 
 
 def default_name(config: RunConfig, now: datetime) -> str:
@@ -154,3 +158,16 @@ def write_atomically(path: Path, text: str) -> None:
         draft.replace(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder for unix sockets that nobody else can enter, with a path short enough for them; removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="beast-"))
+    if len(str(folder) + LONGEST_SOCKET) > MAX_IPC_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="beast-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -7,18 +7,15 @@ whatever flags are new; --fresh moves the old folder aside and starts over.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 from common.config.load import dump, gather, load
 from common.config.setting import Section, setting
 from common.config.tree import RunConfig
-from common.endpoints import MAX_IPC_PATH
 from deploy.local import folder as run_folder
 from deploy.local import view
 from deploy.local.fleet import stages
@@ -26,8 +23,6 @@ from deploy.local.pages import Gatherer, Snapshot
 from deploy.local.screen import make_screen
 from deploy.local.supervisor import Ending, Supervisor
 from deploy.local.view import RunTitle
-
-LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder of the sockets
 
 
 class TrainFlags(Section):
@@ -54,12 +49,13 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     config, flags, saved = settle(argv, environ, now)
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
-    with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
+    with run_folder.claimed(config.folder) as lock, run_folder.private_folder() as sockets:
         continues = (config.folder / run_folder.CHECKPOINT).exists()
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
         run_folder.write_atomically(config.folder / run_folder.CONFIG, dump(config))
-        _say(f"{'continuing' if continues else 'training'} {config.name} in {config.folder}")
+        verb = "continuing" if continues else "training"
+        _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
         return _run(config, sockets, lock, environ, plain=flags.plain)
 
 
@@ -80,25 +76,12 @@ def settle(
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
-    loaded = gather(layers, environ, own=TrainFlags, local=True)
+    loaded = gather(layers, environ, own=TrainFlags)
     for note in loaded.notes:
         _say(note)
     if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
         _say(f"--preset has no effect: a run that continues keeps what {file} says")
     return loaded.config.model_copy(update=identity), loaded.own, saved
-
-
-@contextlib.contextmanager
-def private_folder() -> Iterator[Path]:
-    """A folder for unix sockets that nobody else can enter, with a path short enough for them; removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="beast-"))
-    if len(str(folder) + LONGEST_SOCKET) > MAX_IPC_PATH:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="beast-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
@@ -117,12 +100,15 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
 
 
 def _conclude(config: RunConfig, run: RunTitle, ending: Ending, last: Snapshot, seconds: float) -> None:
-    """Say how it ended and what can be done next."""
+    """Say how it ended and, where anything was trained, what can be done next."""
     if ending.sentence:
         sys.stderr.write(f"beast train: {ending.sentence}\n")
-    _say(view.summary(run, last.page("learner"), seconds, finished=ending.finished))
-    checkpoint = config.folder / run_folder.CHECKPOINT
+    learner, checkpoint = last.page("learner"), config.folder / run_folder.CHECKPOINT
+    if not ending.finished and not learner.get("agent_steps"):
+        return
+    _say(view.summary(run, learner, seconds, finished=ending.finished))
     if not checkpoint.exists():
+        _say("there is no checkpoint yet: the learner ended before its first")
         return
     root = "" if config.root == RunConfig().root else f" --root {config.root}"
     _say(f"checkpoint: {checkpoint}")

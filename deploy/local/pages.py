@@ -159,6 +159,8 @@ class _Usage:
             cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
         except psutil.Error:
             return  # one of them ended meanwhile: keep the last figures
+        if not memory:
+            return  # it has ended and waits to be reaped
         if self._at:
             self.cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._at))
         self.memory_bytes, self._cpu_s, self._at = memory, cpu_s, now

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.algos.protocol import Act, Algorithm, Metrics
+from common.algos.protocol import Act, Algorithm
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
 from common.errors import CheckpointError, RemoteProtocolError
@@ -19,7 +19,7 @@ from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import pick_device, pick_dtype
 from common.nets.weights import flatten
 from common.records import act_record
-from common.specs import EnvSpec, PolicySpec
+from common.specs import EnvSpec
 from services.broker.inference import Inference
 from services.learner.checkpoint import load_checkpoint, load_model
 
@@ -51,9 +51,10 @@ class Player:
         algorithm = make_algorithm(config, env)
         net = algorithm.network()
         load_model(checkpoint, net, saved["model"])
+        torch.set_num_threads(config.broker.threads)
         device = pick_device(config.broker.device)
         self._inference = Inference(
-            Greedy(algorithm) if greedy else algorithm,
+            cast(Algorithm, _Greedy(algorithm)) if greedy else algorithm,
             max_rows=num_envs,
             device=device,
             dtype=pick_dtype(config.broker.precision, device),
@@ -99,41 +100,17 @@ def _same_environment(checkpoint: Path, saved: dict[str, Any], env: EnvSpec) -> 
             raise CheckpointError(f"{checkpoint}: was trained with {name} {theirs}, the environment now has {ours}")
 
 
-class Greedy:
-    """An algorithm that always takes the likeliest action."""
+class _Greedy:
+    """An algorithm that takes the likeliest action whatever is asked for, and is otherwise the one it wraps."""
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self.env = algorithm.env
         self._algorithm = algorithm
 
-    @property
-    def policy(self) -> PolicySpec:
-        """As the algorithm's."""
-        return self._algorithm.policy
-
-    @property
-    def max_grad_norm(self) -> float:
-        """As the algorithm's."""
-        return self._algorithm.max_grad_norm
-
-    def network(self) -> AgentNet:
-        """As the algorithm's."""
-        return self._algorithm.network()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._algorithm, name)
 
     def act(
         self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
     ) -> tuple[Act, Tensor]:
-        """The algorithm's greedy answer, whatever is asked for."""
+        del greedy
         return self._algorithm.act(net, inputs, core, generator=generator, greedy=True)
-
-    def loss(self, net: AgentNet, batch: Any) -> tuple[Tensor, Metrics]:
-        """As the algorithm's."""
-        return self._algorithm.loss(net, batch)
-
-    def optimizer(self, net: AgentNet) -> torch.optim.Optimizer:
-        """As the algorithm's."""
-        return self._algorithm.optimizer(net)
-
-    def learning_rate(self, agent_steps: int) -> float:
-        """As the algorithm's."""
-        return self._algorithm.learning_rate(agent_steps)

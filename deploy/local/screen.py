@@ -82,6 +82,7 @@ class LineScreen(Screen):
 
     def __init__(self, run: RunTitle, source: Callable[[], Snapshot], console: Console) -> None:
         super().__init__(run, source, console, LINE_PERIOD_S)
+        self._due = time.monotonic() + LINE_PERIOD_S  # there is nothing to say yet
         self._warned: tuple[str, ...] = ()
 
     def show(self, snapshot: Snapshot, *, stopping: bool) -> None:

@@ -5,8 +5,8 @@ a signal (Ctrl-C, TERM, HUP)     all are stopped                                
 a second Ctrl-C                  all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
 
-Children are stopped stage by stage, in the order in which they are given (the learner last, so that it writes its
-checkpoint when nothing arrives any more), with SIGTERM, and with SIGKILL past the stage's limit: 10 s in all.
+Children are asked to stop stage by stage, in the order in which they are given: the learner last, so that it writes
+its checkpoint when nothing arrives any more. Whoever still runs after STOP_LIMIT_S is killed: 10 s in all.
 """
 
 from __future__ import annotations
@@ -34,10 +34,15 @@ PASSED_ON = (BAD_INPUT, PeerLost.exit_code)
 
 @dataclass(frozen=True)
 class Stage:
-    """Children that are stopped together, and how long they may take."""
+    """Children that are stopped together.
+
+    Attributes:
+      children: of one role.
+      head_start_s: how long the next stage waits for them; those that are slower may go on stopping beside it.
+    """
 
     children: Sequence[Child]
-    limit_s: float
+    head_start_s: float
 
 
 @dataclass(frozen=True)
@@ -103,22 +108,19 @@ class Supervisor:
     def _stop(self) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S
         for stage in self.stages:
-            last = stage is self.stages[-1]
-            limit = deadline if last else min(deadline, time.monotonic() + stage.limit_s)
-            self._stop_stage(stage.children, limit)
-
-    def _stop_stage(self, children: Sequence[Child], deadline: float) -> None:
-        for child in children:
-            child.terminate()
-        while any(child.running for child in children):
-            if self._impatient or time.monotonic() >= deadline:
-                break
-            self._turn(stopping=True)
-        for child in children:
+            for child in stage.children:
+                child.terminate()
+            self._await(stage.children, min(deadline, time.monotonic() + stage.head_start_s))
+        self._await(self.children, deadline)
+        for child in self.children:
             child.kill()
         gone = time.monotonic() + KILL_LIMIT_S
-        while any(child.running for child in children) and time.monotonic() < gone:
+        while any(child.running for child in self.children) and time.monotonic() < gone:
             time.sleep(TURN_S)
+
+    def _await(self, children: Sequence[Child], deadline: float) -> None:
+        while any(child.running for child in children) and time.monotonic() < deadline and not self._impatient:
+            self._turn(stopping=True)
 
     @property
     def _impatient(self) -> bool:

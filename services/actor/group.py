@@ -58,7 +58,9 @@ class EnvGroup:
         self.agent_steps = 0
         self.restarts = 0  #: unrolls in progress that a peer's restart has cost
         self._wait, self._since = Wait.CONNECT, now
+        self._needs_reset = True  # the env session is new
         self._resetting = False
+        self._forgotten = False  # the broker session is new: it has no memory of these environments
         self._episodes: list[list[float]] = []
 
     def due(self, plane: Plane, now: float) -> tuple[Header, Frames] | None:
@@ -90,12 +92,15 @@ class EnvGroup:
           ConfigError: a peer refuses for good, or offers something else than before.
           RemoteProtocolError: the message is malformed; nothing has changed.
         """
-        if plane is Plane.STEPS:
+        header = message.header
+        if header.kind is Kind.BYE:
+            self._leave(plane, header.epoch, now)
+        elif plane is Plane.STEPS:
             self._take_steps(message, now)
         elif plane is Plane.INFERENCE:
             self._take_inference(message, now)
         else:
-            self._take_rollouts(message.header, now)
+            self._take_rollouts(header, now)
 
     def settle(self, now: float) -> None:
         """Book the time waited so far."""
@@ -113,10 +118,12 @@ class EnvGroup:
             return
         reply = self.steps.accept(header, now)
         if reply is Reply.LOST:
+            self._needs_reset = True
             self._enter(Wait.CONNECT, now)
         elif reply is Reply.WELCOME:
             self._env_offered(EnvSpec.from_wire(self.steps.terms.get("env")))
-            self._start(now)
+            self._needs_reset = True
+            self._resume(now)
 
     def _take_inference(self, message: Incoming, now: float) -> None:
         header = message.header
@@ -130,22 +137,28 @@ class EnvGroup:
         if reply is Reply.LOST:
             self._enter(Wait.CONNECT, now)
         elif reply is Reply.WELCOME:
-            known = self.policy is not None
             self._policy_offered(PolicySpec.from_wire(self.inference.terms.get("policy")))
-            if known and not self._resetting and not self.steps.waiting:
-                self._rejoin_broker(now)
-            else:
-                self._start(now)
+            self._forgotten = True
+            self._resume(now)
 
     def _take_rollouts(self, header: Header, now: float) -> None:
-        was_open = self.outbox.stream.open
         reply, free = self.outbox.accept(header, now)
         for rows in free:
             self._builder.recycle(rows)
         if self._wait is Wait.CREDIT and self.outbox.room:
             self._advance(now)
-        elif reply is Reply.WELCOME and not was_open:
-            self._start(now)
+        elif reply is Reply.WELCOME:
+            self._resume(now)
+
+    def _leave(self, plane: Plane, epoch: int, now: float) -> None:
+        """A server says goodbye: greet whoever takes its place."""
+        stream = {Plane.STEPS: self.steps, Plane.INFERENCE: self.inference}.get(plane, self.outbox.stream)
+        if not stream.open or stream.epoch != epoch:
+            return
+        if stream.waiting:
+            self._enter(Wait.CONNECT, now)
+        self._needs_reset |= stream is self.steps
+        stream.greet_again(now)
 
     def _env_offered(self, env: EnvSpec) -> None:
         if self.env is not None and env != self.env:
@@ -172,21 +185,17 @@ class EnvGroup:
                 num_envs=self.num_envs,
             )
 
-    def _start(self, now: float) -> None:
-        """Reset the environments, once all three peers are there."""
+    def _resume(self, now: float) -> None:
+        """Go on once all three peers are there."""
         everyone = self.steps.open and self.inference.open and self.outbox.stream.open
-        if not everyone or self.steps.waiting or self._wait is not Wait.CONNECT:
+        if not everyone or self._wait is not Wait.CONNECT:
             return
-        self._resetting = True
+        if not self._needs_reset:
+            self._ask(now)
+            return
+        self._needs_reset, self._resetting = False, True
         self.steps.request(Kind.RESET, (), (), now)
         self._enter(Wait.ENV, now)
-
-    def _rejoin_broker(self, now: float) -> None:
-        """The broker has lost this group's memory: begin anew at the newest observation, on both sides."""
-        self._rows["first"] = True
-        self._builder.restart(self._rows)
-        self.restarts += 1
-        self._ask(now)
 
     def _observed(self, episodes: list[Any], now: float) -> None:
         self._episodes += [entry for entry in episodes if isinstance(entry, list) and len(entry) == 2]
@@ -212,8 +221,18 @@ class EnvGroup:
         if not self.inference.open:
             self._enter(Wait.CONNECT, now)
             return
+        if self._forgotten:
+            self._begin_anew()
         self.inference.request(Kind.INFER, (self._builder.at_start,), (self._rows,), now)
         self._enter(Wait.BROKER, now)
+
+    def _begin_anew(self) -> None:
+        """Both sides forget what came before this observation: the broker has to, so the rollout does."""
+        self._forgotten = False
+        if not (self._builder.at_start and self._rows["first"].all()):
+            self._rows["first"] = True
+            self._builder.restart(self._rows)
+            self.restarts += 1
 
     def _receive_act(self, message: Incoming) -> None:
         with_core = self._builder.at_start and self._core.size > 0
@@ -222,6 +241,10 @@ class EnvGroup:
 
     def _acted(self, policy_version: int, now: float) -> None:
         self._action_rows["action"] = self._builder.act(self._act_rows, policy_version, self._core)
+        if not self.steps.open:
+            self._enter(Wait.CONNECT, now)
+            self._resume(now)
+            return
         self.steps.request(Kind.STEP, (), (self._action_rows,), now)
         self._enter(Wait.ENV, now)
 

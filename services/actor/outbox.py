@@ -56,6 +56,11 @@ class Outbox:
         """Rollouts that no update has used yet."""
         return len(self._kept)
 
+    @property
+    def in_transit(self) -> bool:
+        """Whether rollouts are under way to a learner that is there."""
+        return self.stream.open and bool(self._kept)
+
     def push(self, rows: Rows, episodes: list[list[float]], now: float) -> None:
         """Queue a rollout. Its rows must stay unchanged until `accept` returns them."""
         assert self.room, "the window is closed"

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 REOPEN_AFTER_S = 10.0
 RATE_PERIOD_S = 5.0
 DRAIN_S = 1.0
+LINGER_MS = 200  #: for BYE to leave
 
 
 class Instance(Protocol):
@@ -93,7 +94,7 @@ class Actor(Service):
     def drain(self) -> None:
         """Give rollouts that are complete a moment to leave, then say goodbye."""
         until = self.clock() + DRAIN_S
-        while self.clock() < until and any(group.outbox.unacked for group in self.groups):
+        while self.clock() < until and any(group.outbox.in_transit for group in self.groups):
             self._poller.wait(0.05)
             for message in iter(self._ports[Plane.ROLLOUTS].receive, None):
                 self._dispatch(Plane.ROLLOUTS, self._ports[Plane.ROLLOUTS], message, self.clock())
@@ -128,9 +129,7 @@ class Actor(Service):
             if plane in self._ports:
                 continue
             try:
-                # A rollout lingers so that one pushed just before the end still arrives.
-                linger_ms = 1000 if plane is Plane.ROLLOUTS else 0
-                self._ports[plane] = ClientPort(self._context, plane, endpoint, self.sender, linger_ms=linger_ms)
+                self._ports[plane] = ClientPort(self._context, plane, endpoint, self.sender, linger_ms=LINGER_MS)
             except PeerLost as error:
                 if now - self.started_at > self.config.actor.connect_timeout_s:
                     raise

@@ -52,7 +52,7 @@ class Batcher(Generic[R]):
 
     def add(self, request: R, rows: int, sender: int, now: float) -> int:
         """Append a request that fits and return the index of its first row."""
-        assert 0 < rows <= self.max_rows - self.rows and not self._full, "ask fits() first"
+        assert 0 < rows <= self.max_rows - self.rows, "ask fits() first"
         start, self.rows = self.rows, self.rows + rows
         self._full = self.rows == self.max_rows
         self._oldest_at = min(self._oldest_at, now)

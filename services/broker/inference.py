@@ -21,7 +21,6 @@ from torch import Tensor
 
 from common.algos.protocol import Algorithm
 from common.nets.agent import StepInput
-from common.nets.precision import autocast
 from common.nets.weights import flatten, layout_id, load_flat
 from common.records import act_record, step_record
 from common.specs import EnvSpec, RecordSpec
@@ -80,12 +79,12 @@ class Inference:
     def __init__(
         self, algorithm: Algorithm, *, max_rows: int, device: torch.device, dtype: torch.dtype, seed: int
     ) -> None:
-        self.algorithm, self.device, self._dtype = algorithm, device, dtype
+        self.algorithm, self.device = algorithm, device
         env, core_size = algorithm.env, algorithm.policy.core_size
         answers = act_record(env, algorithm.policy)
         cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if cuda else None
-        self._finished = torch.cuda.Event() if cuda else None
+        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._batches = [HostBatch(env, max_rows, pinned=cuda) for _ in range(2)]
         self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
         self._cores = torch.zeros(max_rows, core_size, pin_memory=cuda)
@@ -93,7 +92,7 @@ class Inference:
         self.cores: NDArray[np.float32] = self._cores.numpy()
         with self._on_stream():
             self._net = algorithm.network().to(device).eval()
-            self._net.lower(dtype)
+            self._net.lower(dtype)  # the format of the weights decides the format of the forward pass
             self._state = SlotState(env, core_size, max_rows, device)
             self._generator = torch.Generator(device).manual_seed(seed)
             # what crosses to the device and back; on the CPU the host's memory itself
@@ -149,7 +148,7 @@ class Inference:
 
     def done(self) -> bool:
         """Whether the answers of the last `submit` are there."""
-        return self._finished is None or self._finished.query()
+        return self._finished is None or bool(self._finished.query())  # type: ignore[no-untyped-call]
 
     def _act(self, steps: _Steps, slots: Tensor) -> Tensor:
         """Fill the first rows of the answers; return the recurrent states before these steps."""
@@ -157,8 +156,7 @@ class Inference:
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
         inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
-        with autocast(self.device, self._dtype):
-            act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=False)
+        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=False)
         self._state.remember(slots, act.action, after.float())
         for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
             field[: len(slots)].copy_(answer)

@@ -56,9 +56,7 @@ class Lobby:
       seed: of the actions that are drawn.
     """
 
-    def __init__(
-        self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int
-    ) -> None:
+    def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
         self.senders: set[int] = set()  #: clients with a session
         self.policy: Inference | None = None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.errors import RemoteProtocolError
 from common.messages import Header, Kind, Plane, Reason
 from common.nets.precision import pick_device, pick_dtype
@@ -26,9 +27,6 @@ from services.broker.inference import Inference
 from services.broker.lobby import Client, Lobby
 from services.broker.meter import Meter
 from services.broker.weights import WeightsInbox
-
-if TYPE_CHECKING:
-    from common.entry import Instance
 
 log = logging.getLogger(__name__)
 

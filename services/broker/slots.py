@@ -111,7 +111,8 @@ class SlotState:
         places = (age[:, None] - self._steps_back).clamp_(min=0).remainder_(self.stack) + base[:, None]
         gathered = self._gathered[: len(slots) * self.stack]
         torch.index_select(ring, 0, places.view(-1), out=gathered)
-        return self._typed(gathered).unflatten(0, (len(slots), self.stack))
+        stacks = self._typed(gathered)
+        return stacks.view(len(slots), self.stack, *stacks.shape[1:])
 
     def recall(self, slots: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Last action [B, ...] and recurrent state [B, H] of these slots, zero where `first`."""

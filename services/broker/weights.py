@@ -130,10 +130,11 @@ class WeightsInbox:
         return True
 
     def _genuine(self, header: Header) -> bool:
-        good = checksum(self._buffer) == header.body[3]
-        if not good:
-            self._refuse(RemoteProtocolError(f"version {header.body[0]} of the weights fails its checksum", "checksum"))
-        return good
+        version, _, _, expected, _ = header.body
+        if checksum(self._buffer) == expected:
+            return True
+        self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
+        return False
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self.complaint = str(error)

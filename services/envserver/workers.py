@@ -104,9 +104,8 @@ class WorkerVectorEnv(VectorEnv):
         for process in list(self._leaving):
             if force:
                 process.kill()
-                process.join()
-            if not process.is_alive():
-                process.close()
+                process.join(EXIT_S)
+            if force or not process.is_alive():
                 self._leaving.remove(process)
         return not self._leaving
 

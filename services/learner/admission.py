@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from common.errors import RemoteProtocolError
 from common.specs import EnvSpec, PolicySpec
 
-MAX_MESSAGE_BYTES = 256 << 20  #: what the transport lets through in one frame
 MAX_EPISODE_STEPS = 1 << 40
 
 
@@ -59,14 +58,14 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
     return None
 
 
-def oversize(terms: Terms, row_bytes: int) -> str | None:
-    """Why messages of these terms are too large to travel, as a sentence."""
+def oversize(terms: Terms, row_bytes: int, limit: int) -> str | None:
+    """Why messages of these terms are too large for a transport that carries `limit` bytes, as a sentence."""
     size = terms.num_envs * row_bytes
-    if size <= MAX_MESSAGE_BYTES:
+    if size <= limit:
         return None
     return (
         f"num_envs {terms.num_envs} and unroll_length {terms.unroll_length} make rollouts of {size >> 20} MiB, "
-        f"expected at most {MAX_MESSAGE_BYTES >> 20}: lower actor.envs_per_group or learner.unroll_length"
+        f"expected at most {limit >> 20}: lower actor.envs_per_group or learner.unroll_length"
     )
 
 

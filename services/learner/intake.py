@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import ceil, gcd
 
 from common.errors import ConfigError, RemoteProtocolError
 from common.messages import Header, Kind, Reason
@@ -41,7 +42,8 @@ class Intake:
 
     def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin) -> None:
         self.port = port
-        self.window = window
+        self._configured = window
+        self._granted = window  #: what WELCOME and ACK say now
         self.terms: Terms | None = None
         self.queue: RowQueue | None = None
         self._begin = begin
@@ -61,6 +63,7 @@ class Intake:
     def receive(self, now: float) -> None:
         """Take what is there and fits."""
         self._reap(now)
+        self._grant()
         for _ in range(MESSAGES_PER_TURN):
             message = self.port.receive() if self._room else None
             if message is None:
@@ -134,7 +137,8 @@ class Intake:
     def _welcome(self, session: Session[Ledger]) -> None:
         assert self.terms is not None, "an admitted actor has a run"
         assert self.terms.policy is not None, "a run has a policy"
-        terms = {"window": self.window, "policy": self.terms.policy.to_wire()}
+        self._grant()
+        terms = {"window": self._granted, "policy": self.terms.policy.to_wire()}
         seq = session.state.consumed
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self._sessions.epoch, seq, (terms,)))
 
@@ -178,11 +182,24 @@ class Intake:
         return Message(header.sender, header.slot, header.seq, episodes)
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
-        body = (session.state.consumed, self.window)
+        body = (session.state.consumed, self._granted)
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self._sessions.epoch, seq, body))
 
     def _session(self, sender: int, slot: int) -> Session[Ledger] | None:
         return self._sessions.of(Header(Kind.ACK, sender, slot, self._sessions.epoch))
+
+    def _grant(self) -> None:
+        """Widen the window where so few streams could never fill a batch, and say so: they may all be waiting."""
+        if self.terms is None or self.queue is None:
+            return
+        streams = sum(session.sender not in self._left_at for session in self._sessions)
+        needed = window_needed(self.queue.batch_size, max(1, streams), self.terms.num_envs)
+        granted = min(MAX_WINDOW, max(self._configured, needed))
+        if granted == self._granted:
+            return
+        self._granted = granted
+        for session in self._sessions:
+            self._ack(session, session.state.consumed)
 
     def _reap(self, now: float) -> None:
         for sender in self.port.departures():
@@ -194,3 +211,15 @@ class Intake:
     def _forget(self, sender: int) -> None:
         self._sessions.leave(sender)
         self._left_at.pop(sender, None)
+
+
+def window_needed(batch_size: int, streams: int, rows: int) -> int:
+    """Messages that each stream must be allowed to have under way so that a batch can always fill.
+
+    A message of `rows` rows is acknowledged when an update has used its last row. One message can thus be held back
+    for its last rows, which are a multiple of gcd(rows, batch_size); the rest of the windows must complete a batch
+    with them: (streams * window - 1) * rows + gcd >= batch_size.
+    """
+    held_back = gcd(rows, batch_size)
+    messages = ceil((batch_size - held_back) / rows) + 1
+    return ceil(messages / streams)

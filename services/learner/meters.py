@@ -14,17 +14,13 @@ from services.learner.update import Update
 
 
 class Meters:
-    """Figures about the run. Time is an argument.
+    """Figures about the run. Time is an argument."""
 
-    Args:
-      now: seconds.
-    """
-
-    def __init__(self, now: float) -> None:
+    def __init__(self) -> None:
         self.episodes = EpisodeStatistics()
         self.last: Update | None = None  #: the newest that was applied
         self._lag = PolicyLag()
-        self._steps, self._waited, self._updates, self._busy = Rate(now), Rate(now), Rate(now), Rate(now)
+        self._steps, self._waited, self._updates, self._busy = Rate(), Rate(), Rate(), Rate()
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
         self._summed = 0
 

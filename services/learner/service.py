@@ -15,9 +15,18 @@ from common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.nets.precision import pick_device
 from common.nets.weights import checksum, flatten, layout_id
+from common.records import rollout_record
 from common.service import Service
-from common.specs import EnvSpec
-from common.transport import Poller, ServerPort, WeightsPublisher, chunks, make_context, random_id
+from common.specs import EnvSpec, PolicySpec
+from common.transport import (
+    MAX_FRAME_BYTES,
+    Poller,
+    ServerPort,
+    WeightsPublisher,
+    chunks,
+    make_context,
+    random_id,
+)
 from services.learner.admission import Terms, mismatch, oversize
 from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_checkpoint
 from services.learner.folder import claim
@@ -54,7 +63,7 @@ class Learner(Service):
         self.trainer: Trainer | None = None
         self.intake: Intake | None = None
         now = self.clock()
-        self.meters = Meters(now)
+        self.meters = Meters()
         self._path = config.folder / CHECKPOINT_NAME
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
@@ -184,11 +193,16 @@ class Learner(Service):
         asked = self.config.env.id
         if theirs.env.env_id != asked:
             raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
-        unchecked = Terms(theirs.env, theirs.policy, self.config.learner.unroll_length, self._most_rows)
-        if sentence := mismatch(theirs, unchecked):
+        policy = theirs.policy or PolicySpec(n_logits=1, core_size=0)
+        unbuilt = Terms(theirs.env, theirs.policy, self.config.learner.unroll_length, self._most_rows)
+        row_bytes = rollout_record(theirs.env, policy, unbuilt.unroll_length).row_bytes
+        if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
             raise ConfigError(sentence)
-        trainer = Trainer(self.config, self._device, theirs.env)
-        if sentence := mismatch(theirs, self._terms(trainer)) or oversize(theirs, trainer.record.row_bytes):
+        try:
+            trainer = Trainer(self.config, self._device, theirs.env)
+        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
+            raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
+        if sentence := mismatch(theirs, self._terms(trainer)):
             raise ConfigError(sentence)
         return self._adopt(trainer)
 

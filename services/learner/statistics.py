@@ -83,27 +83,25 @@ class EpisodeStatistics:
 
 
 class Rate:
-    """How fast a total grows, over a sliding window.
+    """How fast a total grows, over a sliding window. What the first call adds opens the window and is not in it."""
 
-    Args:
-      now: seconds, when the total is 0.
-    """
-
-    def __init__(self, now: float) -> None:
+    def __init__(self) -> None:
         self._total = 0.0
-        self._past: deque[tuple[float, float]] = deque([(now, 0.0)])  #: (time, total), oldest first
+        self._past: deque[tuple[float, float]] = deque()  #: (time, total), oldest first
 
     def add(self, amount: float, now: float) -> None:
         """Let the total grow."""
         self._total += amount
-        if now - self._past[-1][0] >= RATE_RESOLUTION_S:
+        if not self._past or now - self._past[-1][0] >= RATE_RESOLUTION_S:
             self._past.append((now, self._total))
         elif len(self._past) > 1:
             self._past[-1] = (self._past[-1][0], self._total)
         self._forget(now)
 
     def per_s(self, now: float) -> float:
-        """Growth per second over the last 10 s, or since the start where that is shorter."""
+        """Growth per second over the last 10 s, or since the first call where that is shorter."""
+        if not self._past:
+            return 0.0
         self._forget(now)
         then, total = self._past[0]
         span = now - then

@@ -30,11 +30,18 @@ from services.broker import lobby
 from services.broker.service import Broker
 from services.envserver.service import EnvServer
 from tests.helpers import wait_until
-from tests.integration.counter_env import LENGTH
+from tests.integration.alignment_env import LENGTH
 
 pytestmark = pytest.mark.integration
 
 T, N, ROLLOUTS = 7, 2, 12
+
+
+class PlainNet(nn.Linear):
+    """Weights to publish; the algorithms below do not look at them."""
+
+    def lower(self, dtype: torch.dtype) -> None:
+        pass
 
 
 class CountingAlgorithm:
@@ -45,7 +52,7 @@ class CountingAlgorithm:
         self.policy = PolicySpec(n_logits=3, core_size=1)
 
     def network(self) -> nn.Module:
-        return nn.Linear(1, 1)
+        return PlainNet(1, 1)
 
     def act(
         self, net: nn.Module, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
@@ -87,7 +94,7 @@ class StubLearner:
         self.epoch = random_id()
         self.rollouts: dict[int, list[np.ndarray]] = {}
         self.episodes: list[list[float]] = []
-        net = nn.Linear(1, 1)
+        net = PlainNet(1, 1)
         flat = flatten(net)
         body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
         self.weights.publish(Header(Kind.WEIGHTS, 0, 0, self.epoch, 1, body), flat)
@@ -151,7 +158,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
     folder = tmp_path_factory.mktemp("counter")
-    return play(folder, {"id": "tests.integration.counter_env:Counter-v0"}, CountingAlgorithm)
+    return play(folder, {"id": "tests.integration.alignment_env:AlignmentCounter-v0"}, CountingAlgorithm)
 
 
 class StackAlgorithm(CountingAlgorithm):

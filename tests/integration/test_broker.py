@@ -163,7 +163,7 @@ def test_a_new_session_never_sees_what_another_left_in_its_slots(
         assert answer.rows["action"].tolist() == [1, 1, 1]
         assert answer.cores is not None
         assert not answer.cores.any()
-        assert the.broker._lobby._ranges.used == 3, "the slots are used again"  # noqa: SLF001
+        assert the.broker._lobby._ranges.used == 3, "the slots are used again"
 
 
 def test_goodbye_frees_the_session(
@@ -197,7 +197,7 @@ def test_stopping_answers_what_was_asked_and_says_goodbye(
         asking, silent = the.welcomed(2), the.welcomed(1)
         asking.request()
         asking.turn()
-        wait_until(lambda: len(the.broker._batcher))  # noqa: SLF001
+        wait_until(lambda: len(the.broker._batcher))
         the.broker.stop()
         kinds: list[Kind] = []
 

@@ -19,6 +19,7 @@ from tests.learner_fakes import POLICY, B, FakeActor, T, drive, greet, opened, r
 
 pytestmark = pytest.mark.integration
 
+TWO = ActionSpec.discrete(2)
 BOX = ActionSpec("box", (1,), (), (0.0,), (1.0,))
 
 

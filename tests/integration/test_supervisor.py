@@ -110,7 +110,10 @@ def test_a_signal_before_the_children_are_up_stops_them_too(tmp_path: Path) -> N
     assert fleet.run(interrupt()).code == 130
 
 
-def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_cleanly(tmp_path: Path) -> None:
+def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_cleanly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.supervisor.STOP_LIMIT_S", 3.0)
     fleet = Fleet(tmp_path, actor=IGNORES)
     assert fleet.run(interrupt()).code == 130
     assert fleet.children["actor"].code == -signal.SIGKILL
@@ -144,8 +147,8 @@ def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: py
     [
         ("broker: cannot listen", 2, 2, "broker 0: cannot listen"),
         ("broker: the learner stayed away", 75, 75, "broker 0 ended with exit code 75: the learner stayed away"),
-        ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; the end of {log}:\n  ValueError: boom"),
-        ("bye", 0, 1, "broker 0 ended with exit code 0; the end of {log}:\n  bye"),
+        ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; its log: {log}\n  ValueError: boom"),
+        ("bye", 0, 1, "broker 0 ended with exit code 0; its log: {log}\n  bye"),
     ],
 )
 def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int, code: int, sentence: str) -> None:

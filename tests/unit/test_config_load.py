@@ -22,9 +22,9 @@ def run_file(tmp_path: Path) -> Path:
     return path
 
 
-def mistakes(argv: list[str], environ: dict[str, str] | None = None, *, local: bool = False) -> list[str]:
+def mistakes(argv: list[str], environ: dict[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(argv, environ or {}, local=local)
+        load(argv, environ or {})
     return str(caught.value).splitlines()
 
 
@@ -207,15 +207,6 @@ def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
 def test_layers_are_compared_only_together() -> None:
     environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
     assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
-
-
-def test_a_batch_that_local_actors_could_never_fill_is_refused_where_they_are_all_there_are() -> None:
-    argv = ["--preset", "torchbeast", "--learner.batch_size", "16"]
-    assert load(argv, {}).learner.batch_size == 16
-    [sentence] = mistakes(argv, local=True)
-    assert sentence.startswith("learner.window 2 is too small: 2 groups of 2 environments would never fill a batch")
-    assert "expected learner.window of at least 4" in sentence
-    assert load([*argv, "--learner.window", "4"], {}, local=True).learner.window == 4
 
 
 def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
 """A TorchBeast user's command line, and what becomes of its numbers."""
 
-import random
-from math import ceil
-
 import pytest
 
 from common.config.load import gather, load
-from common.config.relations import window_needed
 from common.config.table import value_at
 from common.errors import ConfigError
 
@@ -17,7 +13,7 @@ README = """--env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --le
 
 
 def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
-    loaded = gather(README.split(), {"BEAST_ACTOR__ENV_GROUPS": "2"}, local=True)
+    loaded = gather(README.split(), {"BEAST_ACTOR__ENV_GROUPS": "2"})
     expected = {
         "name": "example",
         "total_steps": 30_000_000,
@@ -79,7 +75,7 @@ def test_a_wrong_one_gets_the_usual_sentence(flags: list[str], sentence: str) ->
 @pytest.mark.parametrize(
     ("flags", "envs", "window"),
     [
-        ("--num_actors 4 --batch_size 8", 2, 2),  # two messages of each group make a batch
+        ("--num_actors 4 --batch_size 8", 2, 1),
         ("--num_actors 4 --batch_size 8 --num_buffers 32", 2, 8),
         ("--num_actors 4 --batch_size 4", 2, 1),
         ("--num_actors 5 --actor.env_groups 1 --batch_size 5", 5, 1),
@@ -88,40 +84,8 @@ def test_a_wrong_one_gets_the_usual_sentence(flags: list[str], sentence: str) ->
         ("--num_buffers 64", 16, 2),
     ],
 )
-def test_num_actors_counts_environments_and_windows_always_suffice(flags: str, envs: int, window: int) -> None:
+def test_num_actors_counts_environments_and_num_buffers_rollouts_under_way(flags: str, envs: int, window: int) -> None:
     groups = {"BEAST_ACTOR__ENV_GROUPS": "2", "BEAST_ACTOR__ENVS_PER_GROUP": "16"}
     batches = {"BEAST_LEARNER__BATCH_SIZE": "32", "BEAST_LEARNER__WINDOW": "1"}
-    config = load(flags.split(), groups | batches, local=True)
+    config = load(flags.split(), groups | batches)
     assert (config.actor.envs_per_group, config.learner.window) == (envs, window)
-
-
-def stalls(batch: int, groups: int, envs: int, window: int, rng: random.Random) -> bool:
-    """Play the rollout plane with groups that send whenever they may, in any order: does a batch stay incomplete?"""
-    credit = [window] * groups
-    queue: list[list[int]] = []  # [group, rows that are left] in order of arrival
-    for _ in range(4 * envs):
-        order = [group for group in range(groups) for _ in range(credit[group])]
-        rng.shuffle(order)
-        queue += [[group, envs] for group in order]
-        credit = [0] * groups
-        need = batch
-        while need and queue:
-            taken = min(need, queue[0][1])
-            need -= taken
-            queue[0][1] -= taken
-            if not queue[0][1]:
-                credit[queue.pop(0)[0]] += 1
-        if need:
-            return True
-    return False
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_the_window_that_a_batch_needs_is_exactly_that(seed: int) -> None:
-    rng = random.Random(seed)
-    batch, groups, envs = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 24)
-    needed = window_needed(batch, groups, envs)
-    assert not stalls(batch, groups, envs, needed, rng)
-    if needed > 1:
-        assert stalls(batch, groups, envs, needed - 1, rng)
-    assert needed <= ceil(batch / envs) + 1

@@ -27,7 +27,7 @@ def test_an_observation_is_one_array_of_numbers(space: spaces.Space, layout: tup
 
 @pytest.mark.parametrize("space", [spaces.Text(5), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Box(0, 1, (0,))])
 def test_anything_else_is_refused_by_name(space: spaces.Space) -> None:
-    with pytest.raises(EnvError, match="observation space .* is not supported"):
+    with pytest.raises(EnvError, match=r"observation space .* is not supported"):
         obs_layout(space)
 
 
@@ -45,9 +45,11 @@ def test_every_kind_of_action_has_a_spec(space: spaces.Space, spec: ActionSpec) 
     assert action_spec(space) == spec
 
 
-@pytest.mark.parametrize("space", [spaces.Text(5), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 9, (1,), np.int64)])
+@pytest.mark.parametrize(
+    "space", [spaces.Text(5), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 9, (1,), np.int64)]
+)
 def test_other_actions_are_refused_by_name(space: spaces.Space) -> None:
-    with pytest.raises(EnvError, match="action space .* is not supported"):
+    with pytest.raises(EnvError, match=r"action space .* is not supported"):
         action_spec(space)
 
 

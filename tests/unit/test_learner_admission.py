@@ -72,8 +72,8 @@ def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_messages_too_large_to_travel_are_foreseen() -> None:
-    assert oversize(OURS, 1 << 20) is None
-    sentence = oversize(OURS, 64 << 20)
+    assert oversize(OURS, 1 << 20, 256 << 20) is None
+    sentence = oversize(OURS, 64 << 20, 256 << 20)
     assert sentence is not None
     assert "512 MiB" in sentence
 

@@ -56,22 +56,24 @@ def test_numpy_numbers_do_not_reach_the_saved_state() -> None:
 
 
 def test_a_rate_is_growth_over_the_window() -> None:
-    rate = Rate(0.0)
+    rate = Rate()
     for second in range(1, 101):
         rate.add(50.0, float(second))
     assert rate.per_s(100.0) == pytest.approx(50.0)
     assert rate.per_s(100.0 + RATE_WINDOW_S) == 0.0, "nothing happened in the whole window"
 
 
-def test_a_young_rate_is_growth_since_the_start() -> None:
-    rate = Rate(10.0)
+def test_a_young_rate_is_growth_since_the_first_event() -> None:
+    rate = Rate()
     assert rate.per_s(10.0) == 0.0
     rate.add(30.0, 12.0)
-    assert rate.per_s(13.0) == pytest.approx(10.0)
+    assert rate.per_s(12.0) == rate.per_s(13.0) == 0.0, "one event has no rate"
+    rate.add(30.0, 14.0)
+    assert rate.per_s(15.0) == pytest.approx(10.0)
 
 
 def test_a_rate_of_many_small_events_stays_small_and_loses_none() -> None:
-    rate = Rate(0.0)
+    rate = Rate()
     for tick in range(1, 100_001):
         rate.add(1.0, tick / 10_000)
     assert len(rate._past) < 200

@@ -159,14 +159,18 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_p
     assert all(torch.equal(value, after[name]) for name, value in weights(trainer).items())
 
 
-def test_recurrent_and_image_policies_update_too(tmp_path: Path) -> None:
-    raw = run_config(tmp_path).model_dump()
-    config = RunConfig.model_validate({**raw, "net": {"torso": "mlp", "use_lstm": True, "lstm_size": 8}})
-    trainer = trainer_for(config)
-    assert trainer.policy.core_size > 0
-    rows = rollout_rows(B, policy=trainer.policy)
-    rows["core_state"] = 0.5
-    assert trainer.update(rows).applied
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str) -> None:
+    small = run_config(tmp_path, precision=precision).model_dump()
+    frames = EnvSpec("Test-v0", (84, 84), "|u1", ActionSpec.discrete(2), frame_stack=4)
+    for env, net in ((ENV, {"torso": "mlp", "use_lstm": True, "lstm_size": 8}), (frames, {"torso": "shallow"})):
+        trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
+        rows = rollout_rows(B, env=env, policy=trainer.policy)
+        before = weights(trainer)
+        assert trainer.update(rows).applied
+        assert all(value.dtype == torch.float32 for value in trainer.net.state_dict().values())
+        assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
+        assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")
 
 
 def test_an_unsupported_action_space_is_a_sentence(tmp_path: Path) -> None:

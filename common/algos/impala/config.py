@@ -14,6 +14,7 @@ class ImpalaConfig(Section):
     entropy_cost: float = setting(0.01, "weight of the entropy bonus", ge=0)
     baseline_cost: float = setting(0.5, "weight of the value loss", ge=0)
     reward_clipping: Literal["abs_one", "none"] = setting("abs_one", "abs_one: to [-1, 1], in the learner only")
+    reward_scale: float = setting(1.0, "factor on rewards, in the learner only, before clipping", gt=0)
     reduction: Literal["sum", "mean"] = setting("sum", "over time and batch; the paper and TorchBeast sum")
     rho_bar: float = setting(1.0, "V-trace clip on importance ratios, equation 1", gt=0)
     c_bar: float = setting(1.0, "V-trace clip on trace coefficients, equation 1", gt=0)

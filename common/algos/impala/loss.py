@@ -25,7 +25,7 @@ def loss(config: ImpalaConfig, net: AgentNet, batch: Batch) -> tuple[Tensor, Met
     targets = vtrace(
         log_rhos=taken.detach() - behaviour,
         discounts=(~batch.terminated[1:]).float() * config.discount,
-        rewards=_clipped(batch.reward[1:], config),
+        rewards=_shaped(batch.reward[1:], config),
         values=values.detach(),
         mask=batch.mask,
         rho_bar=config.rho_bar,
@@ -60,8 +60,9 @@ def _unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     return logits, torch.cat([values, bootstrap])
 
 
-def _clipped(rewards: Tensor, config: ImpalaConfig) -> Tensor:
-    return rewards.clamp(-1.0, 1.0) if config.reward_clipping == "abs_one" else rewards
+def _shaped(rewards: Tensor, config: ImpalaConfig) -> Tensor:
+    scaled = rewards * config.reward_scale
+    return scaled.clamp(-1.0, 1.0) if config.reward_clipping == "abs_one" else scaled
 
 
 def _off_policy(rhos: Tensor, mask: Tensor, rho_bar: float) -> Metrics:

@@ -1,0 +1,112 @@
+"""While the device computes one batch, the broker collects the next: here the device is done when the test says so."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from common.session import Reply
+from common.transport import Context
+from services.broker.inference import Inference
+from tests.broker_fakes import Client, Stage, stage
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+MAX_ROWS = 4
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Cleared while the device is busy."""
+    event = threading.Event()
+    event.set()
+    really: Callable[[Inference], bool] = Inference.done
+    monkeypatch.setattr(Inference, "done", lambda self: event.is_set() and really(self))
+    return event
+
+
+@pytest.fixture
+def the(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, idle: threading.Event
+) -> Iterator[Stage]:
+    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=MAX_ROWS, max_batch_delay_s=0.0) as found:
+        yield found
+        idle.set()
+
+
+def send(client: Client, value: float) -> None:
+    client.rows["obs"] = value
+    client.request(core=True)
+    wait_until(lambda: (client.turn(), client.stream.waiting)[1])
+
+
+def answered(client: Client, action: int) -> None:
+    client.until(Reply.ANSWER)
+    assert client.answer is not None
+    assert (client.answer.rows["logits"] == client.rows["obs"] + 1).all()
+    assert client.answer.rows["action"].tolist() == [action] * client.n
+
+
+def test_requests_are_collected_while_a_batch_is_computed(the: Stage, idle: threading.Event) -> None:
+    running, collected, held = clients = [the.welcomed(n) for n in (2, 3, 3)]
+    for step in (1, 2, 3):
+        idle.clear()
+        send(running, 10 * step)
+        wait_until(lambda: the.broker._running)
+        send(collected, 20 * step)
+        wait_until(lambda: the.broker._batcher.rows == 3)
+        send(held, 30 * step)
+        wait_until(lambda: the.broker._held)
+        assert len(the.broker._batcher) == 1, "what does not fit waits in the socket"
+        idle.set()
+        for client in clients:
+            answered(client, step)
+    assert max(seen.first.shape[1] for seen in the.algorithms[0].seen) <= MAX_ROWS
+
+
+def test_weights_that_come_while_a_batch_is_computed_count_from_the_next_on(the: Stage, idle: threading.Event) -> None:
+    client = the.welcomed(2)
+    idle.clear()
+    send(client, 1)
+    wait_until(lambda: the.broker._running)
+    the.learner.publish(2)
+    wait_until(lambda: the.broker.report()["policy_version"] == 2)
+    idle.set()
+    answered(client, 1)
+    assert client.answer is not None
+    assert (client.answer.version, client.answer.rows["value"].tolist()) == (1, [1.0, 1.0])
+    assert client.ask().version == 2
+
+
+def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, idle: threading.Event) -> None:
+    leaving = the.welcomed(2)
+    leaving.ask()
+    idle.clear()
+    send(leaving, 1)
+    wait_until(lambda: the.broker._running)
+    leaving.bye()
+    wait_until(lambda: not the.broker.report()["clients"])
+    new = the.welcomed(2)
+    ranges = the.broker._lobby._ranges
+    assert ranges.used == 4, "the new one got slots of its own"
+    send(new, 5)
+    idle.set()
+    answered(new, 1)
+    wait_until(lambda: ranges.used == 2)
+
+
+def test_a_client_that_greets_while_it_is_computed_for_is_welcomed_afterwards(
+    the: Stage, idle: threading.Event
+) -> None:
+    client = the.welcomed(2)
+    idle.clear()
+    send(client, 1)
+    wait_until(lambda: the.broker._running)
+    client.stream.greet_again(0.0)
+    wait_until(lambda: client.turn() is None)
+    idle.set()
+    client.until(Reply.WELCOME)
+    assert client.stream.seq == 1
+    assert client.ask().rows["action"].tolist() == [2, 2], "its memory was kept"

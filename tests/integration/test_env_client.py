@@ -1,0 +1,150 @@
+"""The blocking client against servers that are absent, restarted or wrong."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.env_client import EnvClient
+from common.errors import ConfigError, PeerLost, RemoteProtocolError
+from common.messages import Header, Kind, Plane, Reason
+from common.records import step_record
+from common.specs import ActionSpec, EnvSpec
+from common.transport import Context, Poller, ServerPort
+from tests.integration.envservers import running
+
+pytestmark = pytest.mark.integration
+
+CARTPOLE = {"id": "CartPole-v1"}
+SPEC = EnvSpec("Fake-v0", (2,), "<f4", ActionSpec.discrete(2))
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/s"
+
+
+@contextmanager
+def fake_server(context: Context, endpoint: str, answer: Any) -> Iterator[None]:
+    """Answers every request with answer(header) -> (kind, body, frames)."""
+    port = ServerPort(context, Plane.STEPS, endpoint)
+    poller, stopping = Poller([port]), threading.Event()
+
+    def serve() -> None:
+        while not stopping.is_set():
+            poller.wait(0.02)
+            while message := port.receive():
+                header = message.header
+                kind, body, frames = answer(header)
+                port.send(Header(kind, header.sender, header.slot, 1, header.seq, body), *frames)
+            port.departures()
+        port.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def welcome_then(kind: Kind, body: tuple[Any, ...], *frames: Any) -> Any:
+    def answer(header: Header) -> tuple[Kind, tuple[Any, ...], tuple[Any, ...]]:
+        return (Kind.WELCOME, ({"env": SPEC.to_wire()},), ()) if header.kind is Kind.HELLO else (kind, body, frames)
+
+    return answer
+
+
+def test_an_absent_server_is_a_lost_peer_in_words(context: Context, endpoint: str) -> None:
+    with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.3 s"):
+        EnvClient(context, endpoint, CARTPOLE, 1, seed=0, timeout_s=0.3)
+
+
+def test_a_refusal_is_a_configuration_error_in_words(context: Context, endpoint: str) -> None:
+    with running(endpoint):
+        with pytest.raises(
+            ConfigError, match=r"env-server at .* refuses: env.id 'CartPol-v1' is unknown, did you mean"
+        ):
+            EnvClient(context, endpoint, {"id": "CartPol-v1"}, 1, seed=0)
+        with pytest.raises(ConfigError, match="num_envs: expected an integer from 1"):
+            EnvClient(context, endpoint, CARTPOLE, 0, seed=0)
+
+
+def test_an_action_out_of_range_is_refused(context: Context, endpoint: str) -> None:
+    with running(endpoint), EnvClient(context, endpoint, CARTPOLE, 2, seed=0) as client:
+        client.reset()
+        with pytest.raises(ConfigError, match="the action of environment 1 is 2, expected 0 to 1"):
+            client.step([0, 2])
+
+
+def test_every_answer_is_a_new_array(context: Context, endpoint: str) -> None:
+    with running(endpoint), EnvClient(context, endpoint, CARTPOLE, 2, seed=0) as client:
+        first = client.reset()
+        kept = first.copy()
+        client.step([0, 1])
+        assert (first == kept).all()
+
+
+def test_a_server_that_restarts_is_a_lost_peer(context: Context, endpoint: str) -> None:
+    with running(endpoint):
+        client = EnvClient(context, endpoint, CARTPOLE, 1, seed=0)
+        client.reset()
+    with running(endpoint), pytest.raises(PeerLost, match="has lost this session"):
+        client.step([0])
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "frames", "sentence"),
+    [
+        (([],), (b"short",), "OBS: expected 128 bytes"),
+        (([],), (), "OBS: expected 128 bytes"),
+        (([],), (np.zeros(3, step_record(SPEC).dtype),), "OBS: expected 128 bytes"),
+        (([["a", 1]],), (np.zeros(2, step_record(SPEC).dtype),), r"an episode is \[return, length\]"),
+        (([3],), (np.zeros(2, step_record(SPEC).dtype),), r"an episode is \[return, length\]"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_named(
+    context: Context, endpoint: str, body: tuple[Any, ...], frames: tuple[Any, ...], sentence: str
+) -> None:
+    with (
+        fake_server(context, endpoint, welcome_then(Kind.OBS, body, *frames)),
+        EnvClient(context, endpoint, {}, 2, seed=0) as client,
+        pytest.raises(RemoteProtocolError, match=sentence),
+    ):
+        client.reset()
+
+
+def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, endpoint: str) -> None:
+    with (
+        fake_server(context, endpoint, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
+        pytest.raises(RemoteProtocolError, match="'action'"),
+    ):
+        EnvClient(context, endpoint, {}, 2, seed=0)
+
+
+def test_messages_that_make_no_sense_are_ignored_until_the_time_is_over(context: Context, endpoint: str) -> None:
+    with (
+        fake_server(context, endpoint, welcome_then(Kind.ACK, (1, 1))),
+        EnvClient(context, endpoint, {}, 2, seed=0) as client,
+    ):
+        client.timeout_s = 0.3
+        with pytest.raises(PeerLost):
+            client.reset()
+
+
+def test_a_busy_server_is_asked_again_later(context: Context, endpoint: str) -> None:
+    busy = iter([True])
+
+    def answer(header: Header) -> Any:
+        if header.kind is Kind.HELLO and next(busy, False):
+            return Kind.ERROR, (str(Reason.BUSY), "full"), ()
+        return welcome_then(Kind.OBS, ([],), np.ones(2, step_record(SPEC).dtype))(header)
+
+    with fake_server(context, endpoint, answer), EnvClient(context, endpoint, {}, 2, seed=0) as client:
+        assert client.reset()["reward"].tolist() == [1.0, 1.0]

@@ -1,0 +1,261 @@
+"""What an env-server makes of messages that are repeated, late, foreign or garbage."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from common.endpoints import Endpoint
+from common.messages import Header, Kind, Plane, Reason
+from common.records import action_record, step_record
+from common.specs import EnvSpec
+from common.transport import ClientPort, Context, Poller, random_id
+from services.envserver import service, terms
+from services.envserver.service import EnvServer
+from tests.helpers import wait_until
+from tests.integration.envservers import COUNTER, running
+
+pytestmark = pytest.mark.integration
+
+TERMS: dict[str, Any] = {"env": {"id": COUNTER}, "num_envs": 2, "seed": 0}
+
+
+class Peer:
+    """A client without manners."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self.port = ClientPort(context, Plane.STEPS, endpoint, random_id())
+        self.poller = Poller([self.port])
+        self.epoch = 0
+
+    def send(self, kind: Kind, *frames: Any, seq: int = 0, slot: int = 0, body: tuple[Any, ...] = ()) -> None:
+        header = Header(kind, self.port.sender, slot, self.epoch, seq, body)
+        wait_until(lambda: self.port.send(header, *frames))
+
+    def receive(self, slot: int = 0) -> tuple[Header, list[bytes]] | None:
+        """The next message for a slot, if one is there soon."""
+        self.poller.wait(0.2)
+        while message := self.port.receive():
+            if message.header.slot == slot:
+                return message.header, message.frames()
+        return None
+
+    def hello(self, slot: int = 0, **changes: Any) -> Header:
+        """The first answer to a HELLO, which is repeated until one comes."""
+
+        def greeted() -> tuple[Header, list[bytes]] | None:
+            self.send(Kind.HELLO, slot=slot, body=({**TERMS, **changes},))
+            return self.receive(slot)
+
+        header, _ = wait_until(greeted)
+        self.epoch = header.epoch
+        return header
+
+    def ask(self, kind: Kind, *frames: Any, seq: int, slot: int = 0) -> tuple[Header, list[bytes]]:
+        """The answer to one request, whatever answers to HELLO still arrive."""
+        self.send(kind, *frames, seq=seq, slot=slot)
+        while True:
+            header, rest = wait_until(lambda: self.receive(slot))
+            if header.kind is not Kind.WELCOME:
+                return header, rest
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/s"
+
+
+@pytest.fixture
+def server(endpoint: str) -> Iterator[EnvServer]:
+    with running(endpoint) as server:
+        yield server
+
+
+@pytest.fixture
+def peer(context: Context, server: EnvServer, endpoint: str) -> Iterator[Peer]:
+    peer = Peer(context, endpoint)
+    yield peer
+    peer.port.close()
+
+
+def actions(*choices: int) -> np.ndarray:
+    rows = np.zeros(len(choices), action_record(EnvSpec.from_wire(COUNTER_SPEC).action).dtype)
+    rows["action"] = choices
+    return rows
+
+
+COUNTER_SPEC = {
+    "env_id": COUNTER,
+    "obs_shape": [2],
+    "obs_dtype": "<i8",
+    "action": {"kind": "discrete", "shape": [], "sizes": [10], "low": [], "high": []},
+    "frame_stack": 1,
+    "frame_skip": 1,
+}
+
+
+def counts(frames: list[bytes]) -> list[int]:
+    rows = np.frombuffer(frames[0], step_record(EnvSpec.from_wire(COUNTER_SPEC)).dtype)
+    return rows["obs"][:, 0].tolist()
+
+
+def test_hello_is_answered_with_the_environments_description_however_often_it_is_said(
+    server: EnvServer, peer: Peer
+) -> None:
+    assert peer.hello().body == ({"env": COUNTER_SPEC},)
+    assert peer.hello().body == ({"env": COUNTER_SPEC},)
+    assert len(server.table) == 1
+
+
+def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(server: EnvServer, peer: Peer) -> None:
+    peer.hello()
+    assert counts(peer.ask(Kind.RESET, seq=1)[1]) == [0, 0]
+    first = peer.ask(Kind.STEP, actions(1, 2), seq=2)
+    assert counts(first[1]) == [1, 1]
+    assert peer.ask(Kind.STEP, actions(1, 2), seq=2) == first
+    assert peer.ask(Kind.STEP, actions(9, 9), seq=2) == first, "the number decides, not the payload"
+    assert counts(peer.ask(Kind.STEP, actions(1, 2), seq=3)[1]) == [2, 2]
+    wait_until(lambda: server.report()["agent_steps"] == 4)
+
+
+def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(peer: Peer) -> None:
+    peer.hello()
+    peer.ask(Kind.RESET, seq=1)
+    peer.ask(Kind.STEP, actions(0, 0), seq=2)
+    peer.send(Kind.STEP, actions(0, 0), seq=1)
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=3)[1]) == [2, 2]
+    assert peer.hello().seq == 3
+
+
+def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Peer) -> None:
+    peer.hello(slot=0)
+    peer.hello(slot=1)
+    peer.ask(Kind.RESET, seq=1, slot=0)
+    peer.ask(Kind.RESET, seq=1, slot=1)
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2, slot=0)[1]) == [1, 1]
+    assert len(server.table) == 2
+    peer.send(Kind.BYE, slot=0)
+    wait_until(lambda: len(server.table) == 1)
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2, slot=1)[1]) == [1, 1]
+
+
+@pytest.mark.parametrize("kind", [Kind.RESET, Kind.STEP])
+def test_a_request_without_a_session_is_told_so(peer: Peer, kind: Kind) -> None:
+    peer.hello()
+    peer.send(Kind.BYE)
+    header, _ = peer.ask(kind, seq=1)
+    assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.UNKNOWN_SESSION, 1)
+
+
+def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Peer) -> None:
+    peer.hello()
+    peer.epoch += 1
+    assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
+
+
+@pytest.mark.parametrize(
+    ("frames", "sentence"),
+    [
+        ((actions(10, 0),), "environment 0 is 10, expected 0 to 9"),
+        ((actions(0, -1),), "environment 1 is -1"),
+        ((actions(0),), "expected one frame of 128 bytes"),
+        ((actions(0, 0, 0),), "expected one frame of 128 bytes"),
+        ((actions(0, 0), b"more"), "expected one frame of 128 bytes"),
+        ((b"",), "expected one frame of 128 bytes"),
+        ((), "expected one frame of 128 bytes"),
+    ],
+)
+def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(
+    server: EnvServer, peer: Peer, frames: tuple[Any, ...], sentence: str
+) -> None:
+    peer.hello()
+    peer.ask(Kind.RESET, seq=1)
+    header, _ = peer.ask(Kind.STEP, *frames, seq=2)
+    assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.TERMS, 2)
+    assert sentence in header.body[1]
+    assert server.report()["refused"] == 1
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
+
+
+def test_a_step_before_the_reset_is_refused(peer: Peer) -> None:
+    peer.hello()
+    header, _ = peer.ask(Kind.STEP, actions(0, 0), seq=1)
+    assert (header.body[0], "RESET has to come" in header.body[1]) == (Reason.TERMS, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "sentence"),
+    [
+        ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "did you mean 'CartPole-v1'?"),
+        ({"env": {"id": "no_such_module:A-v0"}}, Reason.ENVIRONMENT, "No module named 'no_such_module'"),
+        ({"env": {"id": COUNTER, "kwargs": {"x": 1}}}, Reason.ENVIRONMENT, "unexpected keyword argument 'x'"),
+        ({"env": {"id": "A", "frame_skp": 4}}, Reason.TERMS, "env.frame_skp"),
+        ({"num_envs": 10**9}, Reason.TERMS, "num_envs: expected an integer from 1 to 4096"),
+    ],
+)
+def test_what_cannot_be_hosted_is_refused_in_words(
+    server: EnvServer, peer: Peer, changes: dict[str, Any], reason: Reason, sentence: str
+) -> None:
+    header = peer.hello(**changes)
+    assert (header.kind, header.body[0]) == (Kind.ERROR, reason)
+    assert sentence in header.body[1]
+    wait_until(lambda: len(server.table) == 0)
+
+
+@pytest.mark.parametrize("limit", [(service, "MAX_SESSIONS", 1), (terms, "MAX_ENVS", 3)])
+def test_a_full_server_says_busy(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str, int]
+) -> None:
+    monkeypatch.setattr(*limit)
+    monkeypatch.setattr(service, limit[1], limit[2])
+    with running(endpoint) as server:
+        peer = Peer(context, endpoint)
+        first, second, hosted = peer.hello(), peer.hello(slot=1), len(server.table)
+        peer.port.close()
+        assert first.kind is Kind.WELCOME
+        assert (second.kind, second.body[0]) == (Kind.ERROR, Reason.BUSY)
+        assert hosted == 1
+
+
+def test_a_client_that_goes_takes_its_environments_along(context: Context, server: EnvServer, endpoint: str) -> None:
+    peer = Peer(context, endpoint)
+    peer.hello()
+    assert len(server.table) == 1
+    peer.port.close()
+    wait_until(lambda: len(server.table) == 0 and server.report()["envs"] == 0)
+
+
+def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
+    server: EnvServer, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.hello()
+    monkeypatch.setattr(service, "UNUSED_S", -1.0)
+    wait_until(lambda: len(server.table) == 0)
+    monkeypatch.setattr(service, "UNUSED_S", 60.0)
+    assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
+    assert peer.hello().kind is Kind.WELCOME
+
+
+def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Peer, endpoint: str) -> None:
+    peer.hello()
+    peer.ask(Kind.RESET, seq=1)
+    context = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.connect(Endpoint.parse(endpoint).socket(0))
+    garbage = [[b""], [b"\xff" * 100], [b"\x93\x01\x06\x00"], [b"x"] * 50, [b"\x00" * 70_000], [b"\xc1", b"rest"]]
+    for frames in garbage:
+        push.send_multipart(frames)
+    wait_until(lambda: server.report()["refused"] == len(garbage))
+    while peer.receive():
+        pass  # answers to HELLO
+    for kind in (Kind.WELCOME, Kind.OBS, Kind.ACK):
+        body = {Kind.WELCOME: ({},), Kind.OBS: ([],), Kind.ACK: (1, 1)}[kind]
+        peer.send(kind, b"payload", body=body)
+        header, _ = wait_until(peer.receive)
+        assert f"an env-server takes no {kind.name}" in header.body[1]
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
+    push.close(linger=0)
+    context.term()

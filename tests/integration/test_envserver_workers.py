@@ -1,0 +1,174 @@
+"""Environments that raise, die, hang or outlive their server, each in a real worker process."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from common.env_client import EnvClient
+from common.errors import ConfigError, PeerLost
+from common.transport import Context
+from services.envserver import service
+from tests.helpers import wait_until
+from tests.integration.envservers import COUNTER, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/s"
+
+
+def counter(**kwargs: Any) -> dict[str, Any]:
+    return {"id": COUNTER, "kwargs": kwargs}
+
+
+def step_often(client: EnvClient) -> None:
+    for _ in range(20):
+        client.step([0])
+
+
+def children() -> list[psutil.Process]:
+    """Worker processes of this test, without multiprocessing's own helper."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie that waits to be buried
+            if "spawn_main" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
+def test_an_environment_that_raises_costs_its_episode_and_no_other(
+    context: Context, endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = counter(raise_at=3, length=100)
+    with running(endpoint, workers=2) as server, EnvClient(context, endpoint, env, 3, seed=0) as client:
+        client.reset()
+        rows = [client.step([1, 1, 1])[0] for _ in range(6)]
+        assert [row["first"].tolist() for row in rows] == [[False] * 3, [False] * 3, [True] * 3] * 2
+        assert [row["obs"][:, 0].tolist() for row in rows] == [[1] * 3, [2] * 3, [0] * 3] * 2
+        assert server.report()["env_errors"] == 6
+        assert server.report()["episodes"] == 0, "an episode that was cut off is not an episode"
+    assert "RuntimeError: this environment raises on purpose" in caplog.text
+
+
+def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reason(
+    context: Context, endpoint: str
+) -> None:
+    with running(endpoint) as server, EnvClient(context, endpoint, counter(raise_at=1), 1, seed=0) as client:
+        client.reset()
+        with pytest.raises(ConfigError, match="10 times without a step in between: RuntimeError: this environment"):
+            step_often(client)
+        wait_until(lambda: len(server.table) == 0)
+
+
+def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, endpoint: str) -> None:
+    with running(endpoint, workers=2) as server, EnvClient(context, endpoint, counter(), 2, seed=5) as client:
+        client.reset()
+        client.step([0, 0])
+        victim, survivor = sorted(children(), key=lambda child: child.create_time())
+        victim.kill()
+        wait_until(lambda: victim not in children())
+        rows, _ = client.step([0, 0])
+        assert sorted(rows["first"].tolist()) == [False, True]
+        assert sorted(rows["obs"][:, 0].tolist()) == [0, 2]
+        assert survivor.is_running()
+        assert server.report()["env_errors"] == 1
+        rows, _ = client.step([0, 0])
+        assert sorted(rows["obs"][:, 0].tolist()) == [1, 3]
+
+
+def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(context: Context, endpoint: str) -> None:
+    with running(endpoint), EnvClient(context, endpoint, counter(exit_at=1), 1, seed=0) as client:
+        client.reset()
+        with pytest.raises(ConfigError, match="ended its process 3 times, exit code 7"):
+            step_often(client)
+
+
+def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, endpoint: str, tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    answered = threading.Event()
+    with running(endpoint), EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0) as slow:
+        slow.reset()
+        lock.touch()
+        thread = threading.Thread(target=lambda: (slow.step([4]), answered.set()))
+        thread.start()
+        with EnvClient(context, endpoint, {"id": "CartPole-v1"}, 2, seed=0) as fast:
+            fast.reset()
+            for _ in range(50):
+                fast.step([0, 1])
+        with EnvClient(context, endpoint, counter(), 2, seed=0) as fast:
+            fast.reset()
+            assert fast.step([0, 1])[0]["obs"][:, 0].tolist() == [1, 1]
+        assert not answered.is_set()
+        lock.unlink()
+        thread.join(timeout=20)
+        assert answered.is_set()
+
+
+def test_an_environment_that_never_answers_is_killed_when_its_client_goes(
+    context: Context, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CLOSE_LIMIT_S", 0.2)
+    lock = tmp_path / "lock"
+    with running(endpoint):
+        client = EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0)
+        client.reset()
+        assert len(children()) == 1
+        lock.touch()
+        client.timeout_s = 0.2
+        with pytest.raises(PeerLost, match=r"no answer from the env-server at .* for 0.2 s"):
+            client.step([0])
+        client.close()
+        wait_until(lambda: not children())
+
+
+def test_closing_the_server_leaves_no_process(context: Context, endpoint: str) -> None:
+    with running(endpoint, workers=3):
+        client = EnvClient(context, endpoint, counter(), 4, seed=0)
+        assert len(children()) == 3
+    client.close()
+    assert children() == []
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_workers_end_with_a_server_that_is_killed(context: Context, endpoint: str, tmp_path: Path, stuck: bool) -> None:
+    lock, status = tmp_path / "lock", tmp_path / "status.json"
+    command = [
+        sys.executable,
+        "-m",
+        "services.envserver",
+        "--envserver.endpoint",
+        endpoint,
+        "--status-file",
+        str(status),
+    ]
+    server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    try:
+        assert wait_until(status.exists)
+        assert json.loads(status.read_text())["pid"] == server.pid
+        client = EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0)
+        client.reset()
+        workers = psutil.Process(server.pid).children(recursive=True)
+        assert workers
+        if stuck:
+            lock.touch()
+            client.timeout_s = 0.5
+            with pytest.raises(PeerLost):
+                client.step([0])
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+    finally:
+        server.kill()
+        server.wait()
+    client.close()

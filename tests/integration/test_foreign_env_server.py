@@ -1,0 +1,243 @@
+"""docs/protocol.md, tried: a program that imports nothing of this project serves environments to it."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from common.endpoints import Endpoint
+from common.env_client import EnvClient
+from common.errors import ConfigError
+from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
+from common.records import action_record, step_record
+from common.specs import ActionSpec, EnvSpec
+from common.transport import ClientPort, Context, random_id
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
+ENV = {"id": "CartPole-v1"}
+SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+
+
+@pytest.fixture
+def foreigner(endpoint: str) -> Iterator[subprocess.Popen[str]]:
+    """The example, run as its first lines say, in a process that cannot import this project."""
+    command = [sys.executable, "-I", str(SCRIPT), endpoint]
+    server = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    yield server
+    assert server.poll() is None, server.communicate()[0]
+    server.kill()
+    server.communicate()
+
+
+@pytest.fixture
+def envs(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> Iterator[EnvClient]:
+    with EnvClient(context, endpoint, ENV, num_envs=5, seed=3) as client:
+        yield client
+
+
+def test_the_example_is_short_and_knows_nothing_of_this_project() -> None:
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) <= 100
+    imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported - set(sys.stdlib_module_names) == {"msgpack", "zmq"}
+
+
+def test_it_describes_its_environment(envs: EnvClient) -> None:
+    assert envs.spec == SPEC
+
+
+def test_reset_opens_every_episode(envs: EnvClient) -> None:
+    rows = envs.reset()
+    assert rows["first"].all()
+    assert (np.abs(rows["obs"]) <= 0.05).all()
+    assert not rows["reward"].any()
+    assert len({tuple(obs) for obs in rows["obs"].tolist()}) == 5, "each environment has its own seed"
+
+
+def test_the_physics_are_those_of_gymnasium(envs: EnvClient) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    twins = [gymnasium.make("CartPole-v1").unwrapped for _ in range(envs.num_envs)]
+    rows = envs.reset()
+    for twin, obs in zip(twins, rows["obs"], strict=True):
+        twin.reset()
+        twin.state = obs.astype(np.float64)
+    generator = np.random.default_rng(0)
+    for _ in range(8):
+        actions = generator.integers(0, 2, envs.num_envs)
+        rows, _ = envs.step(actions)
+        found = np.stack([twin.step(int(action))[0] for twin, action in zip(twins, actions, strict=True)])
+        np.testing.assert_allclose(rows["obs"], found, rtol=0, atol=1e-5)
+
+
+def test_episodes_restart_by_the_rule_and_are_reported_whole(envs: EnvClient) -> None:
+    rows = envs.reset()
+    over = np.zeros(5, bool)
+    steps = np.zeros(5, int)
+    reported = []
+    for turn in range(300):
+        rows, episodes = envs.step(np.full(5, turn // 7 % 2))
+        np.testing.assert_array_equal(rows["first"], over)
+        np.testing.assert_array_equal(rows["reward"], np.where(over, 0, 1))
+        steps = np.where(over, 0, steps + 1)
+        outside = (np.abs(rows["obs"][:, 0]) > 2.4) | (np.abs(rows["obs"][:, 2]) > math.radians(12))
+        np.testing.assert_array_equal(rows["terminated"], outside)
+        assert not (rows["terminated"] & over).any()
+        over = rows["terminated"] | rows["truncated"]
+        assert sorted(episodes) == sorted((float(n), int(n)) for n in steps[over])
+        reported += episodes
+    assert len(reported) > 10
+
+
+def test_a_balanced_pole_is_truncated_after_500_steps(envs: EnvClient) -> None:
+    rows = envs.reset()
+    ends = []
+    for _ in range(502):
+        lean = rows["obs"] @ np.array([0.05, 0.2, 1.0, 0.4], np.float32)
+        rows, episodes = envs.step((lean > 0).astype(int))
+        ends += episodes
+        if rows["truncated"].any():
+            assert not rows["terminated"].any()
+            assert rows["reward"].all()
+    assert ends == [(500.0, 500)] * 5
+    assert not rows["first"].any()
+
+
+def test_its_refusals_are_sentences(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+    with pytest.raises(ConfigError, match=r"expected CartPole-v1"):
+        EnvClient(context, endpoint, {"id": "PongNoFrameskip-v4"}, num_envs=1, seed=0)
+    with EnvClient(context, endpoint, ENV, num_envs=2, seed=0) as client:
+        client.reset()
+        with pytest.raises(ConfigError, match="0 or 1"):
+            client.step([0, 7])
+
+
+def hello(port: ClientPort) -> Header:
+    """The WELCOME of a session of two environments."""
+    found: list[Header] = []
+
+    def welcomed() -> bool:
+        port.send(Header(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
+        while message := port.receive():
+            found.append(message.header)
+        return bool(found)
+
+    wait_until(welcomed)
+    return found[0]
+
+
+def ask(port: ClientPort, header: Header, *frames: Any) -> tuple[Header, list[bytes]]:
+    """The answer to a request; WELCOMEs that still arrive are skipped."""
+    assert port.send(header, *frames)
+    while True:
+        message = wait_until(port.receive)
+        assert message is not None
+        if message.header.kind is not Kind.WELCOME:
+            return message.header, message.frames()
+
+
+def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(
+    context: Context, endpoint: str, foreigner: subprocess.Popen[str]
+) -> None:
+    with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
+        epoch = hello(port).epoch
+        ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
+        actions = np.zeros(2, action_record(SPEC.action).dtype)
+        answers = [ask(port, Header(Kind.STEP, port.sender, 0, epoch, 2), actions) for _ in range(3)]
+        assert answers[0] == answers[1] == answers[2]
+        header, frames = ask(port, Header(Kind.STEP, port.sender, 0, epoch, 3), actions)
+        assert header.seq == 3
+        rows = np.frombuffer(frames[0], step_record(SPEC).dtype)
+        before = np.frombuffer(answers[0][1][0], step_record(SPEC).dtype)
+        np.testing.assert_allclose(rows["obs"][:, 0], before["obs"][:, 0] + 0.02 * before["obs"][:, 1], atol=1e-6)
+        repeated = hello(port)
+        assert (repeated.kind, repeated.epoch, repeated.seq) == (Kind.WELCOME, epoch, 3)
+
+
+def test_a_session_of_another_start_is_unknown(
+    context: Context, endpoint: str, foreigner: subprocess.Popen[str]
+) -> None:
+    with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
+        epoch = hello(port).epoch
+        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
+        assert (header.kind, header.seq, header.body[0]) == (Kind.ERROR, 8, Reason.UNKNOWN_SESSION)
+        port.send(Header(Kind.BYE, port.sender, 0, epoch))
+        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
+        assert header.body[0] == Reason.UNKNOWN_SESSION
+
+
+def test_clients_that_have_gone_make_room(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+    with ExitStack() as stack:
+        for _ in range(64):
+            client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id())))
+            assert hello(client).kind is Kind.WELCOME
+        late = ClientPort(context, Plane.STEPS, endpoint, random_id())
+        assert hello(late).kind is Kind.ERROR, "the example has room for 64 sessions"
+    with closing(late):
+        wait_until(lambda: hello(late).kind is Kind.WELCOME)
+
+
+def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClient) -> None:
+    rows = envs.reset()
+    place = Endpoint.parse(endpoint)
+    garbage: list[list[bytes]] = [
+        [b""],
+        [b"\xc1"],
+        [b"\x91" * 60_000],
+        [os.urandom(1000)],
+        [msgpack.packb([PROTOCOL_VERSION, 99, 7, 0, 0, 0])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": 5}])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), -7, 0, 0, 0, {}])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": ENV, "num_envs": 2.0, "seed": "x"}])],
+        [msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), -7])],
+        [pack_header(Header(Kind.STEP, 7, 0, 5, 1)), b"short"],
+        [pack_header(Header(Kind.WELCOME, 7, body=({},)))],
+    ]
+    with ExitStack() as stack:
+        push = stack.enter_context(context.socket(zmq.PUSH))
+        push.set(zmq.LINGER, 2000)
+        push.connect(place.socket(0))
+        for frames in garbage:
+            push.send_multipart(frames)
+        raw = stack.enter_context(socket.socket(socket.AF_UNIX) if place.path else socket.socket(socket.AF_INET))
+        raw.connect(f"{place.path}.0" if place.path else (place.host, place.port))
+        raw.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        subscriber = stack.enter_context(context.socket(zmq.SUB))
+        subscriber.subscribe(b"s")
+        subscriber.connect(place.socket(1))
+        for _ in range(20):
+            rows, _ = envs.step(rows["obs"][:, 2] > 0)
+    assert envs.step(np.zeros(5))[0]["reward"].all()
+
+
+def test_another_version_is_told_so(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id())))
+        push = stack.enter_context(context.socket(zmq.PUSH))
+        push.set(zmq.LINGER, 0)
+        push.connect(Endpoint.parse(endpoint).socket(0))
+        hello(port)
+        push.send(msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), port.sender, "laid out otherwise"]))
+
+        def told() -> Header | None:
+            while message := port.receive():
+                if message.header.kind is Kind.ERROR:
+                    return message.header
+            return None
+
+        header = wait_until(told)
+        assert header is not None
+        assert header.body[0] == Reason.VERSION

@@ -1,0 +1,127 @@
+"""`beast train` and `beast evaluate` as a user types them, with the real services."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16")
+RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
+
+
+def beast(*argv: str | Path) -> subprocess.Popen[str]:
+    environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "deploy.cli", *map(str, argv)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, error = process.communicate(timeout=200)
+    return process.returncode, out, error
+
+
+def children_of(run: Path) -> list[int]:
+    files = list((run / "services").glob("*.json"))
+    return [json.loads(path.read_text())["pid"] for path in files] if len(files) == 4 else []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recurrent policy that was trained to its end."""
+    root = tmp_path_factory.mktemp("runs")
+    code, out, error = finish(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
+    assert (code, error) == (0, ""), error
+    assert "x: trained 2,000 agent steps" in out
+    assert f"evaluate:   beast evaluate x --root {root}" in out
+    return root / "x"
+
+
+def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) -> None:
+    assert {"config.yaml", "checkpoint.pt", "metrics.csv", "logs", "services", "tensorboard"} <= {
+        path.name for path in trained.iterdir()
+    }
+    assert len(children_of(trained)) == 4
+    assert not any(psutil.pid_exists(pid) for pid in children_of(trained))
+
+
+def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
+    code, out, error = finish(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
+    assert (code, error) == (0, ""), error
+    assert out.startswith("continuing x (CartPole-v1, impala)")
+    steps = [line.split(",")[1] for line in (trained / "metrics.csv").read_text().splitlines()]
+    assert steps[0] == "agent_steps"
+    assert {"2000", "3000"} <= set(steps)
+
+
+def test_a_saved_policy_plays_exactly_as_many_episodes_as_asked(trained: Path) -> None:
+    code, out, error = finish(beast("evaluate", trained, "--episodes", "5", "--json"))
+    assert (code, error) == (0, ""), error
+    result = json.loads(out)
+    assert (len(result["returns"]), result["actions"]) == (5, "sampled")
+    assert result["returns"] == [float(length) for length in result["lengths"]], "CartPole pays 1 a step"
+
+
+def test_a_greedy_evaluation_repeats_itself(trained: Path) -> None:
+    play = ("evaluate", trained, "--episodes", "3", "--greedy", "--json")
+    first, second = (json.loads(finish(beast(*play))[1]) for _ in range(2))
+    assert first == second
+    assert first["actions"] == "greedy"
+
+
+def test_another_architecture_or_environment_is_refused_in_a_sentence(trained: Path) -> None:
+    code, _, error = finish(beast("evaluate", trained, "--net.use_lstm", "false"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert "of another architecture" in error
+    code, _, error = finish(beast("train", "--root", trained.parent, "--name", "x", "--env", "Acrobot-v1"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("beast train: env.id: run 'x' was trained with 'CartPole-v1'")
+
+
+def test_an_unknown_environment_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
+    code, out, error = finish(beast("train", "--root", tmp_path, "--name", "x", "--env", "CartPoel-v1"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert "CartPoel-v1" in error
+    assert "did you mean 'CartPole-v1'" in error
+    assert "evaluate" not in out
+    assert not any(psutil.pid_exists(pid) for pid in children_of(tmp_path / "x"))
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: signal.Signals, expected: int) -> None:
+    process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    metrics = tmp_path / "x" / "metrics.csv"
+    try:
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
+        pids = children_of(tmp_path / "x")
+        process.send_signal(number)
+        code, _, error = finish(process)
+    finally:
+        process.kill()
+    assert (code, error) == (expected, ""), error
+    assert (tmp_path / "x" / "checkpoint.pt").exists()
+    assert len(pids) == 4
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_services_end_and_save_when_the_launcher_is_killed(tmp_path: Path) -> None:
+    process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    metrics = tmp_path / "x" / "metrics.csv"
+    try:
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
+        pids = children_of(tmp_path / "x")
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(pids) == 4
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert (tmp_path / "x" / "checkpoint.pt").exists()

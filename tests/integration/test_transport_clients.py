@@ -1,0 +1,229 @@
+"""Several clients of one server: who hears what, who left, who came back, and who does not read."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import zmq
+
+from common.endpoints import Endpoint
+from common.errors import ConfigError
+from common.messages import Header, Kind, Plane, topic
+from common.transport import ClientPort, Context, ServerPort, random_id
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+PLANE = Plane.ROLLOUTS
+
+
+@pytest.fixture
+def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
+    with closing(ServerPort(context, PLANE, endpoint)) as port:
+        yield port
+
+
+def ack(sender: int, seq: int) -> Header:
+    return Header(Kind.ACK, sender, 0, 1, seq, (seq, 1))
+
+
+def meet(server: ServerPort, client: ClientPort) -> None:
+    """Until the client has heard the server."""
+
+    def met() -> bool:
+        client.send(Header(Kind.HELLO, client.sender, body=({},)))
+        while message := server.receive():
+            server.send(ack(message.header.sender, 0))
+        return client.receive() is not None
+
+    wait_until(met)
+
+
+def heard(client: ClientPort, last: int) -> list[int]:
+    """Numbers of the ACKs up to `last`, those of `meet` aside."""
+    seqs: list[int] = []
+
+    def done() -> bool:
+        while message := client.receive():
+            assert message.header.sender == client.sender
+            seqs.append(message.header.seq)
+        return last in seqs
+
+    wait_until(done)
+    return [seq for seq in seqs if seq]
+
+
+def start_anew(context: Context, endpoint: str) -> ServerPort:
+    """Bind an endpoint whose former socket is still being closed."""
+
+    def bound() -> ServerPort | None:
+        try:
+            return ServerPort(context, PLANE, endpoint)
+        except ConfigError:
+            return None
+
+    port = wait_until(bound)
+    assert port is not None
+    return port
+
+
+def test_every_client_hears_its_own_replies_and_no_others(context: Context, endpoint: str, server: ServerPort) -> None:
+    senders = [1, 256, 257, 1 << 56, random_id()]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(ClientPort(context, PLANE, endpoint, sender))) for sender in senders]
+        for client in clients:
+            meet(server, client)
+        for seq in range(1, 11):
+            for sender in senders:
+                server.send(ack(sender, seq))
+        for client in clients:
+            assert heard(client, 10) == list(range(1, 11))
+
+
+def test_a_reply_to_nobody_goes_nowhere(server: ServerPort) -> None:
+    assert server.send(ack(12345, 1))
+    assert server.dropped == 0
+
+
+def test_a_client_that_closes_has_departed_once(context: Context, endpoint: str, server: ServerPort) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 2)) as staying:
+        leaving = ClientPort(context, PLANE, endpoint, 1)
+        meet(server, leaving)
+        meet(server, staying)
+        assert server.departures() == []
+        leaving.close()
+        assert wait_until(server.departures) == [1]
+        assert server.departures() == []
+
+
+def test_a_client_that_is_still_there_over_another_connection_has_not_departed(
+    context: Context, endpoint: str, server: ServerPort
+) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client, closing(ClientPort(context, PLANE, endpoint, 2)):
+        with context.socket(zmq.SUB) as old:
+            old.subscribe(topic(PLANE, 1))
+            old.subscribe(topic(PLANE, 3))
+            old.connect(Endpoint.parse(endpoint).socket(1))
+            server.send(ack(3, 1))
+            meet(server, client)
+            wait_until(lambda: server.send(ack(3, 1)) and old.poll(10))
+        assert wait_until(server.departures) == [3], "the old connection has ended, but only 3 had no other"
+        server.send(ack(1, 5))
+        assert heard(client, 5) == [5]
+
+
+def test_topics_of_other_planes_and_widths_are_no_departures(
+    context: Context, endpoint: str, server: ServerPort
+) -> None:
+    odd = [topic(Plane.STEPS, 5), b"", b"r", topic(PLANE, 5) + b"x"]
+    with context.socket(zmq.SUB) as other:
+        for name in [*odd, topic(PLANE, 9)]:
+            other.subscribe(name)
+        other.connect(Endpoint.parse(endpoint).socket(1))
+        wait_until(lambda: server.send(ack(9, 1)) and other.poll(10))
+    assert wait_until(server.departures) == [9]
+
+
+def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
+    context: Context, endpoint: str, server: ServerPort
+) -> None:
+    with ExitStack() as stack:
+        stuck = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, 1)))
+        reading = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, 2)))
+        meet(server, stuck)
+        meet(server, reading)
+        payload = bytes(1 << 16)
+        for _ in range(10_000):
+            if not server.send(ack(1, 1), payload):
+                break
+        assert server.dropped == 1
+        for seq in range(1, 21):
+            assert server.send(ack(2, seq), payload)
+        assert heard(reading, 20) == list(range(1, 21))
+        assert heard(stuck, 1), "and it gets what was queued once it reads again"
+
+
+def test_a_request_to_an_absent_server_is_not_queued(context: Context, endpoint: str) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        assert not client.send(Header(Kind.HELLO, 1, body=({},)))
+        assert client.receive() is None
+
+
+def test_requests_to_a_server_that_does_not_read_end_in_a_refusal_to_queue(context: Context, endpoint: str) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(ServerPort(context, PLANE, endpoint, receive_hwm=2)))
+        client = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, 1, send_hwm=2)))
+        meet(server, client)
+        payload = bytes(1 << 20)
+        sent = refused_in_a_row = 0
+
+        def stuck() -> bool:
+            nonlocal sent, refused_in_a_row
+            while client.send(ack(1, 0), payload):
+                sent, refused_in_a_row = sent + 1, 0
+                assert sent < 10_000, "memory would grow without bound"
+            refused_in_a_row += 1
+            return refused_in_a_row == 50
+
+        wait_until(stuck)
+        for _ in range(sent):
+            message = wait_until(server.receive)
+            assert message is not None
+            assert message.frames() == [payload]
+
+
+def test_a_client_meets_a_restarted_server_without_help(context: Context, endpoint: str) -> None:
+    first = ServerPort(context, PLANE, endpoint)
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        meet(first, client)
+        first.close()
+        with closing(start_anew(context, endpoint)) as second:
+            meet(second, client)
+
+
+def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: str) -> None:
+    first = ServerPort(context, PLANE, endpoint)
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        meet(first, client)
+        first.send(ack(1, 1), b"half", b"read")
+        assert wait_until(client.receive)
+        client.reopen()
+        assert client.receive() is None, "what was half read is gone with the old socket"
+        meet(first, client)
+        first.close()
+        with closing(start_anew(context, endpoint)) as second:
+            client.reopen()
+            meet(second, client)
+
+
+def test_a_client_that_reopens_has_not_departed_once_it_is_back(
+    context: Context, endpoint: str, server: ServerPort
+) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        leaving = ClientPort(context, PLANE, endpoint, 2)
+        meet(server, client)
+        meet(server, leaving)
+        client.reopen()
+        meet(server, client)
+        leaving.close()
+        assert 2 in wait_until(server.departures)
+        server.send(ack(1, 3))
+        assert heard(client, 3) == [3]
+
+
+def test_a_client_may_wait_for_a_server_that_starts_later(context: Context, endpoint: str) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        assert client.receive() is None
+        with closing(ServerPort(context, PLANE, endpoint)) as server:
+            meet(server, client)
+
+
+def test_nobody_connects_to_a_wildcard(context: Context) -> None:
+    with pytest.raises(ConfigError, match="name or address"):
+        ClientPort(context, PLANE, "tcp://*:5555", 1)
+
+
+def test_ids_are_random_positive_and_fit_63_bits() -> None:
+    ids = {random_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    assert all(0 < found < 1 << 63 for found in ids)

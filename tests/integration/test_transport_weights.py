@@ -1,0 +1,213 @@
+"""Versions of the weights: each subscriber gets the newest, whenever it comes, and nobody waits for a slow one."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from common.endpoints import Endpoint
+from common.errors import ConfigError, VersionMismatch
+from common.messages import PROTOCOL_VERSION, Header, Kind
+from common.transport import (
+    CHUNK_BYTES,
+    WEIGHTS,
+    WEIGHTS_TOPIC,
+    Context,
+    Incoming,
+    Poller,
+    WeightsPublisher,
+    WeightsSubscriber,
+    chunks,
+)
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+SMALL = np.arange(1000, dtype=np.uint8)
+
+
+@pytest.fixture
+def publisher(context: Context, endpoint: str) -> Iterator[WeightsPublisher]:
+    with closing(WeightsPublisher(context, endpoint)) as found:
+        yield found
+
+
+def version(number: int, snapshot: np.ndarray = SMALL) -> Header:
+    return Header(Kind.WEIGHTS, 0, 0, 5, 0, (number, 1, snapshot.nbytes, 2, len(chunks(snapshot))))
+
+
+def arrivals(publisher: WeightsPublisher, subscriber: WeightsSubscriber, last: int) -> list[int]:
+    """Versions received up to `last`, while the publisher goes on as a learner's loop does."""
+    found: list[int] = []
+
+    def done() -> bool:
+        publisher.welcome()
+        while message := subscriber.receive():
+            found.append(message.header.body[0])
+        return last in found
+
+    wait_until(done)
+    return found
+
+
+def served(publisher: WeightsPublisher, endpoint: str, context: Context) -> None:
+    """Until one more subscriber has come and gone, so that those before it are in as well."""
+    with context.socket(zmq.SUB) as late:
+        late.subscribe(WEIGHTS_TOPIC)
+        late.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
+
+        def told() -> bool:
+            publisher.welcome()
+            return bool(late.poll(5))
+
+        wait_until(told)
+
+
+def test_a_version_arrives_in_chunks_of_one_mebibyte(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    snapshot = np.random.default_rng(1).integers(0, 256, 5 * CHUNK_BYTES // 2, np.uint8)
+    publisher.publish(version(1, snapshot), snapshot)
+    with closing(WeightsSubscriber(context, endpoint)) as subscriber:
+
+        def arrived() -> Incoming | None:
+            publisher.welcome()
+            return subscriber.receive()
+
+        message = wait_until(arrived)
+        assert message is not None
+        assert message.header == version(1, snapshot)
+        buffer = np.zeros_like(snapshot)
+        parts = chunks(buffer)
+        assert [part.nbytes for part in parts] == [CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES // 2]
+        assert all(message.into(part, last=part is parts[-1]) for part in parts)
+        np.testing.assert_array_equal(buffer, snapshot)
+
+
+def test_a_late_subscriber_gets_the_newest_exactly_once_and_the_others_nothing_extra(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    with closing(WeightsSubscriber(context, endpoint)) as early:
+        for number in (1, 2):
+            publisher.publish(version(number), SMALL)
+            arrivals(publisher, early, number)
+        with closing(WeightsSubscriber(context, endpoint)) as late:
+            assert arrivals(publisher, late, 2) == [2]
+            publisher.publish(version(3), SMALL)
+            assert arrivals(publisher, late, 3) == [3]
+        assert arrivals(publisher, early, 3) == [3]
+
+
+def test_the_first_version_reaches_all_who_came_before_it(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    with closing(WeightsSubscriber(context, endpoint)) as one, closing(WeightsSubscriber(context, endpoint)) as two:
+        poller = Poller([publisher])
+        assert poller.wait(20.0)
+        while poller.wait(0.1):  # until no more arrive
+            publisher.welcome()
+        publisher.publish(version(0), SMALL)
+        assert arrivals(publisher, one, 0) == [0]
+        assert arrivals(publisher, two, 0) == [0]
+
+
+def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    publisher.publish(version(1), SMALL)
+    with closing(WeightsSubscriber(context, endpoint)) as staying, context.socket(zmq.SUB) as fickle:
+        arrivals(publisher, staying, 1)
+        fickle.subscribe(WEIGHTS_TOPIC)
+        fickle.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
+        wait_until(lambda: publisher.welcome() or fickle.poll(5))
+        fickle.unsubscribe(WEIGHTS_TOPIC)
+        served(publisher, endpoint, context)
+        for number in (2, 3, 4):
+            publisher.publish(version(number), SMALL)
+            assert arrivals(publisher, staying, number) == [number]
+
+
+def test_a_subscriber_that_does_not_read_delays_nobody_and_finds_the_newest_later(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    large = np.zeros(4 * CHUNK_BYTES, np.uint8)
+    with (
+        closing(WeightsSubscriber(context, endpoint)) as asleep,
+        closing(WeightsSubscriber(context, endpoint)) as awake,
+    ):
+        publisher.publish(version(0, large), large)
+        arrivals(publisher, awake, 0)
+        arrivals(publisher, asleep, 0)
+        for number in range(1, 31):
+            publisher.publish(version(number, large), large)
+            assert arrivals(publisher, awake, number) == [number]
+        backlog: list[int] = []
+        number = 30
+
+        def caught_up() -> bool:
+            nonlocal number
+            number += 1
+            publisher.publish(version(number, large), large)
+            while message := asleep.receive():
+                backlog.append(message.header.body[0])
+            return bool(backlog) and backlog[-1] > 30
+
+        wait_until(caught_up)
+        assert backlog == sorted(backlog)
+        assert len(backlog) < number, "what it could not take was dropped, not kept"
+
+
+def test_a_reopened_subscriber_is_served_the_newest_again(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    publisher.publish(version(4), SMALL)
+    with closing(WeightsSubscriber(context, endpoint)) as subscriber:
+        assert arrivals(publisher, subscriber, 4) == [4]
+        subscriber.reopen()
+        assert arrivals(publisher, subscriber, 4) == [4]
+
+
+def test_a_subscriber_meets_a_restarted_publisher_without_help(context: Context, endpoint: str) -> None:
+    first = WeightsPublisher(context, endpoint)
+    first.publish(version(8), SMALL)
+    with closing(WeightsSubscriber(context, endpoint)) as subscriber:
+        assert arrivals(first, subscriber, 8) == [8]
+        first.close()
+
+        def restarted() -> WeightsPublisher | None:
+            try:
+                return WeightsPublisher(context, endpoint)
+            except ConfigError:
+                return None
+
+        second = wait_until(restarted)
+        assert second is not None
+        with closing(second):
+            second.publish(version(3), SMALL)
+            assert arrivals(second, subscriber, 3) == [3]
+
+
+def test_garbage_between_versions_is_counted(context: Context, endpoint: str) -> None:
+    with context.socket(zmq.PUB) as rogue:
+        rogue.bind(Endpoint.parse(endpoint).socket(WEIGHTS))
+        with closing(WeightsSubscriber(context, endpoint)) as subscriber:
+
+            def counted() -> bool:
+                rogue.send_multipart([WEIGHTS_TOPIC + b"\xc1", b"x"])
+                return subscriber.receive() is None and bool(subscriber.refused)
+
+            wait_until(counted)
+            rogue.send(WEIGHTS_TOPIC + msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.WEIGHTS), 0]))
+            with pytest.raises(VersionMismatch):
+                wait_until(subscriber.receive)
+
+
+def test_a_weights_socket_in_use_is_refused_in_words(
+    context: Context, endpoint: str, publisher: WeightsPublisher
+) -> None:
+    assert publisher
+    with pytest.raises(ConfigError, match="in use"):
+        WeightsPublisher(context, endpoint)

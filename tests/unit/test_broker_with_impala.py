@@ -1,0 +1,127 @@
+"""The broker's inference gives the real network what the learner will give it: same logits, values and states."""
+
+import numpy as np
+import pytest
+import torch
+
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.nets.agent import StepInput
+from common.records import act_record, step_record
+from common.specs import ActionSpec, EnvSpec
+from services.broker.inference import Inference
+
+pytestmark = pytest.mark.unit
+
+STEPS, ENVS = 9, 4
+VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
+FRAMES = EnvSpec("Frames-v0", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4)
+
+
+def episode(env: EnvSpec) -> np.ndarray:
+    """Random step records [STEPS, ENVS] with several beginnings."""
+    rng = np.random.default_rng(3)
+    rows = np.zeros((STEPS, ENVS), step_record(env).dtype)
+    rows["obs"] = rng.integers(0, 200, rows["obs"].shape)
+    rows["first"] = rng.random((STEPS, ENVS)) < 0.3
+    rows["first"][0] = True
+    rows["reward"] = np.where(rows["first"], 0, rng.normal(size=(STEPS, ENVS)))
+    return rows
+
+
+def stacks(rows: np.ndarray, k: int) -> torch.Tensor:
+    """The stacks [STEPS, ENVS, k, ...] of single frames, by definition."""
+    obs = rows["obs"]
+    if k == 1:
+        return torch.from_numpy(obs.copy())
+    begin = [[max(s for s in range(t + 1) if rows["first"][s, b]) for b in range(ENVS)] for t in range(STEPS)]
+    return torch.from_numpy(
+        np.array(
+            [
+                [[obs[max(t - back, begin[t][b]), b] for back in range(k - 1, -1, -1)] for b in range(ENVS)]
+                for t in range(STEPS)
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("env", [VECTORS, FRAMES], ids=["vectors", "frames"])
+def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bool) -> None:
+    config = RunConfig.model_validate({"net": {"use_lstm": lstm, "lstm_size": 8}})
+    algorithm = make_algorithm(config, env)
+    rows = episode(env)
+    inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    inference.reserve(10)
+    answers = np.zeros((STEPS, ENVS), act_record(env, algorithm.policy).dtype)
+    cores = np.zeros((STEPS, ENVS, algorithm.policy.core_size), np.float32)
+    orders = ([[0, 1, 2, 3]], [[2, 0], [3, 1]], [[1], [3], [0, 2]])  # batches of any make-up
+    for t in range(STEPS):
+        for order in orders[t % 3]:
+            inference.batch.rows[: len(order)] = rows[t, order].view(np.uint8).reshape(len(order), -1)
+            inference.batch.slots[: len(order)] = [9 - 2 * b for b in order]
+            inference.submit(len(order), with_cores=True)
+            answers[t, order] = inference.acts[: len(order)].view(answers.dtype)[:, 0]
+            cores[t, order] = inference.cores[: len(order)]
+
+    last_action = torch.from_numpy(np.concatenate([np.zeros((1, ENVS), np.int64), answers["action"][:-1]]))
+    first = torch.from_numpy(rows["first"].copy())
+    inputs = StepInput(stacks(rows, env.frame_stack), last_action, torch.from_numpy(rows["reward"].copy()), first)
+    net = algorithm.network().eval()
+    with torch.no_grad():
+        output, after = net(inputs, net.initial_state(ENVS))
+    torch.testing.assert_close(torch.from_numpy(answers["logits"].copy()), output.logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(answers["value"].copy()), output.value, rtol=1e-4, atol=1e-5)
+    assert not cores[rows["first"]].any(), "a state before an episode is zero"
+    if lstm:
+        middle = 5
+        half = StepInput(*(entry[middle:] for entry in inputs))
+        with torch.no_grad():
+            again, end = net(half, torch.from_numpy(cores[middle]))
+        torch.testing.assert_close(again.logits, output.logits[middle:], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(end, after, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    algorithm = make_algorithm(RunConfig(), FRAMES)
+    rows = episode(FRAMES)
+    logits = []
+    for dtype in (torch.float32, torch.bfloat16):
+        inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=dtype, seed=1)
+        inference.reserve(ENVS)
+        inference.batch.rows[:ENVS] = rows[0].view(np.uint8).reshape(ENVS, -1)
+        inference.batch.slots[:ENVS] = range(ENVS)
+        inference.submit(ENVS, with_cores=False)
+        logits.append(inference.acts[:ENVS].view(act_record(FRAMES, algorithm.policy).dtype)["logits"].copy())
+    assert not np.array_equal(logits[0], logits[1]), "it does compute in another format"
+    np.testing.assert_allclose(logits[1], logits[0], rtol=0.1, atol=0.01)
+
+
+def test_observations_that_are_no_numbers_harm_nobody_else() -> None:
+    algorithm = make_algorithm(RunConfig(), VECTORS)
+    rows = episode(VECTORS)[0]
+    rows["obs"][0] = np.nan
+    rows["reward"][1] = np.inf
+    rows["obs"][2] = 3e38
+    inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    inference.reserve(ENVS)
+    inference.batch.rows[:ENVS] = rows.view(np.uint8).reshape(ENVS, -1)
+    inference.batch.slots[:ENVS] = range(ENVS)
+    inference.submit(ENVS, with_cores=True)
+    acts = inference.acts.view(act_record(VECTORS, algorithm.policy).dtype)[:, 0]
+    assert np.isfinite(acts["logits"][3]).all()
+    assert set(acts["action"]) <= {0, 1, 2}
+
+
+def test_the_same_seed_draws_the_same_actions() -> None:
+    algorithm = make_algorithm(RunConfig(), VECTORS)
+    drawn = []
+    for seed in (1, 1, 2):
+        inference = Inference(algorithm, max_rows=64, device=torch.device("cpu"), dtype=torch.float32, seed=seed)
+        inference.reserve(64)
+        inference.batch.slots[:] = range(64)
+        inference.batch.first[:] = 1
+        inference.submit(64, with_cores=False)
+        drawn.append(inference.acts.view(act_record(VECTORS, algorithm.policy).dtype)["action"].tolist())
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]

@@ -1,0 +1,218 @@
+"""The `beast` command: help, mistakes, what it imports, and what a run is settled to be."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from common.config.load import dump, load
+from common.config.tree import RunConfig
+from common.errors import BeastError, ConfigError
+from deploy import cli
+from deploy.local import fleet
+from deploy.local.launcher import settle
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("argv", [[], ["-h"], ["--help"], ["help"]])
+def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(argv) == 0
+    text = capsys.readouterr().out
+    for command in cli.COMMANDS:
+        assert f"beast {command}" in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version_is_one_line(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([flag]) == 0
+    assert capsys.readouterr().out.startswith("beast ")
+
+
+@pytest.mark.parametrize(("command", "word"), [("train", "--fresh"), ("evaluate", "--episodes"), ("bench", "limit")])
+def test_every_command_explains_itself(command: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == 0
+    assert word in capsys.readouterr().out
+
+
+def test_the_help_of_train_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert "--learner.batch_size" in text
+    assert "--net.use_lstm" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("trian", "unknown command 'trian'; did you mean 'train'?"),
+        ("xyz", "unknown command 'xyz'; known: train, evaluate, bench"),
+        ("--trian", "unknown option '--trian'"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_nearest(
+    word: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([word]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--root", str(tmp_path), "--learner.batch_sise", "3"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("beast train: flag --learner.batch_sise: unknown setting; did you mean")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_several_mistakes_are_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--root", str(tmp_path), "--seed", "-1", "--total_steps", "many"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "beast train:"
+    assert [line.split(":")[0] for line in lines[1:]] == ["  flag --seed", "  flag --total_steps"]
+
+
+def test_a_failure_meant_for_the_user_is_a_sentence_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise BeastError("the disk is full")
+
+    monkeypatch.setitem(cli.COMMANDS, "train", fail)
+    assert cli.main(["train"]) == 1
+    assert capsys.readouterr().err == "beast train: the disk is full\n"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    monkeypatch.setitem(cli.COMMANDS, "train", fail)
+    assert cli.main(["train"]) == 2
+    assert capsys.readouterr().err == "beast train: rich is not installed: pip install 'zerobeast[cli]'\n"
+
+
+def test_an_interrupt_outside_training_is_130_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "bench", interrupted)
+    assert cli.main(["bench"]) == 130
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import deploy.cli", ("torch", "numpy", "rich", "pydantic", "zmq")),
+        ("import deploy.local.launcher", ("torch", "zmq", "gymnasium")),
+    ],
+)
+def test_nothing_heavy_is_imported(code: str, absent: tuple[str, ...]) -> None:
+    check = f"{code}; import sys; print([name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+# --- what a run is settled to be -------------------------------------------------------------------------------------
+
+
+def save(root: Path, name: str, *flags: str) -> RunConfig:
+    config = load(["--root", str(root), "--name", name, *flags], {})
+    config.folder.mkdir(parents=True)
+    (config.folder / "config.yaml").write_text(dump(config))
+    return config
+
+
+def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
+    config, flags, saved = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
+    assert config.name == "CartPole-v1-impala-20260131-235958"
+    assert (flags.plain, flags.fresh, saved) == (True, False, None)
+
+
+def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
+    save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
+    config, _, saved = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
+    assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
+    assert saved is not None
+    assert saved.seed == 7
+
+
+def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
+    save(tmp_path / "old", "x", "--env", "CartPole-v1")
+    (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
+    config, _, _ = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW)
+    assert config.folder == tmp_path / "new" / "y"
+
+
+def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
+    save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
+    config, _, saved = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)
+    assert (config.env.id, config.seed, saved) == (RunConfig().env.id, RunConfig().seed, None)
+
+
+def test_a_damaged_saved_file_is_named(tmp_path: Path) -> None:
+    config = save(tmp_path, "x")
+    (config.folder / "config.yaml").write_text("learner: {batch_size: many}")
+    with pytest.raises(ConfigError, match=r"file .*config.yaml: learner.batch_size: got 'many'"):
+        settle(["--root", str(tmp_path), "--name", "x"], {}, NOW)
+
+
+# --- which processes a run consists of -------------------------------------------------------------------------------
+
+
+def value_of(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1]
+
+
+def test_children_are_staged_actors_first_and_the_learner_last() -> None:
+    config = load(["--name", "x", "--local.actors", "3", "--local.env_servers", "2"], {})
+    stages = fleet.stages(config, Path("/tmp/s"), 9, {})
+    names = [[child.spec.name for child in stage.children] for stage in stages]
+    assert names == [["actor 0", "actor 1", "actor 2"], ["envserver 0", "envserver 1"], ["broker 0"], ["learner 0"]]
+
+
+def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
+    config = load(["--name", "x", "--local.actors", "3", "--local.env_servers", "2"], {})
+    actors, servers, brokers, learners = fleet.stages(config, Path("/tmp/s"), 9, {})
+    endpoints = [
+        [value_of(list(child.spec.command), "--envserver.endpoint") for child in stage.children]
+        for stage in (actors, servers)
+    ]
+    assert endpoints == [
+        ["ipc:///tmp/s/e0", "ipc:///tmp/s/e1", "ipc:///tmp/s/e0"],
+        ["ipc:///tmp/s/e0", "ipc:///tmp/s/e1"],
+    ]
+    shared = {
+        value_of(list(child.spec.command), "--learner.endpoint")
+        for stage in (actors, brokers, learners)
+        for child in stage.children
+    }
+    assert shared == {"ipc:///tmp/s/l"}
+
+
+def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
+    config = load(["--name", "x", "--health.port", "9000"], {})
+    ports = {
+        child.spec.name: value_of(list(child.spec.command), "--health.port")
+        for stage in fleet.stages(config, Path("/tmp/s"), 9, {})
+        for child in stage.children
+    }
+    assert ports == {"learner 0": "9000", "broker 0": "9001", "envserver 0": "9002", "actor 0": "9003"}
+
+
+def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> None:
+    environ = fleet.child_environ({"BEAST_SEED": "9", "PATH": "/bin", "PYTHONPATH": "/mine"})
+    assert "BEAST_SEED" not in environ
+    assert environ["PATH"] == "/bin"
+    assert environ["PYTHONPATH"] == f"{ROOT}:/mine"
+    assert int(environ["MALLOC_MMAP_THRESHOLD_"]) > 1 << 20

@@ -1,0 +1,83 @@
+"""Counting whole episodes without a bias, and refusing what cannot be played."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import ConfigError
+from common.records import step_record
+from common.specs import ActionSpec, EnvSpec
+from deploy.local.evaluate import Episode, EpisodeCounter, describe, main, quotas
+
+pytestmark = pytest.mark.unit
+
+DTYPE = step_record(EnvSpec("x", (), "<f4", ActionSpec.discrete(2))).dtype
+
+
+def rows(
+    reward: list[float], *, ended: Sequence[int] = (), cut: Sequence[int] = (), first: Sequence[int] = ()
+) -> np.ndarray:
+    step = np.zeros(len(reward), DTYPE)
+    step["reward"] = reward
+    for name, marked in (("terminated", ended), ("truncated", cut), ("first", first)):
+        step[name][list(marked)] = True
+    return step
+
+
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 10), (10, 3), (16, 16), (100, 16)])
+def test_quotas_add_up_and_differ_by_one_at_most(episodes: int, num_envs: int) -> None:
+    shares = quotas(episodes, num_envs)
+    assert shares.sum() == episodes
+    assert shares.max() - shares.min() <= 1
+
+
+def test_returns_and_lengths_are_of_whole_episodes() -> None:
+    counter = EpisodeCounter(np.array([2]))
+    assert counter.add(rows([5.0])) == []
+    assert counter.add(rows([-1.0], ended=[0])) == [Episode(4.0, 2)]
+    assert counter.add(rows([0.0], first=[0])) == [], "the step between two episodes belongs to neither"
+    assert counter.add(rows([7.0], cut=[0])) == [Episode(7.0, 1)]
+    assert counter.complete
+    assert counter.episodes == [Episode(4.0, 2), Episode(7.0, 1)]
+
+
+def test_short_episodes_do_not_crowd_out_long_ones() -> None:
+    counter = EpisodeCounter(quotas(4, 2))
+    for _ in range(10):  # environment 0 ends every other step, environment 1 never yet
+        counter.add(rows([1.0, 1.0], ended=[0]))
+        counter.add(rows([0.0, 1.0], first=[0]))
+    assert counter.episodes == [Episode(1.0, 1)] * 2
+    assert not counter.complete
+    counter.add(rows([1.0, 1.0], ended=[1]))
+    counter.add(rows([1.0, 0.0], first=[1]))
+    counter.add(rows([1.0, 1.0], ended=[1]))
+    assert counter.complete
+    assert counter.episodes[2:] == [Episode(21.0, 21), Episode(1.0, 1)]
+
+
+def test_the_description_has_both_units() -> None:
+    result = describe([Episode(1.0, 10), Episode(3.0, 20)], frame_skip=4)
+    assert (result["mean_return"], result["std_return"]) == (2.0, 1.0)
+    assert (result["mean_length"], result["mean_length_frames"]) == (15, 60)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "which run"),
+        (["--episodes", "3"], "which run"),
+        (["nowhere"], "there is no run 'nowhere'"),
+        (["x"], "run 'x' has no checkpoint.pt yet"),
+        (["x", "--episodes", "none"], "--episodes: got 'none'"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x" / "config.yaml").write_text("name: x")
+    with pytest.raises(ConfigError, match=sentence):
+        main(argv)

@@ -1,0 +1,116 @@
+"""A worker's environments without the process around them."""
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from common.errors import EnvError
+from services.envserver.worker import MAX_FAILURES, Shard, make_env
+from tests.integration.envservers import COUNTER, STRANGE
+
+pytestmark = pytest.mark.unit
+
+
+def counters(num_envs: int = 2, seed: int | None = 3, **kwargs: Any) -> Shard:
+    shard = Shard(COUNTER, kwargs, num_envs, seed)
+    shard.reset()
+    return shard
+
+
+def test_environment_i_is_seeded_with_seed_plus_i_at_its_first_reset_only() -> None:
+    shard = counters(3)
+    assert shard.rows["obs"].tolist() == [[0, 3], [0, 4], [0, 5]]
+    shard.reset()
+    assert shard.rows["obs"].tolist() == [[0, -1], [0, -1], [0, -1]]
+
+
+def test_choices_are_counted_from_zero_whatever_the_space_says() -> None:
+    shard = counters()
+    shard.step(np.array([0, 9]))
+    assert shard.rows["reward"].tolist() == [0.0, 9.0]
+
+
+def test_an_environment_that_raises_is_made_anew_and_its_next_row_is_first() -> None:
+    shard = counters(raise_at=2)
+    shard.step(np.array([1, 1]))
+    assert shard.failures == []
+    shard.step(np.array([1, 1]))
+    assert [index for index, _ in shard.failures] == [0, 1]
+    assert "RuntimeError: this environment raises on purpose" in shard.failures[0][1]
+    assert shard.rows["first"].all()
+    assert shard.rows["obs"].tolist() == [[0, -1], [0, -1]]
+    assert not shard.rows["reward"].any()
+    shard.step(np.array([1, 1]))
+    assert not shard.rows["first"].any()
+
+
+def test_an_environment_that_raises_at_every_step_is_given_up_in_words() -> None:
+    shard = counters(1, raise_at=1)
+    for _ in range(MAX_FAILURES - 1):
+        shard.step(np.array([0]))
+    with pytest.raises(EnvError, match=f"failed {MAX_FAILURES} times .* RuntimeError: this environment raises"):
+        shard.step(np.array([0]))
+
+
+def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -> None:
+    shard = counters(1, stray_shape=True)
+    shard.step(np.array([0]))
+    assert r"shape (1,), its space says (2,)" in shard.failures[0][1]
+    assert shard.rows["first"].all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "obs"),
+    [
+        ("strided", "|u1", [[0, 6, 12, 18], [2, 8, 14, 20], [4, 10, 16, 22]]),
+        ("discrete", "<i8", 4),
+        ("bool", "|i1", [1, 0, 1]),
+        ("dict", "<f4", [0.5, -0.25, 0, 0, 1]),
+    ],
+)
+def test_every_kind_of_observation_arrives_as_it_is(kind: str, dtype: str, obs: Any) -> None:
+    shard = Shard(STRANGE, {"kind": kind}, 1, 0)
+    shard.reset()
+    assert shard.spec.obs_dtype == dtype
+    assert shard.rows["obs"][0].tolist() == obs
+    shard.step(np.array([[0.1, -0.1]], np.float32))
+    assert shard.failures == [], "a bound that float32 rounds up is still inside"
+    assert shard.rows["obs"][0].tolist() == obs
+
+
+def refusal(env_id: str, **kwargs: Any) -> str:
+    with pytest.raises(EnvError) as caught:
+        Shard(env_id, kwargs, 1, 0)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_cannot_be_made_is_a_sentence_that_says_why() -> None:
+    assert "observation space Text" in refusal(STRANGE, kind="text")
+    assert "unexpected keyword argument 'lenght'" in refusal(COUNTER, lenght=3)
+    assert "No module named 'no_such_module'" in refusal("no_such_module:Counter-v0")
+    assert "NameNotFound" in refusal("tests.integration.counter_env:Cuonter-v0")
+    assert "Did you mean: `Breakout`" in refusal("MinAtar/Brekout-v1")
+
+
+def test_a_package_that_is_not_installed_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(**_: Any) -> gymnasium.Env:
+        raise gymnasium.error.DependencyNotInstalled('Thing is not installed, run `pip install "gymnasium[thing]"`')
+
+    monkeypatch.setitem(gymnasium.registry, "Thing-v0", gymnasium.envs.registration.EnvSpec("Thing-v0", make))
+    assert 'pip install "gymnasium[thing]"' in refusal("Thing-v0")
+    monkeypatch.setitem(sys.modules, "minatar.gym", None)
+    assert 'pip install "zerobeast[minatar]"' in refusal("MinAtar/Breakout-v1")
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("env_id", "actions"), [("MinAtar/Breakout", 3), ("MinAtar/Breakout-v1", 3), ("MinAtar/Breakout-v0", 6)]
+)
+def test_minatar_games_have_their_minimal_actions_unless_v0_is_asked_for(env_id: str, actions: int) -> None:
+    env = make_env(env_id, {})
+    assert env.action_space.n == actions
+    env.close()

@@ -1,0 +1,424 @@
+"""IMPALA: its loss, one update, how acting and learning line up, and that it learns."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.algos.protocol import Algorithm, Batch
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.nets.agent import AgentNet, StepInput
+from common.nets.precision import autocast
+from common.ops.optim import RMSPropTF1
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+
+pytestmark = pytest.mark.unit
+
+T, B = 6, 4
+VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
+MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
+
+
+def impala(env: EnvSpec = VECTORS, *, use_lstm: bool = False, total_steps: int = 1000, **settings: Any) -> Algorithm:
+    net = {"use_lstm": use_lstm, "lstm_size": 8}
+    run = {"net": net, "impala": settings, "total_steps": total_steps}
+    return make_algorithm(RunConfig.model_validate(run), env)
+
+
+def generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1) -> Batch:
+    """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
+    env, policy, g = algorithm.env, algorithm.policy, generator(seed)
+    obs = torch.randn(T + 1, B, *env.obs_shape, generator=g)
+    first = torch.rand(T + 1, B, generator=g) < resets
+    first[1:] &= ~first[:-1]
+    ends = torch.zeros_like(first)
+    ends[:-1] = first[1:]
+    terminated = ends & (torch.rand(T + 1, B, generator=g) < 0.5)
+    return Batch(
+        obs=obs > 0 if env.obs_dtype == "|b1" else obs,
+        first=first,
+        reward=torch.randn(T + 1, B, generator=g).masked_fill(first, 0.0),
+        terminated=terminated,
+        truncated=ends & ~terminated,
+        last_action=torch.randint(0, policy.n_logits, (T + 1, B), generator=g),
+        behaviour_logits=torch.randn(T, B, policy.n_logits, generator=g),
+        value=torch.zeros(T, B),
+        policy_version=torch.zeros(T, B, dtype=torch.int64),
+        core_state=torch.randn(B, policy.core_size, generator=g),
+        mask=~first[1:],
+    )
+
+
+def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Logits and values of all T + 1 steps."""
+    inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
+    with torch.no_grad():
+        (logits, values), _ = net(inputs, batch.core_state)
+    return logits, values
+
+
+def on_policy(net: AgentNet, batch: Batch) -> Batch:
+    return batch._replace(behaviour_logits=unrolled(net, batch)[0][:-1])
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("env", [VECTORS, MINATAR], ids=["vectors", "pictures"])
+def test_learning_sees_what_acting_saw(env: EnvSpec, *, use_lstm: bool) -> None:
+    """One answer at a time, feeding back actions and state, against one unroll of the recorded steps."""
+    algorithm = impala(env, use_lstm=use_lstm)
+    net, g = algorithm.network(), generator()
+    torch.nn.init.normal_(net.policy.weight, generator=g)
+    script = make_batch(algorithm, resets=0.4)
+    core, action = script.core_state, script.last_action[0]
+    logits, values, actions = [], [], [action]
+    for t in range(T):
+        inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
+        act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
+        action = act.action
+        logits.append(act.logits)
+        values.append(act.value)
+        actions.append(action)
+    recorded = script._replace(last_action=torch.stack(actions), behaviour_logits=torch.stack(logits))
+    learner_logits, learner_values = unrolled(net, recorded)
+    torch.testing.assert_close(learner_logits[:-1], recorded.behaviour_logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
+    metrics = algorithm.loss(net, recorded)[1]
+    assert metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_one_update_with_plain_gradient_descent_is_w_minus_lr_times_grad() -> None:
+    algorithm = impala(use_lstm=True)
+    net = algorithm.network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.125)  # a power of two: the product is exact
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    algorithm.loss(net, make_batch(algorithm, resets=0.3))[0].backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    for old, parameter in zip(before, net.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert torch.equal(parameter, old - 0.125 * parameter.grad)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("env", [VECTORS, MINATAR], ids=["vectors", "pictures"])
+def test_every_parameter_gets_a_gradient(env: EnvSpec, *, use_lstm: bool) -> None:
+    algorithm = impala(env, use_lstm=use_lstm)
+    net = algorithm.network()
+    algorithm.loss(net, make_batch(algorithm))[0].backward()  # type: ignore[no-untyped-call]
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+def test_the_loss_is_the_weighted_sum_of_its_terms_worked_out_by_hand() -> None:
+    """One row, two on-policy steps, gamma 0.5: the second terminates."""
+    algorithm = impala(discount=0.5, baseline_cost=0.25, entropy_cost=0.125, reward_clipping="none")
+    net = algorithm.network()
+    batch = make_batch(algorithm)
+    batch = Batch(*(entry[:3, :1] if entry.shape[0] == T + 1 else entry[:2, :1] for entry in batch[:-2]), *batch[-2:])
+    batch = batch._replace(
+        reward=torch.tensor([[0.0], [2.0], [4.0]]),
+        terminated=torch.tensor([[False], [False], [True]]),
+        core_state=batch.core_state[:1],
+        mask=torch.ones(2, 1, dtype=torch.bool),
+    )
+    batch = on_policy(net, batch)
+    logits, values = (entry.squeeze(1).double() for entry in unrolled(net, batch))
+    log_probs = logits.log_softmax(-1)
+    target_1 = 4.0
+    target_0 = 2.0 + 0.5 * target_1
+    errors = torch.stack([target_0 - values[0], target_1 - values[1]])
+    taken = log_probs[[0, 1], batch.last_action[1:, 0]]
+    entropies = -(log_probs.exp() * log_probs).sum(-1)[:2]
+    expected = -(taken * errors).sum() + 0.25 * 0.5 * errors.square().sum() - 0.125 * entropies.sum()
+    loss, metrics = algorithm.loss(net, batch)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert metrics["total"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert metrics["pg_loss"].item() == pytest.approx(-(taken * errors).sum().item(), rel=1e-5)
+    assert metrics["baseline_loss"].item() == pytest.approx(0.5 * errors.square().sum().item(), rel=1e-5)
+    assert metrics["entropy"].item() == pytest.approx(entropies.mean().item(), rel=1e-5)
+
+
+def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
+    """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
+    batch = make_batch(algorithm)
+    flags = {name: torch.zeros(T + 1, B, dtype=torch.bool) for name in ("first", "terminated", "truncated")}
+    flags["terminated"][at + 1] = terminated
+    flags["truncated"][at + 1] = truncated
+    if at + 2 <= T:
+        flags["first"][at + 2] = True
+        batch.reward[at + 2] = 0.0
+    return batch._replace(**flags, mask=~flags["first"][1:])
+
+
+@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "bootstraps"), [(True, False, False), (False, True, True), (True, True, False)]
+)
+def test_only_a_truncated_step_learns_from_the_final_observation(
+    at: int, *, terminated: bool, truncated: bool, bootstraps: bool
+) -> None:
+    algorithm = impala()
+    net = algorithm.network()
+    batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
+    other = batch._replace(obs=batch.obs.clone())
+    other.obs[at + 1] += 1.0  # the final observation
+    loss, changed = algorithm.loss(net, batch)[0], algorithm.loss(net, other)[0]
+    assert (loss.item() != changed.item()) == bootstraps
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_what_follows_an_end_does_not_reach_back_across_it(*, truncated: bool) -> None:
+    algorithm = impala()
+    net = algorithm.network()
+    batch = ended(algorithm, terminated=not truncated, truncated=truncated, at=2)
+    before = batch.mask.clone()
+    before[3:] = False  # only what leads to the end counts
+    batch = batch._replace(mask=before)
+    other = batch._replace(obs=batch.obs.clone(), reward=batch.reward.clone())
+    other.obs[4:] += 1.0
+    other.reward[4:] += 1.0
+    assert algorithm.loss(net, batch)[0].item() == algorithm.loss(net, other)[0].item()
+
+
+def test_an_unroll_that_starts_on_a_final_observation_ignores_the_seam() -> None:
+    algorithm = impala()
+    net = algorithm.network()
+    batch = make_batch(algorithm)
+    first = torch.zeros(T + 1, B, dtype=torch.bool)
+    first[1] = True
+    batch = batch._replace(first=first, mask=~first[1:])
+    other = batch._replace(obs=batch.obs.clone(), last_action=batch.last_action.clone())
+    other.obs[0] += 1.0
+    other.last_action[1] = (other.last_action[1] + 1) % 3  # the action that was ignored
+    assert algorithm.loss(net, batch)[0].item() == algorithm.loss(net, other)[0].item()
+
+
+def test_masked_transitions_do_not_count() -> None:
+    algorithm = impala(reduction="mean")
+    net = algorithm.network()
+    batch = make_batch(algorithm)
+    batch.mask[:, 1:] = False
+    alone = Batch(*(entry[:1] if name == "core_state" else entry[:, :1] for name, entry in batch._asdict().items()))
+    (masked, metrics), (single, single_metrics) = algorithm.loss(net, batch), algorithm.loss(net, alone)
+    torch.testing.assert_close(masked, single)
+    assert metrics["valid_fraction"] == 1 / B
+    for name in set(metrics) - {"valid_fraction"}:
+        torch.testing.assert_close(metrics[name], single_metrics[name], msg=name)
+
+
+def test_a_batch_beyond_the_budget_has_no_loss_no_gradient_and_finite_metrics() -> None:
+    algorithm = impala(reduction="mean")
+    net = algorithm.network()
+    loss, metrics = algorithm.loss(net, make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss == 0.0
+    assert all(metric.isfinite() for metric in metrics.values())
+    assert not any(parameter.grad.any() for parameter in net.parameters() if parameter.grad is not None)
+
+
+def test_rewards_are_clipped_for_the_targets_only_when_asked() -> None:
+    losses = {}
+    for clipping in ("abs_one", "none"):
+        algorithm = impala(reward_clipping=clipping)
+        net, batch = algorithm.network(), make_batch(algorithm)
+        for scale in (1.0, 50.0):
+            batch = batch._replace(reward=torch.full_like(batch.reward, scale))
+            losses[clipping, scale] = algorithm.loss(net, batch)[0].item()
+    assert losses["abs_one", 1.0] == losses["abs_one", 50.0] == losses["none", 1.0]
+    assert losses["none", 50.0] != losses["none", 1.0]
+
+
+def test_rewards_are_scaled_before_they_are_clipped() -> None:
+    algorithm = impala()
+    net, batch = algorithm.network(), make_batch(algorithm)
+
+    def loss(reward: float, **settings: Any) -> float:
+        rewards = torch.full_like(batch.reward, reward)
+        rewards[0] = 0.0
+        # the network clips what it sees, so that 4 and 40 look alike to it
+        return impala(**settings).loss(net, batch._replace(reward=rewards))[0].item()
+
+    assert loss(40.0, reward_scale=0.1, reward_clipping="none") == loss(4.0, reward_clipping="none")
+    assert loss(4.0, reward_scale=0.1) == pytest.approx(loss(40.0, reward_scale=0.01), rel=1e-6)
+    assert loss(40.0, reward_scale=0.1) == loss(4.0)
+
+
+def test_the_mean_is_the_sum_over_the_number_of_valid_transitions() -> None:
+    summed, mean = impala(), impala(reduction="mean")
+    net, batch = summed.network(), make_batch(summed, resets=0.3)
+    assert 0 < batch.mask.sum() < T * B
+    torch.testing.assert_close(mean.loss(net, batch)[0] * batch.mask.sum(), summed.loss(net, batch)[0])
+
+
+def test_ratios_are_measured_before_they_are_clipped() -> None:
+    algorithm = impala()
+    net = algorithm.network()
+    batch = on_policy(net, make_batch(algorithm))
+    behaviour = batch.behaviour_logits.clone()
+    taken = batch.last_action[1:].unsqueeze(-1)
+    probability = behaviour.softmax(-1).gather(-1, taken)
+    # mu gives the action taken half of what pi gives it, so that rho is 2
+    halved = behaviour.scatter(
+        -1, taken, behaviour.gather(-1, taken) + (0.5 * (1 - probability) / (1 - probability / 2)).log()
+    )
+    metrics = algorithm.loss(net, batch._replace(behaviour_logits=halved))[1]
+    assert metrics["rho_mean"].item() == pytest.approx(2.0, rel=1e-4)
+    assert metrics["rho_clipped"] == 1.0
+    assert algorithm.loss(net, batch)[1]["rho_clipped"] < 1.0
+
+
+def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one() -> None:
+    algorithm = impala(discount=0.0, reward_clipping="none")
+    net = algorithm.network()
+    batch = on_policy(net, make_batch(algorithm))
+    perfect = batch._replace(reward=torch.cat([batch.reward[:1], unrolled(net, batch)[1][:-1]]))
+    torch.nn.init.zeros_(net.value.weight)
+    assert algorithm.loss(net, batch)[1]["explained_variance"].item() == pytest.approx(0.0, abs=1e-5)
+    net = algorithm.network()
+    with torch.no_grad():  # the value must not see the reward that it is to predict
+        net.value.weight[:, -1] = 0.0
+    perfect = batch._replace(reward=torch.cat([batch.reward[:1], unrolled(net, batch)[1][:-1]]))
+    assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("field", ["reward", "obs", "behaviour_logits"])
+def test_what_is_not_a_number_shows_in_the_loss(field: str) -> None:
+    algorithm = impala()
+    net, batch = algorithm.network(), make_batch(algorithm)
+    getattr(batch, field)[2, 1] = torch.nan
+    loss, metrics = algorithm.loss(net, batch)
+    assert loss.isnan()
+    assert metrics["total"].isnan()
+
+
+def test_bfloat16_stops_at_the_networks_heads() -> None:
+    algorithm = impala(MINATAR, use_lstm=True)
+    net, batch = algorithm.network(), make_batch(algorithm, resets=0.2)
+    exact = algorithm.loss(net, batch)[0]
+    with autocast(torch.device("cpu"), torch.bfloat16):
+        loss, metrics = algorithm.loss(net, batch)
+    assert {loss.dtype, *(metric.dtype for metric in metrics.values())} == {torch.float32}
+    torch.testing.assert_close(loss, exact, rtol=0.03, atol=0.0)
+
+
+def test_metrics_are_detached_scalars() -> None:
+    algorithm = impala()
+    loss, metrics = algorithm.loss(algorithm.network(), make_batch(algorithm))
+    assert loss.requires_grad
+    assert {"total", "pg_loss", "baseline_loss", "entropy", "rho_mean", "explained_variance"} <= set(metrics)
+    assert all(metric.shape == () and not metric.requires_grad for metric in metrics.values())
+
+
+def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides() -> None:
+    algorithm = impala()
+    net = algorithm.network()
+    torch.nn.init.normal_(net.policy.weight)
+    batch = make_batch(algorithm)
+    inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
+    core = net.initial_state(B)
+    greedy = algorithm.act(net, inputs, core, generator=generator(), greedy=True)[0]
+    assert torch.equal(greedy.action, greedy.logits.argmax(-1))
+    draws = {
+        seed: torch.stack([algorithm.act(net, inputs, core, generator=g, greedy=False)[0].action for _ in range(20)])
+        for seed, g in ((1, generator(1)), (2, generator(2)))
+    }
+    again = generator(1)
+    repeated = [algorithm.act(net, inputs, core, generator=again, greedy=False)[0].action for _ in range(20)]
+    assert torch.equal(draws[1], torch.stack(repeated))
+    assert not torch.equal(draws[1], draws[2])
+
+
+def test_the_policy_description_is_that_of_the_network() -> None:
+    assert impala().policy == PolicySpec(n_logits=3, core_size=0)
+    assert impala(MINATAR, use_lstm=True).policy == PolicySpec(n_logits=6, core_size=16)
+
+
+def test_the_seed_alone_decides_the_first_weights() -> None:
+    torch.manual_seed(5)
+    one = impala().network()
+    before = torch.get_rng_state()
+    two = impala().network()
+    assert torch.equal(torch.get_rng_state(), before)
+    other = make_algorithm(RunConfig(seed=2), VECTORS).network()
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(one.policy.weight, other.policy.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("rmsprop", torch.optim.RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", torch.optim.Adam)]
+)
+def test_the_optimizer_is_the_configured_one(name: str, kind: type) -> None:
+    settings = {"epsilon": 0.03, "alpha": 0.9, "momentum": 0.2, "learning_rate": 0.004}
+    algorithm = impala(optimizer=name, **settings)
+    optimizer = algorithm.optimizer(algorithm.network())
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert (group["eps"], group["lr"]) == (0.03, 0.004)
+    if name != "adam":
+        assert (group["alpha"], group["momentum"]) == (0.9, 0.2)
+
+
+def test_the_learning_rate_follows_the_schedule() -> None:
+    linear, constant = impala(learning_rate=0.8), impala(learning_rate=0.8, schedule="constant")
+    assert [linear.learning_rate(steps) for steps in (0, 500, 1000, 1100)] == [0.8, pytest.approx(0.4), 0.0, 0.0]
+    assert constant.learning_rate(999) == 0.8
+    assert impala(max_grad_norm=3.0).max_grad_norm == 3.0
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        (ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)), "box"),
+        (ActionSpec("multi_discrete", (2,), (3, 4)), "multi_discrete"),
+    ],
+)
+def test_actions_that_are_not_discrete_are_refused_by_name(action: ActionSpec, kind: str) -> None:
+    env = EnvSpec("Pendulum-v1", (3,), "<f4", action)
+    with pytest.raises(ConfigError, match=f"impala needs discrete actions, but Pendulum-v1 has {kind} ones"):
+        make_algorithm(RunConfig(), env)
+
+
+def test_it_learns_which_action_each_context_rewards() -> None:
+    """A bandit with three contexts, every pull an episode of its own step in one endless unroll."""
+    bandit = EnvSpec("Bandit-v0", (3,), "<f4", ActionSpec.discrete(3))
+    algorithm = impala(bandit, optimizer="adam", epsilon=1e-5, learning_rate=0.01, reduction="mean", discount=0.0)
+    net, g = algorithm.network(), generator()
+    optimizer = algorithm.optimizer(net)
+    rows, answers = 16, torch.tensor([2, 0, 1])
+    reward, action, core = torch.zeros(rows), torch.zeros(rows, dtype=torch.int64), net.initial_state(rows)
+    nothing = torch.zeros(T + 1, rows, dtype=torch.bool)
+    for _ in range(120):
+        contexts = torch.randint(0, 3, (T + 1, rows), generator=g)
+        obs = torch.nn.functional.one_hot(contexts, 3).float()
+        actions, rewards, logits = [action], [reward], []
+        for t in range(T):
+            inputs = StepInput(obs[t][None], action[None], reward[None], nothing[0][None])
+            act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
+            action, reward = act.action.clone(), (act.action == answers[contexts[t]]).float()
+            actions.append(action)
+            rewards.append(reward)
+            logits.append(act.logits.clone())
+        batch = Batch(
+            obs=obs,
+            first=nothing,
+            reward=torch.stack(rewards),
+            terminated=nothing,
+            truncated=nothing,
+            last_action=torch.stack(actions),
+            behaviour_logits=torch.stack(logits),
+            value=torch.zeros(T, rows),
+            policy_version=torch.zeros(T, rows, dtype=torch.int64),
+            core_state=core,
+            mask=~nothing[1:],
+        )
+        optimizer.zero_grad()
+        algorithm.loss(net, batch)[0].backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert torch.stack(rewards[1:]).mean() > 0.95

@@ -1,0 +1,170 @@
+"""docs/protocol.md says what the code does: kinds, bodies, reasons, limits, timers, offsets and examples."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from common import codec, session, specs, transport
+from common.codec import pack
+from common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
+from common.messages import (
+    BODIES,
+    MAX_HEADER_BYTES,
+    PROTOCOL_VERSION,
+    TOPIC_BYTES,
+    Header,
+    Kind,
+    Plane,
+    Reason,
+    pack_header,
+    topic,
+)
+from common.records import act_record, action_record, rollout_record, step_record
+from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from services.actor import outbox
+from services.envserver import service as envserver
+from services.envserver.terms import MAX_ENVS_PER_SESSION
+from services.learner import intake
+
+pytestmark = pytest.mark.unit
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+FLAT = " ".join(PAGE.split())
+PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4, frame_skip=4)
+CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+TYPES = {dict: "map", str: "string", list: "array", bool: "boolean", int: "integer"}
+LAYOUTS: dict[str, tuple[RecordSpec, RecordSpec]] = {
+    "step row": (step_record(PONG), step_record(CARTPOLE)),
+    "action row": (action_record(PONG.action), action_record(CARTPOLE.action)),
+    "act row": (act_record(PONG, PolicySpec(6, 0)), act_record(CARTPOLE, PolicySpec(2, 0))),
+    "rollout row": (rollout_record(PONG, PolicySpec(6, 0), 20), rollout_record(CARTPOLE, PolicySpec(2, 0), 20)),
+}
+
+
+def table(heading: str) -> list[list[str]]:
+    """Rows of the table whose first line starts like this."""
+    lines = PAGE[PAGE.index(f"\n{heading}") + 1 :].splitlines()
+    rows = []
+    for line in lines[2:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return rows
+
+
+def number(text: str) -> int:
+    found = re.search(r"[\d,]+", text)
+    assert found, text
+    return int(found[0].replace(",", ""))
+
+
+def hexadecimal(line: str) -> bytes:
+    """The bytes that begin with this indented line of the page."""
+    start = PAGE.index(f"\n    {line}") + 1
+    return bytes.fromhex(PAGE[start : PAGE.index("\n\n", start)])
+
+
+def test_the_catalogue_is_that_of_the_code() -> None:
+    rows = table("| number | kind |")
+    assert [(int(row[0]), row[1]) for row in rows] == [(int(kind), kind.name) for kind in Kind]
+    for row in rows:
+        wanted = [TYPES[entry] for entry in BODIES[Kind[row[1]]]]
+        if row[1] == "WEIGHTS":
+            assert len(row[5].split(",")) == len(wanted)
+        else:
+            assert re.findall(r": (\w+)", row[5]) == wanted
+
+
+def test_the_planes_are_those_of_the_code() -> None:
+    letters = [row[4].strip("`").encode() for row in table("| plane | server |")]
+    assert letters == [plane.value for plane in Plane]
+
+
+def test_the_reasons_are_those_of_the_code() -> None:
+    assert {row[0].strip("`") for row in table("| reason | meaning |")} == {str(reason) for reason in Reason}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_offsets_are_those_of_the_code(layout: str) -> None:
+    rows = {row[0].split(" (")[0]: row[1:] for row in table(f"| {layout} | Pong | CartPole |")}
+    for column, spec in enumerate(LAYOUTS[layout]):
+        expected = {name: offset for name, _, _, offset in spec.to_wire()}
+        expected |= {"row size": spec.row_bytes, "layout id": spec.spec_id}
+        assert {name: int(cells[column]) for name, cells in rows.items()} == expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_fields_are_those_of_the_code(layout: str) -> None:
+    rows = table(f"| {layout} | type |")
+    names = {"obs_dtype": "|u1", "action type": "<i8"}
+    found = [(row[0], names.get(row[1].strip("`"), row[1].strip("`"))) for row in rows]
+    assert found == [(name, dtype) for name, dtype, _, _ in LAYOUTS[layout][0].to_wire()]
+
+
+def test_the_element_types_are_those_of_the_code() -> None:
+    found = {name for row in table("| element type |") for name in re.findall(r"`([^`]+)`", row[0])}
+    assert found == set(codec.DTYPES)
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = {row[0]: row[1] for row in table("| what | most |")}
+    assert number(limits["a frame"]) == transport.MAX_FRAME_BYTES
+    assert number(limits["a header"]) == MAX_HEADER_BYTES
+    assert number(limits["an array inside msgpack"]) == codec.MAX_ARRAY_BYTES
+    assert f"{codec.MAX_NDIM} dimensions" in limits["an array inside msgpack"]
+    assert number(limits["a row"]) == specs.MAX_ROW_BYTES
+    assert number(limits["a chunk of weights"]) == transport.CHUNK_BYTES
+    assert number(limits["sessions of a broker or learner"]) == session.SessionTable(1).limit
+    assert number(limits["sessions of one env-server"]) == envserver.MAX_SESSIONS
+    assert number(limits["environments of one env-server"]) == envserver.MAX_ENVS
+    assert number(limits["environments in a session on the steps plane"]) == MAX_ENVS_PER_SESSION
+    assert number(limits["unacknowledged ROLLOUTs of a slot"]) == intake.MAX_WINDOW
+    assert f"since the previous ROLLOUT, at most {outbox.MAX_EPISODES:,}" in FLAT
+    assert f"`sizes` sum to at most {specs.MAX_CHOICES:,}" in FLAT
+    assert f"integer, 0 to {specs.MAX_CORE_SIZE:,}" in FLAT
+    assert f"integer, 1 to {2 * specs.MAX_CHOICES:,}" in FLAT
+
+
+def test_the_timers_are_those_of_the_code() -> None:
+    timers = {row[0]: row[1] for row in table("| timer | seconds |")}
+    assert float(timers["HELLO again"]) == session.HELLO_PERIOD_S
+    assert float(timers["HELLO again after `busy`"]) == session.BUSY_PERIOD_S
+    assert float(timers["same request again"]) == session.RESEND_AFTER_S
+    assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
+    without_ack = "HELLO again on the rollouts plane, without an ACK"
+    assert float(timers[without_ack]) == outbox.NO_PROGRESS_S
+    assert float(timers["an env-server closes a session without a RESET"]) == envserver.UNUSED_S
+    assert float(timers["a learner forgets an actor that has gone"]) == intake.REMEMBER_S
+
+
+def test_the_default_endpoints_are_those_of_the_code() -> None:
+    for section in (EnvServerConfig(), BrokerConfig(), LearnerConfig()):
+        assert f"`{section.endpoint}`" in FLAT
+
+
+def test_the_settings_of_an_environment_are_those_of_the_code() -> None:
+    rows = table("| key of `env` |")
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row[0])} == set(EnvConfig.model_fields)
+
+
+@pytest.mark.parametrize("env", [CARTPOLE, PONG], ids=lambda env: env.env_id)
+def test_the_example_descriptions_are_those_of_the_code(env: EnvSpec) -> None:
+    start = FLAT.index(f'{{"env_id": "{env.env_id}"')
+    wire: dict[str, Any] = json.loads(FLAT[start : FLAT.index("}}", start) + 2])
+    assert EnvSpec.from_wire(wire) == env
+
+
+def test_the_example_bytes_are_those_of_the_code() -> None:
+    assert hexadecimal("73 ef cd") == topic(Plane.STEPS, 0x0123456789ABCDEF)
+    assert len(hexadecimal("73 ef cd")) == TOPIC_BYTES
+    assert hexadecimal("96 01 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
+    assert hexadecimal("97 01 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
+    assert hexadecimal("85 c4 02") == pack(np.array([1, 2], np.uint8))
+    assert hexadecimal("95 94 a3") == pack(step_record(CARTPOLE).to_wire())
+    assert msgpack.unpackb(hexadecimal("96 01 06"))[0] == PROTOCOL_VERSION
+    assert PAGE.startswith(f"# The wire protocol, version {PROTOCOL_VERSION}\n")

@@ -1,0 +1,220 @@
+"""The agent's network: which torso, what it sees, what it must not see, and that time in one call is time in steps."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.config.tree import NetConfig
+from common.errors import ConfigError
+from common.nets.agent import AgentNet, StepInput
+from common.nets.memory import keep_freed_memory
+from common.nets.torsos import ConvTorso, Mlp, make_torso
+from common.specs import ActionSpec, EnvSpec
+
+pytestmark = pytest.mark.unit
+
+SIX = ActionSpec.discrete(6)
+PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", SIX, frame_stack=4, frame_skip=4)
+MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", SIX)
+CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+SMALL = EnvSpec("Small-v0", (36, 36), "|u1", ActionSpec.discrete(3), frame_stack=2)
+CASES = [("shallow", SMALL), ("deep", SMALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(1)
+
+
+def network(env: EnvSpec, torso: str = "auto", **settings: Any) -> AgentNet:
+    return AgentNet(NetConfig.model_validate({"torso": torso, "lstm_size": 16, **settings}), env)
+
+
+def observations(env: EnvSpec, *lead: int) -> Tensor:
+    stack = (env.frame_stack,) if env.frame_stack > 1 else ()
+    shape = (*lead, *stack, *env.obs_shape)
+    if env.obs_dtype == "|u1":
+        return torch.randint(0, 256, shape, dtype=torch.uint8)
+    return torch.rand(shape) < 0.3 if env.obs_dtype == "|b1" else torch.randn(shape)
+
+
+def steps(env: EnvSpec, n_steps: int, batch: int, *, resets: float = 0.3) -> StepInput:
+    return StepInput(
+        observations(env, n_steps, batch),
+        torch.randint(0, env.action.sizes[0], (n_steps, batch)),
+        torch.randn(n_steps, batch) * 2,
+        torch.rand(n_steps, batch) < resets,
+    )
+
+
+def test_the_shallow_net_has_exactly_torchbeasts_parameters() -> None:
+    assert sum(parameter.numel() for parameter in network(PONG, "shallow").parameters()) == 1_687_768
+
+
+def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
+    net = network(PONG, "deep")
+    assert sum(isinstance(module, torch.nn.Conv2d) for module in net.modules()) == 15
+    # TorchBeast's, plus the six inputs of the last action to seven outputs
+    assert sum(parameter.numel() for parameter in net.parameters()) == 1_091_038 + 6 * 7
+
+
+@pytest.mark.parametrize(
+    ("env", "convolutions", "width"),
+    [
+        (PONG, 3, 512),
+        (EnvSpec("Colour-v0", (84, 84, 3), "|u1", SIX), 3, 512),
+        (EnvSpec("ChannelsFirst-v0", (3, 96, 96), "|u1", SIX), 3, 512),
+        (MINATAR, 1, 128),
+        (CARTPOLE, 0, 64),
+        (EnvSpec("Stacked-v0", (4,), "<f8", SIX, frame_stack=3), 0, 64),
+        (EnvSpec("Matrix-v0", (2, 3), "<f4", SIX), 0, 64),
+        (EnvSpec("Number-v0", (), "<i8", SIX), 0, 64),
+    ],
+)
+def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int, width: int) -> None:
+    torso = make_torso(NetConfig(), env)
+    assert sum(isinstance(module, torch.nn.Conv2d) for module in torso.modules()) == convolutions
+    features = torso(observations(env, 5))
+    assert features.shape == (5, torso.out_size) == (5, width)
+
+
+@pytest.mark.parametrize(
+    ("torso", "env", "sentence"),
+    [
+        ("shallow", CARTPOLE, "net.torso 'shallow' needs pictures, but CartPole-v1 sends frames of 4"),
+        ("shallow", MINATAR, "needs pictures of at least 36x36, but MinAtar/Breakout sends frames of 10x10x4"),
+        ("minatar", EnvSpec("Number-v0", (), "<i8", SIX), "but Number-v0 sends frames of single number"),
+    ],
+)
+def test_a_torso_that_cannot_take_the_observations_is_refused_in_words(torso: str, env: EnvSpec, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        network(env, torso)
+
+
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_the_width_of_the_dense_layer_can_be_set(torso: str, env: EnvSpec) -> None:
+    assert make_torso(NetConfig.model_validate({"torso": torso, "hidden_size": 48}), env).out_size == 48
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_answers_have_the_promised_shapes(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:
+    net = network(env, torso, use_lstm=use_lstm)
+    assert net.core_size == (32 if use_lstm else 0)
+    core = net.initial_state(3)
+    assert core.shape == (3, net.core_size)
+    assert not core.any()
+    (logits, value), after = net(steps(env, 5, 3), core)
+    assert logits.shape == (5, 3, env.action.sizes[0])
+    assert value.shape == (5, 3)
+    assert after.shape == core.shape
+    assert logits.dtype == value.dtype == after.dtype == torch.float32
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_one_call_over_time_equals_one_call_per_step(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:
+    net = network(env, torso, use_lstm=use_lstm)
+    inputs, core = steps(env, 6, 3), torch.randn(3, net.core_size)
+    (logits, value), after = net(inputs, core)
+    for t in range(6):
+        (step_logits, step_value), core = net(StepInput(*(entry[t : t + 1] for entry in inputs)), core)
+        torch.testing.assert_close(step_logits[0], logits[t], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(step_value[0], value[t], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(core, after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_every_parameter_has_a_gradient(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:
+    net = network(env, torso, use_lstm=use_lstm)
+    (logits, value), _ = net(steps(env, 4, 3, resets=0.0), net.initial_state(3))
+    (logits.square().sum() + value.square().sum()).backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_the_first_step_of_an_episode_sees_neither_action_nor_reward_nor_memory(*, use_lstm: bool) -> None:
+    net = network(CARTPOLE, use_lstm=use_lstm)
+    torch.nn.init.normal_(net.policy.weight)
+    inputs = steps(CARTPOLE, 1, 8)._replace(first=torch.ones(1, 8, dtype=torch.bool))
+    soiled = inputs._replace(last_action=1 - inputs.last_action, reward=torch.full((1, 8), torch.nan))
+    (logits, value), after = net(inputs, torch.randn(8, net.core_size))
+    (soiled_logits, soiled_value), soiled_after = net(soiled, torch.randn(8, net.core_size))
+    assert torch.equal(logits, soiled_logits)
+    assert torch.equal(value, soiled_value)
+    assert torch.equal(after, soiled_after)
+
+
+def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None:
+    net = network(CARTPOLE)
+    inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), 7.0))
+
+    def value(**changes: Tensor) -> Tensor:
+        return net(inputs._replace(**changes), net.initial_state(8))[0].value
+
+    assert torch.equal(value(), value(reward=torch.ones(1, 8)))
+    assert (value() != value(reward=torch.zeros(1, 8))).all()
+    assert (value() != value(last_action=1 - inputs.last_action)).all()
+
+
+def test_a_reward_that_is_not_a_number_shows_in_the_answer() -> None:
+    net = network(CARTPOLE)
+    inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), torch.nan))
+    assert net(inputs, net.initial_state(8))[0].value.isnan().all()
+
+
+def test_bytes_count_as_fractions_of_255() -> None:
+    torso = make_torso(NetConfig(), PONG)
+    assert isinstance(torso, ConvTorso)
+    obs = observations(PONG, 2)
+    convolution = torch.nn.functional.conv2d(obs / 255, torso.first.weight, torso.first.bias, stride=4)
+    torch.testing.assert_close(torso.first(obs.float()), convolution, rtol=1e-4, atol=1e-5)
+    vector = EnvSpec("Ram-v0", (8,), "|u1", SIX)
+    mlp = make_torso(NetConfig(), vector)
+    assert isinstance(mlp, Mlp)
+    full = torch.full((1, 8), 255, dtype=torch.uint8)
+    torch.testing.assert_close(mlp(full), torch.tanh(mlp.second(torch.tanh(mlp.first(torch.ones(1, 8))))))
+
+
+def test_channels_may_come_first_or_last_and_stack_with_frames() -> None:
+    last = EnvSpec("Last-v0", (12, 14, 3), "|u1", SIX, frame_stack=2)
+    first = EnvSpec("First-v0", (3, 12, 14), "|u1", SIX, frame_stack=2)
+    torso = make_torso(NetConfig(), last)
+    twin = make_torso(NetConfig(), first)
+    twin.load_state_dict(torso.state_dict())
+    obs = observations(last, 4)
+    torch.testing.assert_close(torso(obs), twin(obs.movedim(-1, -3)))
+
+
+def test_gradients_do_not_change_the_answer_although_they_change_the_memory_layout() -> None:
+    torso, obs = make_torso(NetConfig(), PONG), observations(PONG, 6)
+    with torch.no_grad():
+        without = torso(obs)
+    torch.testing.assert_close(torso(obs), without, rtol=1e-4, atol=1e-5)
+
+
+def test_an_mlps_value_does_not_train_the_torso_of_its_policy() -> None:
+    net = network(CARTPOLE)
+    (_, value), _ = net(steps(CARTPOLE, 4, 3), net.initial_state(3))
+    value.sum().backward()
+    assert all(parameter.grad is None for parameter in net.torso.parameters())
+    assert net.value_torso is not None
+    assert all(parameter.grad is not None for parameter in net.value_torso.parameters())
+
+
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_a_new_policy_is_all_but_uniform(torso: str, env: EnvSpec) -> None:
+    net = network(env, torso)
+    (logits, _), _ = net(steps(env, 8, 8), net.initial_state(8))
+    torch.testing.assert_close(logits.softmax(-1), torch.full_like(logits, 1 / env.action.sizes[0]), rtol=0, atol=0.03)
+
+
+def test_keeping_freed_memory_can_be_asked_for_twice() -> None:
+    keep_freed_memory()
+    keep_freed_memory()
+    assert torch.zeros(1 << 20).sum() == 0

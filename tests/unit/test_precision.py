@@ -1,0 +1,118 @@
+"""Choice of device and number format, and what bfloat16 leaves in float32."""
+
+import pytest
+import torch
+
+from common.config.tree import NetConfig
+from common.errors import ConfigError
+from common.nets import precision
+from common.nets.agent import AgentNet, StepInput
+from common.specs import ActionSpec, EnvSpec
+
+pytestmark = pytest.mark.unit
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def test_auto_is_the_cpu_without_a_gpu(no_gpu: None) -> None:
+    assert precision.pick_device("auto") == CPU
+    assert precision.pick_device("cpu") == CPU
+
+
+def test_auto_is_the_gpu_where_there_is_one(two_gpus: None) -> None:
+    assert precision.pick_device("auto").type == "cuda"
+    assert precision.pick_device("cpu") == CPU
+    assert precision.pick_device("cuda:1") == torch.device("cuda", 1)
+
+
+@pytest.mark.parametrize("setting", ["cuda", "cuda:0"])
+def test_a_gpu_that_is_not_there_is_refused_in_words(no_gpu: None, setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"device '{setting}': this machine has 0 CUDA devices"):
+        precision.pick_device(setting)
+
+
+def test_a_gpu_number_too_high_is_refused(two_gpus: None) -> None:
+    with pytest.raises(ConfigError, match="has 2 CUDA devices"):
+        precision.pick_device("cuda:2")
+
+
+@pytest.mark.parametrize("setting", ["gpu", "cuda:", "cuda:x", "", "cpu:0", "CUDA"])
+def test_another_word_for_a_device_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="expected auto, cpu, cuda or cuda:N"):
+        precision.pick_device(setting)
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype"),
+    [
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": False, "avx2": True}, torch.float32),
+        ({}, torch.float32),
+    ],
+)
+def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(
+    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
+    assert precision.pick_dtype("auto", CPU) == dtype
+
+
+def test_a_named_format_is_taken_as_it_is() -> None:
+    assert precision.pick_dtype("bfloat16", CPU) == torch.bfloat16
+    assert precision.pick_dtype("float32", CPU) == torch.float32
+
+
+def inputs(env: EnvSpec) -> StepInput:
+    generator = torch.Generator().manual_seed(1)
+    obs = torch.rand(5, 3, *env.obs_shape, generator=generator) < 0.5
+    return StepInput(obs, torch.ones(5, 3, dtype=torch.int64), torch.ones(5, 3), torch.zeros(5, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("shape", [(10, 10, 4), (7,)])
+def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...], use_lstm: bool) -> None:
+    env = EnvSpec("x", shape, "|b1", ActionSpec.discrete(3))
+    net = AgentNet(NetConfig(use_lstm=use_lstm, lstm_size=16), env)
+    torch.nn.init.normal_(net.policy.weight)
+    core = net.initial_state(3)
+    exact, exact_core = net(inputs(env), core)
+    with precision.autocast(CPU, torch.bfloat16):
+        cast, cast_core = net(inputs(env), core)
+    net.lower(torch.bfloat16)
+    lowered, lowered_core = net(inputs(env), core)
+    for (logits, value), state in ((cast, cast_core), (lowered, lowered_core)):
+        assert logits.dtype == value.dtype == state.dtype == torch.float32
+        assert not torch.equal(logits, exact.logits)
+        torch.testing.assert_close(logits, exact.logits, rtol=0.05, atol=0.05)
+        torch.testing.assert_close(value, exact.value, rtol=0.05, atol=0.05)
+        torch.testing.assert_close(state, exact_core, rtol=0.05, atol=0.05)
+
+
+def test_autocast_in_bfloat16_leaves_weights_and_gradients_in_float32() -> None:
+    env = EnvSpec("x", (10, 10, 4), "|b1", ActionSpec.discrete(3))
+    net = AgentNet(NetConfig(), env)
+    with precision.autocast(CPU, torch.bfloat16):
+        (logits, value), _ = net(inputs(env), net.initial_state(3))
+    (logits.sum() + value.sum()).backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == parameter.dtype == torch.float32
+
+
+def test_autocast_to_float32_changes_nothing() -> None:
+    layer = torch.nn.Linear(8, 8)
+    x = torch.randn(2, 8)
+    with precision.autocast(CPU, torch.float32):
+        assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
+        assert layer(x).dtype == torch.float32

@@ -1,0 +1,210 @@
+"""V-trace against the paper's sum, against its special cases, and against episodes worked out by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from common.ops.vtrace import vtrace
+
+pytestmark = pytest.mark.unit
+
+
+def definition(
+    *,
+    log_rhos: np.ndarray,
+    discounts: np.ndarray,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    mask: np.ndarray | None = None,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    pg_rho_bar: float = 1.0,
+    trace_decay: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equation 1 as the sum that it is, in O(T^2); a void transition ends the sum."""
+    n_steps, n_rows = rewards.shape
+    valid = np.ones_like(rewards, bool) if mask is None else mask
+    rhos = np.exp(log_rhos)
+    vs = values.copy()
+    for b in range(n_rows):
+        for s in range(n_steps):
+            weight = 1.0
+            for t in range(s, n_steps):
+                if not valid[t, b]:
+                    break
+                delta = rewards[t, b] + discounts[t, b] * values[t + 1, b] - values[t, b]
+                vs[s, b] += weight * min(rho_bar, rhos[t, b]) * delta
+                weight *= discounts[t, b] * trace_decay * min(c_bar, rhos[t, b])
+    advantages = np.minimum(pg_rho_bar, rhos) * (rewards + discounts * vs[1:] - values[:-1])
+    return vs[:-1], np.where(valid, advantages, 0.0)
+
+
+def torchbeast_inputs(n_rows: int) -> dict[str, np.ndarray]:
+    """The inputs of TorchBeast's own test: ratios from 0.08 to 12.2."""
+    n_steps = 5
+    grid = np.arange(n_steps * n_rows, dtype=np.float64).reshape(n_steps, n_rows)
+    return {
+        "log_rhos": 5 * (grid / (n_steps * n_rows) - 0.5),
+        "discounts": np.tile(0.9 / (np.arange(n_rows) + 1), (n_steps, 1)),
+        "rewards": grid,
+        "values": np.concatenate([grid / n_rows, np.arange(n_rows)[None] + 1.0]),
+    }
+
+
+def random_inputs(seed: int, n_steps: int = 12, n_rows: int = 6) -> dict[str, np.ndarray]:
+    """Random unrolls with episodes that end either way, and the void transition behind each end."""
+    rng = np.random.default_rng(seed)
+    ends = rng.random((n_steps, n_rows)) < 0.25
+    mask = np.ones((n_steps, n_rows), bool)
+    for t in range(1, n_steps):
+        ends[t] &= ~ends[t - 1]
+        mask[t] = ~ends[t - 1]
+    return {
+        "log_rhos": rng.normal(0, 1, (n_steps, n_rows)),
+        "discounts": 0.9 * ~(ends & (rng.random(ends.shape) < 0.5)),
+        "rewards": rng.normal(0, 1, (n_steps, n_rows)),
+        "values": rng.normal(0, 1, (n_steps + 1, n_rows)),
+        "mask": mask,
+    }
+
+
+def torched(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def column(*entries: float) -> Tensor:
+    return torch.tensor(entries, dtype=torch.float64).unsqueeze(1)
+
+
+def episode(discounts: tuple[float, ...], void: int | None = None, **changes: Any) -> Any:
+    """One row of four on-policy transitions with values 1..5 and rewards 10, 20, 30, 40."""
+    mask = torch.ones(4, 1, dtype=torch.bool)
+    if void is not None:
+        mask[void] = False
+    inputs = {
+        "log_rhos": column(0, 0, 0, 0),
+        "discounts": column(*discounts),
+        "rewards": column(10, 20, 30, 40),
+        "values": column(1, 2, 3, 4, 5),
+        "mask": mask,
+    }
+    return vtrace(**inputs | changes)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5])
+def test_the_recursion_equals_the_papers_sum_on_torchbeasts_inputs(n_rows: int) -> None:
+    inputs, clips = torchbeast_inputs(n_rows), {"rho_bar": 3.7, "pg_rho_bar": 2.2}
+    result = vtrace(**torched(inputs), **clips)
+    vs, advantages = definition(**inputs, **clips)
+    np.testing.assert_allclose(result.vs, vs, rtol=1e-12)
+    np.testing.assert_allclose(result.pg_advantages, advantages, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) -> None:
+    inputs, clips = random_inputs(seed), {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
+    result = vtrace(**torched(inputs), **clips)
+    vs, advantages = definition(**inputs, **clips)
+    np.testing.assert_allclose(result.vs, vs, atol=1e-12)
+    np.testing.assert_allclose(result.pg_advantages, advantages, atol=1e-12)
+
+
+def test_on_policy_the_target_is_the_n_step_return() -> None:
+    inputs = torchbeast_inputs(5)
+    inputs["log_rhos"] = np.zeros_like(inputs["rewards"])
+    returns, expected = inputs["values"][-1], []
+    for reward, discount in zip(inputs["rewards"][::-1], inputs["discounts"][::-1], strict=True):
+        returns = reward + discount * returns
+        expected.append(returns)
+    np.testing.assert_allclose(vtrace(**torched(inputs)).vs, expected[::-1], rtol=1e-12)
+
+
+def test_on_policy_with_a_trace_decay_the_correction_is_generalised_advantage_estimation() -> None:
+    inputs = torchbeast_inputs(5)
+    inputs["log_rhos"] = np.zeros_like(inputs["rewards"])
+    values, gae, expected = inputs["values"], np.zeros(5), []
+    for t in reversed(range(5)):
+        delta = inputs["rewards"][t] + inputs["discounts"][t] * values[t + 1] - values[t]
+        gae = delta + inputs["discounts"][t] * 0.95 * gae
+        expected.append(gae)
+    result = vtrace(**torched(inputs), trace_decay=0.95)
+    np.testing.assert_allclose(result.vs - torch.from_numpy(values[:-1]), expected[::-1], atol=1e-12)
+
+
+def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
+    # obs[2] is the final observation of an episode, transition 2 leads to the next one
+    result = episode((0.5, 0.5, 0.5, 0.5), void=2)
+    # vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
+    torch.testing.assert_close(result.vs, column(20.75, 21.5, 3, 42.5), rtol=0, atol=0)
+    torch.testing.assert_close(result.pg_advantages, column(19.75, 19.5, 0, 38.5), rtol=0, atol=0)
+
+
+def test_a_terminated_step_neither_bootstraps_nor_hears_from_what_follows() -> None:
+    result = episode((0.5, 0.0, 0.5, 0.5), void=2)
+    # vs[1] = 20;  vs[0] = 10 + 0.5 * 20
+    torch.testing.assert_close(result.vs, column(20, 20, 3, 42.5), rtol=0, atol=0)
+    torch.testing.assert_close(result.pg_advantages, column(19, 18, 0, 38.5), rtol=0, atol=0)
+
+
+def test_an_unroll_that_ends_on_a_final_observation_bootstraps_from_it_when_truncated() -> None:
+    truncated, terminated = episode((0.5, 0.5, 0.5, 0.5)), episode((0.5, 0.5, 0.5, 0.0))
+    # vs[3] = 40 + 0.5 * 5 or 40, then 30 + 0.5 vs[3], 20 + .., 10 + ..
+    torch.testing.assert_close(truncated.vs, column(32.8125, 45.625, 51.25, 42.5), rtol=0, atol=0)
+    torch.testing.assert_close(terminated.vs, column(32.5, 45, 50, 40), rtol=0, atol=0)
+
+
+def test_an_unroll_that_starts_on_a_final_observation_leaves_it_alone() -> None:
+    result = episode((0.5, 0.5, 0.5, 0.5), void=0)
+    torch.testing.assert_close(result.vs, column(1, 45.625, 51.25, 42.5), rtol=0, atol=0)
+    torch.testing.assert_close(result.pg_advantages, column(0, 43.625, 48.25, 38.5), rtol=0, atol=0)
+
+
+def test_each_clip_acts_on_its_own_factor() -> None:
+    # rho 2 everywhere: delta weighs rho_bar 1.5, the trace c_bar 0.5, the advantage pg_rho_bar 1.25
+    result = episode(
+        (0.0, 0.5, 0.5, 0.5), log_rhos=column(2, 2, 2, 2).log(), rho_bar=1.5, c_bar=0.5, pg_rho_bar=1.25, void=3
+    )
+    # vs[2] = 3 + 1.5 (30 + 0.5 * 4 - 3);  vs[1] = 2 + 1.5 (20 + 0.5 * 3 - 2) + 0.25 (vs[2] - 3)
+    torch.testing.assert_close(result.vs, column(14.5, 42.125, 46.5, 4))
+    torch.testing.assert_close(result.pg_advantages, column(11.25, 51.5625, 36.25, 0))
+
+
+def test_what_stands_in_a_void_transition_does_not_matter() -> None:
+    clean = episode((0.5, 0.5, 0.5, 0.5), void=2)
+    soiled = episode(
+        (0.5, 0.5, torch.nan, 0.5), void=2, rewards=column(10, 20, torch.inf, 40), log_rhos=column(0, 0, torch.nan, 0)
+    )
+    assert torch.equal(clean.vs, soiled.vs)
+    assert torch.equal(clean.pg_advantages, soiled.pg_advantages)
+
+
+def test_a_reward_that_is_not_a_number_shows_in_the_targets() -> None:
+    assert episode((0.5, 0.5, 0.5, 0.5), rewards=column(10, 20, torch.nan, 40)).vs.isnan().any()
+
+
+def test_enormous_ratios_stay_finite() -> None:
+    result = episode((0.5, 0.5, 0.5, 0.5), log_rhos=column(900, -900, 900, 0))
+    assert result.rhos.isfinite().all()
+    assert result.vs.isfinite().all()
+
+
+def test_results_carry_no_gradient_and_keep_float32() -> None:
+    inputs = {name: tensor.float() for name, tensor in torched(torchbeast_inputs(2)).items()}
+    inputs["values"].requires_grad_()
+    result = vtrace(**inputs)
+    assert not result.vs.requires_grad
+    assert not result.pg_advantages.requires_grad
+    assert result.vs.dtype == result.pg_advantages.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sentence"),
+    [("values", (5, 2), "T \\+ 1"), ("rewards", (5, 1), "all"), ("discounts", (5, 1), "all"), ("mask", (5, 1), "mask")],
+)
+def test_a_wrong_shape_is_refused_not_broadcast(name: str, shape: tuple[int, int], sentence: str) -> None:
+    inputs = torched(torchbeast_inputs(2)) | {name: torch.ones(shape, dtype=torch.float64)}
+    with pytest.raises(AssertionError, match=sentence):
+        vtrace(**inputs)

@@ -1,0 +1,93 @@
+"""Weights as one flat row of bytes."""
+
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from common.config.tree import NetConfig
+from common.errors import RemoteProtocolError
+from common.nets import weights
+from common.nets.agent import AgentNet
+from common.specs import ActionSpec, EnvSpec
+
+pytestmark = pytest.mark.unit
+
+MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
+
+
+def network(**settings: object) -> AgentNet:
+    return AgentNet(NetConfig(use_lstm=True, lstm_size=8, **settings), MINATAR)
+
+
+def test_a_snapshot_fills_another_network_of_the_same_layout() -> None:
+    net, other = network(), network()
+    weights.load_flat(other, weights.flatten(net))
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def test_a_snapshot_is_every_tensor_in_order_as_float32() -> None:
+    net = network()
+    expected = b"".join(t.numpy().astype("<f4").tobytes() for t in net.state_dict().values())
+    snapshot = weights.flatten(net)
+    assert snapshot.dtype == np.uint8
+    assert snapshot.tobytes() == expected
+
+
+def test_a_snapshot_does_not_follow_the_weights_and_cannot_be_written() -> None:
+    net = torch.nn.Linear(2, 2, bias=False)
+    before = weights.flatten(net)
+    copy = before.copy()
+    torch.nn.init.zeros_(net.weight)
+    assert np.array_equal(before, copy)
+    with pytest.raises(ValueError, match="read-only"):
+        before[0] = 1
+
+
+def test_memory_layout_and_number_format_do_not_show_in_a_snapshot() -> None:
+    net = network()
+    lowered = network()
+    lowered.load_state_dict(net.state_dict())
+    assert np.array_equal(weights.flatten(lowered.to(memory_format=torch.channels_last)), weights.flatten(net))
+    lowered.lower(torch.bfloat16)
+    assert weights.layout_id(lowered) == weights.layout_id(net)
+    weights.load_flat(lowered, weights.flatten(net))
+    rounded = net.torso.get_parameter("dense.weight").bfloat16()
+    assert torch.equal(lowered.torso.get_parameter("dense.weight"), rounded)
+
+
+def test_loading_is_in_place() -> None:
+    net = network()
+    addresses = [parameter.data_ptr() for parameter in net.parameters()]
+    weights.load_flat(net, weights.flatten(network()).copy())
+    assert [parameter.data_ptr() for parameter in net.parameters()] == addresses
+    assert all(parameter.requires_grad for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("change", [-4, -1, 1, 4])
+def test_a_buffer_of_another_size_is_refused_and_changes_nothing(change: int) -> None:
+    net = network()
+    before = weights.flatten(net)
+    with pytest.raises(RemoteProtocolError, match=f"{len(before) + change} bytes, expected {len(before)}"):
+        weights.load_flat(net, np.zeros(len(before) + change, np.uint8))
+    assert np.array_equal(weights.flatten(net), before)
+
+
+def test_the_layout_id_tells_architectures_apart() -> None:
+    ids = {
+        weights.layout_id(net)
+        for net in (network(), network(hidden_size=64), torch.nn.Linear(2, 3), torch.nn.Linear(3, 2))
+    }
+    assert len(ids) == 4
+    assert weights.layout_id(network()) == weights.layout_id(network())
+    assert all(0 <= layout < 1 << 32 for layout in ids)
+
+
+def test_the_checksum_notices_one_flipped_bit() -> None:
+    snapshot = weights.flatten(network()).copy()
+    before = weights.checksum(snapshot)
+    assert before == zlib.crc32(snapshot.tobytes())
+    snapshot[17] ^= 1
+    assert weights.checksum(snapshot) != before

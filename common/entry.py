@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from common.errors import BeastError, ConfigError
+from common.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from common.config.load import Loaded
@@ -103,6 +104,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role, 1))))
     _announce(role, instance, loaded)
+    keep_freed_memory()
     signals.service = service = build(config, instance)
     if signals.asked:
         return 0

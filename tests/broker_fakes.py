@@ -184,8 +184,10 @@ class Stage:
         return self.clients[-1]
 
     def welcomed(self, n: int = 1, **more: Any) -> Client:
+        """A client with a session, of a broker that has weights."""
         client = self.client(n, **more)
         client.until(Reply.WELCOME)
+        wait_until(lambda: (client.turn(), self.broker.report()["policy_version"] >= 0)[1])
         return client
 
     def refused(self, reason: str) -> int:

@@ -17,11 +17,14 @@ import torch
 from common.algos.protocol import Algorithm, Batch
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
+from common.memory import keep_freed_memory
 from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
 from common.specs import EnvSpec
+from common.transport import Poller
 from deploy.bench.options import emit, parse
-from services.envserver.vector import make_vector
+from services.envserver.catalogue import make_vector_env
+from services.envserver.vector import VectorEnv
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS = (16, 32)  #: of inference
@@ -44,6 +47,7 @@ def cores() -> int:
 def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
     """Measure every part for `seconds` per figure; rates are agent steps a second on one thread."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     spec, env_rate = _environment(config, seconds)
     algorithm = make_algorithm(config, spec)
     net = algorithm.network()
@@ -90,18 +94,29 @@ def _rate(work: Callable[[], int], seconds: float) -> float:
 
 def _environment(config: RunConfig, seconds: float) -> tuple[EnvSpec, float]:
     num_envs = config.actor.envs_per_group
-    vector = make_vector(config.env, num_envs=num_envs, seed=config.seed, threads=1, workers=1)
+    server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+    vector = make_vector_env(config.env, num_envs, config.seed, server)
     rng = np.random.default_rng(config.seed)
     try:
+        _collect(vector)
         vector.reset()
+        _collect(vector)
+        sizes = vector.spec.action.sizes
 
         def work() -> int:
-            vector.step(rng.integers(vector.spec.action.sizes[0], size=num_envs))
+            vector.step(rng.integers(sizes[0], size=num_envs))
+            _collect(vector)
             return num_envs
 
         return vector.spec, _rate(work, seconds)
     finally:
         vector.close()
+
+
+def _collect(vector: VectorEnv) -> None:
+    """Wait for what was begun."""
+    while not vector.collect():
+        Poller(files=vector.files).wait(1.0)
 
 
 def _inference(algorithm: Algorithm, net: AgentNet, dtype: torch.dtype, seconds: float) -> Iterable[float]:
@@ -134,7 +149,7 @@ def _training(algorithm: Algorithm, config: RunConfig, dtype: torch.dtype, secon
             optimizer.zero_grad()
             with autocast(torch.device("cpu"), dtype):
                 loss, _ = algorithm.loss(net, batch)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
             optimizer.step()
             return steps * rollouts

@@ -16,14 +16,6 @@ from deploy.local.supervisor import Stage
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
-MIB = 1 << 20
-#: Keep large buffers in the heap instead of mapping and faulting them in anew for every message and every batch:
-#: 2 to 10 times less time per buffer. Freed memory above the trim threshold still goes back to the system.
-MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(256 * MIB),
-    "MALLOC_TRIM_THRESHOLD_": str(512 * MIB),
-    "MALLOC_TOP_PAD_": str(64 * MIB),
-}
 
 
 def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]) -> list[Stage]:
@@ -63,7 +55,7 @@ def _health_port(config: RunConfig, role: str, index: int) -> int:
 
 
 def service_command(role: str, *flags: str) -> list[str]:
-    """argv that runs a service with this interpreter; -P keeps the user's own folder out of its imports."""
+    """argv that runs a service with this interpreter; -P: the user's own folder must not come first in its imports."""
     return [sys.executable, "-P", "-m", f"services.{role}", *flags]
 
 
@@ -82,5 +74,6 @@ def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """
     ours = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
     root = str(Path(deploy.__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", "")]))
-    return MALLOC | ours | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    # The user's folder comes last: an environment of theirs can be imported, but hides nothing of ours.
+    path = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", ""), str(Path.cwd())]))
+    return ours | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

@@ -98,9 +98,10 @@ class Actor(Service):
             self._poller.wait(0.05)
             for message in iter(self._ports[Plane.ROLLOUTS].receive, None):
                 self._dispatch(Plane.ROLLOUTS, self._ports[Plane.ROLLOUTS], message, self.clock())
-        for port in self._ports.values():
-            for group in self.groups:
-                port.send(Header(Kind.BYE, self.sender, group.steps.slot))
+        for plane, streams in self._streams().items():
+            for stream in streams:
+                if stream.open and plane in self._ports:
+                    self._ports[plane].send(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
 
     def close(self) -> None:
         """Close the sockets."""

@@ -93,8 +93,10 @@ class Broker(Service):
 
     def poll(self, timeout_s: float) -> None:
         """Take requests, departures and weights."""
-        if self._held is None or not self._armed:
+        if self._held is None:
             self._poller.wait(timeout_s)
+        elif not self._armed and self._inbox is not None:
+            Poller([self._inbox]).wait(timeout_s)  # the requests' socket would wake it at once
         self._collect()
         for sender in self._port.departures():
             self._lobby.leave(sender)
@@ -109,9 +111,9 @@ class Broker(Service):
 
     def deadline(self) -> float:
         """When the batch has waited long enough; at once while CUDA computes, which cannot wake the poller."""
-        if self._running or (self._held and self._armed):
-            return 0.0
-        return self._batcher.deadline() if self._armed else float("inf")
+        if not self._armed:
+            return float("inf")
+        return 0.0 if self._running or self._held else self._batcher.deadline()
 
     @property
     def _armed(self) -> bool:
@@ -121,10 +123,8 @@ class Broker(Service):
     def drain(self) -> None:
         """Answer what has been asked, then tell every client that this is the end."""
         limit = self.clock() + DRAIN_LIMIT_S
-        while self.clock() < limit:
+        while self._armed and self.clock() < limit:
             self._collect()
-            if not self._armed:
-                break
             if self._running is None and len(self._batcher):
                 self._start(self.clock())
             self._finish()

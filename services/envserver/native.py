@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ class NativeVectorEnv(InlineVectorEnv):
 
     def close(self) -> None:
         """See the base class."""
-        self._env.close()
+        with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
+            self._env.close()
 
 
 def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv | None:

@@ -20,7 +20,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record
 from common.service import Service
 from common.session import Arrival, Session, SessionTable
-from common.transport import MAX_FRAME_BYTES, Incoming, Poller, ServerPort, make_context, random_id
+from common.transport import Incoming, Poller, ServerPort, make_context, random_id
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.terms import MAX_ENVS, Terms
@@ -244,9 +244,6 @@ class EnvServer(Service):
 
     def _made(self, session: Session[Hosted]) -> None:
         hosted = session.state
-        if hosted.env.rows.nbytes > MAX_FRAME_BYTES:
-            size = hosted.env.rows.nbytes >> 20
-            raise EnvError(f"{hosted.env.num_envs} observations are {size} MiB, expected at most 256 in one message")
         hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
         hosted.check = ActionCheck(hosted.env.spec.action)
         session.welcome = {"env": hosted.env.spec.to_wire()}

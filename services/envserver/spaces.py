@@ -1,7 +1,7 @@
 """gymnasium's spaces as this project's specs, and legal actions as what a space expects.
 
-Observations: Box, MultiBinary and MultiDiscrete as they are, float64 as float32, Discrete as one integer; Dict and
-Tuple have to be flattened before. Actions: Discrete, MultiDiscrete, MultiBinary and Box, all counted from 0.
+Observations: Box, MultiBinary and MultiDiscrete as they are, float64 as float32; Discrete, Dict and Tuple have to be
+flattened before. Actions: Discrete, MultiDiscrete, MultiBinary and Box, all counted from 0.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.codec import DTYPES
+from common.codec import DTYPES, pack
 from common.errors import EnvError, RemoteProtocolError
 from common.specs import ActionSpec, EnvSpec
+
+MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
 
 
 def obs_layout(space: Any) -> tuple[str, tuple[int, ...]]:
@@ -70,8 +72,11 @@ def env_spec(
       EnvError: no peer would accept it.
     """
     dtype, shape = obs
+    wire = EnvSpec(env_id, shape, dtype, action_spec(action_space), stack, skip).to_wire()
+    if len(pack(wire)) > MAX_SPEC_BYTES:
+        raise EnvError(f"env.id {env_id!r} is not supported: its action space {action_space.shape} is too large")
     try:
-        return EnvSpec.from_wire(EnvSpec(env_id, shape, dtype, action_spec(action_space), stack, skip).to_wire())
+        return EnvSpec.from_wire(wire)
     except RemoteProtocolError as error:
         raise EnvError(f"env.id {env_id!r} is not supported: {error}") from error
 

@@ -11,6 +11,7 @@ from common.errors import RemoteProtocolError
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
 MAX_ENVS = 65_536  #: of one server
+MAX_ID_LENGTH = 200
 MAX_SEED = 2**31 - 1
 
 
@@ -36,6 +37,8 @@ class Terms(NamedTuple):
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(["env", *(str(part) for part in first["loc"])])
             raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
+        if len(env.id) > MAX_ID_LENGTH:
+            raise RemoteProtocolError(f"env.id: {len(env.id)} characters, expected at most {MAX_ID_LENGTH}", "terms")
         return cls(env, num_envs, seed)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from common.errors import EnvError
 from common.records import step_record
-from common.specs import EnvSpec
+from common.specs import MAX_ROW_BYTES, EnvSpec
 from services.envserver.episodes import EpisodeStatistics
 
 Episodes = list[list[float | int]]
@@ -37,6 +37,21 @@ def contained(what: str) -> Iterator[None]:
     except Exception as error:  # foreign code: anything can come
         reason = " ".join(str(error).split()) or "no reason given"
         raise EnvError(f"{what}: {type(error).__name__}: {reason}") from error
+
+
+def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:
+    """[N] rows of `step_record`, all zero.
+
+    Raises:
+      EnvError: they would not fit one message.
+    """
+    record = step_record(spec)
+    if num_envs * record.row_bytes > MAX_ROW_BYTES:
+        size, limit = num_envs * record.row_bytes >> 20, MAX_ROW_BYTES >> 20
+        raise EnvError(
+            f"{num_envs} observations of {spec.env_id!r} are {size} MiB, expected at most {limit} in a message"
+        )
+    return np.zeros(num_envs, record.dtype)
 
 
 class VectorEnv(ABC):
@@ -100,7 +115,7 @@ class InlineVectorEnv(VectorEnv):
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         super().__init__(num_envs)
         self.spec = spec
-        self.rows = np.zeros(num_envs, step_record(spec).dtype)
+        self.rows = rows_for(spec, num_envs)
         self.statistics = EpisodeStatistics(num_envs)
         self._begun: Callable[[], None] | None = lambda: None  # creation is the first thing to collect
 

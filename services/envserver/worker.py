@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from common.codec import pack
 from common.errors import EnvError
-from common.records import step_record
 from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
-from services.envserver.vector import contained
+from services.envserver.vector import contained, rows_for
 
 RESET, STEP = b"R", b"S"
 MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up
@@ -113,7 +112,7 @@ class Shard:
         self.spec = env_spec(env_id, layout, space)
         self._adapt = ActionAdapter(space)
         self._discrete = self.spec.action.kind == "discrete"
-        self.rows = np.zeros(num_envs, step_record(self.spec).dtype)
+        self.rows = rows_for(self.spec, num_envs)
 
     def reset(self) -> None:
         """Begin a new episode everywhere. Raises EnvError where an environment cannot be reset at all."""
@@ -191,8 +190,8 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
     name = _registered(env_id)
     with contained(f"env.id {env_id!r} cannot be made"):
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
-        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple):
-            env = FlattenObservation(env)
+        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple | spaces.Discrete):
+            env = FlattenObservation(env)  # a number that only names something becomes one-hot
     return env
 
 

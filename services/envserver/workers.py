@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from common.codec import unpack
 from common.config.tree import EnvConfig
 from common.errors import EnvError
-from common.records import step_record
 from common.specs import EnvSpec
 from services.envserver.episodes import EpisodeStatistics
-from services.envserver.vector import VectorEnv
+from services.envserver.vector import VectorEnv, contained, rows_for
 from services.envserver.worker import RESET, STEP, serve
 
 log = logging.getLogger(__name__)
@@ -114,7 +113,8 @@ class WorkerVectorEnv(VectorEnv):
         worker.process = self._context.Process(
             target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
         )
-        worker.process.start()
+        with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
+            worker.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         worker.pipe, worker.awaits, worker.replaced = ours, "spec", seed is None
         self._poll.register(ours, select.POLLIN)
@@ -166,7 +166,7 @@ class WorkerVectorEnv(VectorEnv):
         """Environments exist; those of a worker that replaces another have to be reset before they can answer."""
         if not hasattr(self, "spec"):
             self.spec = spec
-            self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
+            self.rows = rows_for(spec, self.num_envs)
         elif spec != self.spec:
             raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self.spec}")
         worker.awaits = ""

@@ -60,20 +60,36 @@ def test_requests_of_several_streams_of_one_client_do_not_mix(
                 assert group.answer.header.slot == group.stream.slot
 
 
-def test_a_client_is_welcomed_at_once_and_answered_once_there_are_weights(
+def test_clients_are_welcomed_at_once_and_answered_once_there_are_weights(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with stage(context, monkeypatch, endpoint, tmp_path, versions=(), max_batch_rows=4) as the:
+        clients = [the.client(n) for n in (2, 1, 3)]
+        for client in clients:
+            client.until(Reply.WELCOME)
+            assert client.stream.terms == {"policy": ECHO_POLICY.to_wire()}
+            client.request()
+            client.turn()
+        wait_until(lambda: the.broker._held)
+        assert the.broker._running is None, "more than a batch waits, and nothing is computed"
+        the.learner.publish(7)
+        for client in clients:
+            client.until(Reply.ANSWER)
+            assert client.answer is not None
+            assert client.answer.version == 7
+
+
+def test_stopping_without_weights_says_goodbye(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with stage(context, monkeypatch, endpoint, tmp_path, versions=()) as the:
         client = the.client()
         client.until(Reply.WELCOME)
-        assert client.stream.terms == {"policy": ECHO_POLICY.to_wire()}
         client.request()
-        wait_until(lambda: client.turn() or the.broker.page.get("clients"))
-        assert client.stream.waiting
-        the.learner.publish(7)
-        client.until(Reply.ANSWER)
-        assert client.answer is not None
-        assert client.answer.version == 7
+        client.turn()
+        wait_until(lambda: len(the.broker._batcher))
+        the.broker.stop()
+        client.until(Reply.LOST)
 
 
 def test_a_repeated_request_is_answered_again_and_advances_nothing(

@@ -1,7 +1,6 @@
 """The broker's inbox for weights, with plain numbers for time."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_game_to_another_session(context: Context, 
     ("kind", "obs"),
     [
         ("strided", [[0, 6, 12, 18], [2, 8, 14, 20], [4, 10, 16, 22]]),
-        ("discrete", 4),
+        ("discrete", [0, 0, 0, 0, 1, 0, 0]),
         ("dict", [0.5, -0.25, 0, 0, 1]),
     ],
 )

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -26,8 +28,19 @@ def beast(*argv: str | Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, error = process.communicate(timeout=200)
+    with process:
+        out, error = process.communicate(timeout=200)
     return process.returncode, out, error
+
+
+@contextmanager
+def killed_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Leave no process and no pipe behind, whatever fails."""
+    with process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def children_of(run: Path) -> list[int]:
@@ -100,13 +113,11 @@ def test_an_unknown_environment_is_one_sentence_and_exit_2(tmp_path: Path) -> No
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: signal.Signals, expected: int) -> None:
     process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
     metrics = tmp_path / "x" / "metrics.csv"
-    try:
+    with killed_at_last(process):
         wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
         pids = children_of(tmp_path / "x")
         process.send_signal(number)
         code, _, error = finish(process)
-    finally:
-        process.kill()
     assert (code, error) == (expected, ""), error
     assert (tmp_path / "x" / "checkpoint.pt").exists()
     assert len(pids) == 4
@@ -116,12 +127,9 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
 def test_services_end_and_save_when_the_launcher_is_killed(tmp_path: Path) -> None:
     process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
     metrics = tmp_path / "x" / "metrics.csv"
-    try:
+    with killed_at_last(process):
         wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
         pids = children_of(tmp_path / "x")
-    finally:
-        process.kill()
-        process.communicate()
     assert len(pids) == 4
     wait_until(lambda: not any(map(psutil.pid_exists, pids)))
     assert (tmp_path / "x" / "checkpoint.pt").exists()

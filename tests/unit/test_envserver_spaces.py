@@ -56,6 +56,8 @@ def test_other_actions_are_refused_by_name(space: spaces.Space) -> None:
 def test_an_environment_that_no_peer_would_accept_is_refused_here() -> None:
     with pytest.raises(EnvError, match="'Huge-v0' is not supported"):
         env_spec("Huge-v0", ("|u1", (4,)), spaces.Discrete(1 << 17))
+    with pytest.raises(EnvError, match=r"action space \(4000,\) is too large"):
+        env_spec("Huge-v0", ("|u1", (4,)), spaces.Box(-1, 1, (4000,)))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from common.errors import EnvError
+from common.specs import ActionSpec, EnvSpec
+from services.envserver.vector import rows_for
 from services.envserver.worker import MAX_FAILURES, Shard, make_env
 from tests.integration.envservers import COUNTER, STRANGE
 
@@ -66,12 +68,12 @@ def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -
     ("kind", "dtype", "obs"),
     [
         ("strided", "|u1", [[0, 6, 12, 18], [2, 8, 14, 20], [4, 10, 16, 22]]),
-        ("discrete", "<i8", 4),
+        ("discrete", "<i8", [0, 0, 0, 0, 1, 0, 0]),
         ("bool", "|i1", [1, 0, 1]),
         ("dict", "<f4", [0.5, -0.25, 0, 0, 1]),
     ],
 )
-def test_every_kind_of_observation_arrives_as_it_is(kind: str, dtype: str, obs: Any) -> None:
+def test_every_kind_of_observation_arrives_as_an_array_of_numbers(kind: str, dtype: str, obs: Any) -> None:
     shard = Shard(STRANGE, {"kind": kind}, 1, 0)
     shard.reset()
     assert shard.spec.obs_dtype == dtype
@@ -79,6 +81,13 @@ def test_every_kind_of_observation_arrives_as_it_is(kind: str, dtype: str, obs: 
     shard.step(np.array([[0.1, -0.1]], np.float32))
     assert shard.failures == [], "a bound that float32 rounds up is still inside"
     assert shard.rows["obs"][0].tolist() == obs
+
+
+def test_observations_that_would_not_fit_a_message_are_refused_before_memory_is_asked_for() -> None:
+    spec = EnvSpec("Huge-v0", (4096, 4096), "|u1", ActionSpec.discrete(2))
+    assert len(rows_for(spec, 2)) == 2
+    with pytest.raises(EnvError, match="4096 observations of 'Huge-v0' are 65536 MiB, expected at most 256"):
+        rows_for(spec, 4096)
 
 
 def refusal(env_id: str, **kwargs: Any) -> str:

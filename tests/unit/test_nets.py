@@ -8,8 +8,8 @@ from torch import Tensor
 
 from common.config.tree import NetConfig
 from common.errors import ConfigError
+from common.memory import keep_freed_memory
 from common.nets.agent import AgentNet, StepInput
-from common.nets.memory import keep_freed_memory
 from common.nets.torsos import ConvTorso, Mlp, make_torso
 from common.specs import ActionSpec, EnvSpec
 

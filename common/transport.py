@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import random
 import secrets
 from collections import Counter
@@ -432,7 +433,8 @@ class Poller:
 
     def wait(self, timeout_s: float) -> bool:
         """Return early as soon as anything can be read."""
-        return bool(self._poller.poll(max(0, round(min(timeout_s, MAX_WAIT_S) * 1000))))
+        # rounded up: a wait of less than a millisecond would otherwise be none, and its loop would spin
+        return bool(self._poller.poll(max(0, math.ceil(min(timeout_s, MAX_WAIT_S) * 1000))))
 
 
 def chunks(snapshot: Payload) -> list[memoryview]:

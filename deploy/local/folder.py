@@ -7,6 +7,7 @@ itself was killed, and two learners never write into one folder.
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
 import os
 import re
@@ -144,6 +145,15 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     ]
     if refused:
         raise ConfigError("\n".join(refused))
+
+
+def trained_steps(folder: Path) -> int:
+    """Agent steps of the run so far, as the last row of its metrics says; 0 where there is none."""
+    try:
+        with (folder / METRICS).open(newline="") as file:
+            return max((int(row["agent_steps"]) for row in csv.DictReader(file)), default=0)
+    except (OSError, KeyError, TypeError, ValueError):
+        return 0
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -95,6 +95,8 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
         finally:
             screen.close()
         last = pages.snapshot()
+    if ending.finished and (steps := run_folder.trained_steps(config.folder)) < config.total_steps:
+        ending = Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     _conclude(config, run, ending, last, time.monotonic() - start)
     return ending.code
 

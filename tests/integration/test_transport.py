@@ -58,7 +58,9 @@ def stranger(context: Context, endpoint: str) -> Iterator[zmq.Socket[bytes]]:
 
 
 def arrival(port: ServerPort | ClientPort) -> Incoming:
-    return wait_until(port.receive)
+    message = wait_until(port.receive)
+    assert message is not None
+    return message
 
 
 def meet(server: ServerPort, client: ClientPort) -> None:

@@ -53,7 +53,7 @@ def arrivals(publisher: WeightsPublisher, subscriber: WeightsSubscriber, last: i
     return found
 
 
-def served(publisher: WeightsPublisher, endpoint: str, context: Context) -> None:
+def another_is_served(publisher: WeightsPublisher, endpoint: str, context: Context) -> None:
     """Until one more subscriber has come and gone, so that those before it are in as well."""
     with context.socket(zmq.SUB) as late:
         late.subscribe(WEIGHTS_TOPIC)
@@ -122,9 +122,14 @@ def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
         arrivals(publisher, staying, 1)
         fickle.subscribe(WEIGHTS_TOPIC)
         fickle.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
-        wait_until(lambda: publisher.welcome() or fickle.poll(5))
+
+        def served() -> bool:
+            publisher.welcome()
+            return bool(fickle.poll(5))
+
+        wait_until(served)
         fickle.unsubscribe(WEIGHTS_TOPIC)
-        served(publisher, endpoint, context)
+        another_is_served(publisher, endpoint, context)
         for number in (2, 3, 4):
             publisher.publish(version(number), SMALL)
             assert arrivals(publisher, staying, number) == [number]

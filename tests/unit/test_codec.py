@@ -54,7 +54,8 @@ def _pickle_is_a_trap() -> Iterator[None]:
 def forged(**entries: Any) -> bytes:
     """A map as msgpack-numpy writes it, with some entries replaced."""
     honest = {"nd": True, "type": "<f4", "kind": b"", "shape": [2], "data": bytes(8)}
-    return msgpack.packb({key.encode(): value for key, value in (honest | entries).items()})
+    packed: bytes = msgpack.packb({key.encode(): value for key, value in (honest | entries).items()})
+    return packed
 
 
 def plain(value: Any) -> bool:

@@ -28,7 +28,7 @@ from common.records import act_record, action_record, rollout_record, step_recor
 from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from services.actor import outbox
 from services.envserver import service as envserver
-from services.envserver.terms import MAX_ENVS_PER_SESSION
+from services.envserver.terms import MAX_ENVS, MAX_ENVS_PER_SESSION
 from services.learner import intake
 
 pytestmark = pytest.mark.unit
@@ -121,7 +121,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert number(limits["a chunk of weights"]) == transport.CHUNK_BYTES
     assert number(limits["sessions of a broker or learner"]) == session.SessionTable(1).limit
     assert number(limits["sessions of one env-server"]) == envserver.MAX_SESSIONS
-    assert number(limits["environments of one env-server"]) == envserver.MAX_ENVS
+    assert number(limits["environments of one env-server"]) == MAX_ENVS
     assert number(limits["environments in a session on the steps plane"]) == MAX_ENVS_PER_SESSION
     assert number(limits["unacknowledged ROLLOUTs of a slot"]) == intake.MAX_WINDOW
     assert f"since the previous ROLLOUT, at most {outbox.MAX_EPISODES:,}" in FLAT

@@ -1,6 +1,8 @@
 """`beast train` and `beast evaluate` as a user types them, with the real services."""
 
+import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from tests.helpers import wait_until
 
@@ -21,8 +24,8 @@ SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16")
 RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
 
 
-def beast(*argv: str | Path) -> subprocess.Popen[str]:
-    environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+def beast(*argv: str | Path, sockets: Path | None = None) -> subprocess.Popen[str]:
+    environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)} | ({"TMPDIR": str(sockets)} if sockets else {})
     command = [sys.executable, "-m", "deploy.cli", *map(str, argv)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
@@ -125,7 +128,8 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
 
 
 def test_services_end_and_save_when_the_launcher_is_killed(tmp_path: Path) -> None:
-    process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    flags = ("--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    process = beast("train", *flags, sockets=tmp_path)  # a killed launcher cannot remove them
     metrics = tmp_path / "x" / "metrics.csv"
     with killed_at_last(process):
         wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
@@ -133,3 +137,42 @@ def test_services_end_and_save_when_the_launcher_is_killed(tmp_path: Path) -> No
     assert len(pids) == 4
     wait_until(lambda: not any(map(psutil.pid_exists, pids)))
     assert (tmp_path / "x" / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [(signal.SIGTERM, "the learner was stopped from outside"), (signal.SIGKILL, "learner 0 was killed by SIGKILL")],
+)
+def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_continues(
+    tmp_path: Path, number: signal.Signals, sentence: str
+) -> None:
+    flags = ("--root", tmp_path, "--name", "x", "--total_steps", "20000", "--learner.checkpoint_every_s", "0.5", *SMALL)
+    process = beast("train", *flags, "--learner.log_every_s", "0.2")
+    run = tmp_path / "x"
+    with killed_at_last(process):
+        wait_until(lambda: (run / "checkpoint.pt").exists(), timeout_s=100)
+        learner = json.loads((run / "services" / "learner-0.json").read_text())["pid"]
+        pids = children_of(run)
+        os.kill(learner, number)
+        code, _, error = finish(process)
+    assert code == 1
+    assert sentence in error
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+    saved = torch.load(run / "checkpoint.pt", weights_only=True)
+    code, out, error = finish(beast("train", "--root", tmp_path, "--name", "x"))
+    assert (code, error) == (0, ""), error
+    assert "continuing x" in out
+    with (run / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = [int(row["agent_steps"]) for row in rows]
+    assert steps == sorted(steps)
+    assert steps[-1] == 20_000
+    resumed = next(row for row in rows if int(row["agent_steps"]) > saved["counters"]["agent_steps"])
+    assert int(resumed["updates"]) > saved["counters"]["updates"]
+    finished = torch.load(run / "checkpoint.pt", weights_only=True)
+    per_update = 8 * 16  # rollouts of the classic preset, and their steps
+    done = finished["counters"]["updates"] - saved["counters"]["updates"]
+    assert done == math.ceil((20_000 - saved["counters"]["agent_steps"]) / per_update)
+    (adam,) = {int(state["step"]) for state in finished["optimizer"]["state"]["state"].values()}
+    assert adam == finished["counters"]["updates"], "the optimiser's own count went on too"

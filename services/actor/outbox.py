@@ -108,7 +108,8 @@ class Outbox:
             return reply, []
         for message in self._kept:
             message.sent = False
-        return reply, self._acknowledge(header.seq, int(self.stream.terms.get("window", 1)), now)
+        window = self.stream.terms.get("window")
+        return reply, self._acknowledge(header.seq, window if type(window) is int else 1, now)
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
         self._window = max(1, min(window, 64))

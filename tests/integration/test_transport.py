@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import zmq
 
-import common.transport
 from common.endpoints import Endpoint
 from common.errors import ConfigError, LocalProtocolError, VersionMismatch
 from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header, topic
 from common.specs import RecordSpec
-from common.transport import ClientPort, Context, Incoming, Poller, ServerPort
+from common.transport import ClientPort, Context, Incoming, Poller, ServerPort, sockets
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.integration
@@ -226,7 +225,7 @@ def test_a_server_of_another_version_is_an_error_of_its_own(context: Context, en
 def test_an_oversized_frame_costs_its_sender_the_connection_and_nobody_else(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common.transport, "MAX_FRAME_BYTES", 1 << 16)
+    monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)
     with ExitStack() as stack:
         server = stack.enter_context(closing(ServerPort(context, Plane.STEPS, endpoint)))
         client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, ME)))
@@ -242,7 +241,7 @@ def test_an_oversized_frame_costs_its_sender_the_connection_and_nobody_else(
 def test_a_frame_that_no_peer_takes_is_our_own_error(
     client: ClientPort, server: ServerPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common.transport, "MAX_FRAME_BYTES", 1 << 16)
+    monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)
     for port in (client, server):
         with pytest.raises(LocalProtocolError, match="at most 65536"):
             port.send(HELLO, bytes((1 << 16) + 1))

@@ -13,8 +13,6 @@ from common.errors import ConfigError, VersionMismatch
 from common.messages import PROTOCOL_VERSION, Header, Kind
 from common.transport import (
     CHUNK_BYTES,
-    WEIGHTS,
-    WEIGHTS_TOPIC,
     Context,
     Incoming,
     Poller,
@@ -22,6 +20,8 @@ from common.transport import (
     WeightsSubscriber,
     chunks,
 )
+from common.transport.sockets import WEIGHTS
+from common.transport.weights import WEIGHTS_TOPIC
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.integration

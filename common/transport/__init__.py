@@ -1,0 +1,31 @@
+"""The only package that imports zmq.
+
+A plane has a server that binds a PULL and an XPUB, and clients that connect a PUSH and a SUB:
+
+    server = ServerPort(context, Plane.INFERENCE, "tcp://*:5555")
+    client = ClientPort(context, Plane.INFERENCE, "tcp://broker:5555", sender=random_id())
+    client.send(Header(Kind.HELLO, client.sender, body=({},)))
+    while message := server.receive():       # None when nothing more is there
+        if message.into(rows[i : i + n]):     # the payload, received in place; False if its size is wrong
+            server.send(Header(...), reply)
+"""
+
+from common.transport.ports import ClientPort, Incoming, ServerPort
+from common.transport.sockets import MAX_FRAME_BYTES, Context, Payload, Poller, make_context, random_id
+from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, chunks
+
+__all__ = [
+    "CHUNK_BYTES",
+    "MAX_FRAME_BYTES",
+    "ClientPort",
+    "Context",
+    "Incoming",
+    "Payload",
+    "Poller",
+    "ServerPort",
+    "WeightsPublisher",
+    "WeightsSubscriber",
+    "chunks",
+    "make_context",
+    "random_id",
+]

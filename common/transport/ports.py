@@ -1,0 +1,283 @@
+"""Both ends of a plane: a server that binds a PULL and an XPUB, clients that connect a PUSH and a SUB.
+
+PULL + XPUB equals ROUTER in speed, and a subscription doubles as a lease on the client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import zmq
+
+from common.endpoints import Endpoint
+from common.errors import ConfigError, RemoteProtocolError, VersionMismatch
+from common.messages import (
+    TOPIC_BYTES,
+    Header,
+    Kind,
+    Plane,
+    Reason,
+    pack_header,
+    sender_of,
+    topic,
+    unpack_header,
+)
+from common.transport.sockets import REPLIES, REQUESTS, Payload, bind, connect, make_socket, sendable, view_of
+
+log = logging.getLogger(__name__)
+
+
+class Incoming:
+    """A message whose header has been read and whose further frames still wait in the socket."""
+
+    __slots__ = ("_socket", "header")
+
+    def __init__(self, header: Header, socket: zmq.Socket[bytes]) -> None:
+        self.header = header
+        self._socket = socket
+
+    def into(self, buffer: Payload, *, last: bool = True) -> bool:
+        """Receive the next frame in place.
+
+        Returns:
+          Whether it exists, has exactly the buffer's size and is, if so asked, the last. Where not, the buffer's
+          content is undefined and the rest of the message is dropped.
+        """
+        if not self.more:
+            return False
+        view = view_of(buffer)
+        wanted = view.nbytes
+        size = self._socket.recv_into(view, flags=zmq.NOBLOCK)  # the true size, also where it was cut
+        good = size == wanted and self.more != last
+        if not good:
+            self.discard()
+        return good
+
+    def frames(self) -> list[bytes]:
+        """All remaining frames, copied; for the control plane."""
+        frames = []
+        while self.more:
+            frames.append(self._socket.recv(zmq.NOBLOCK))
+        return frames
+
+    @property
+    def more(self) -> bool:
+        """Whether another frame follows."""
+        return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
+
+    def discard(self) -> None:
+        """Drop what was not read."""
+        while self.more:
+            self._socket.recv(zmq.NOBLOCK, copy=False)
+
+
+_UNREAD = Header(Kind.BYE, 0)
+
+
+class Port:
+    """What both ends share: reading headers, counting refusals."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[str] = Counter()  #: bad messages by reason
+        self.bytes_in = 0
+        self._last: Incoming | None = None
+
+    def _read(self, socket: zmq.Socket[bytes], skip: int) -> Header | None:
+        """The next header, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
+        if self._last is not None:
+            self._last.discard()
+            self._last = None
+        try:
+            frame = socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        self._last = Incoming(_UNREAD, socket)
+        return unpack_header(memoryview(frame)[skip:])
+
+    def _message(self, header: Header, socket: zmq.Socket[bytes]) -> Incoming:
+        self._last = Incoming(header, socket)
+        return self._last
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Count a bad message; the first of each kind is logged."""
+        if not self.refused[error.reason]:
+            log.warning("refused a message: %s", error)
+        self.refused[error.reason] += 1
+
+
+class ServerPort(Port):
+    """The binding end of a plane: requests in on a PULL, replies out on an XPUB.
+
+    Args:
+      context: of this process.
+      plane: whose letter opens the topics.
+      endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound from there on.
+      receive_hwm: requests that may wait in this process, per client.
+
+    Raises:
+      ConfigError: the endpoint cannot be bound.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], plane: Plane, endpoint: str, *, receive_hwm: int = 64
+    ) -> None:
+        super().__init__()
+        self.plane = plane
+        self.dropped = 0  #: replies that a stuck client did not take
+        place = Endpoint.parse(endpoint)
+        self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
+        self._replies = make_socket(context, zmq.XPUB, send_hwm=256)
+        self._replies.set(zmq.XPUB_NODROP, 1)
+        try:
+            bind(self._requests, place, REQUESTS)
+            bind(self._replies, place, REPLIES)
+        except ConfigError:
+            self.close()
+            raise
+
+    @property
+    def pollable(self) -> list[Any]:
+        """What `Poller` waits on: requests, and arrivals of clients until `departures` has read them."""
+        return [self._requests, self._replies]
+
+    def receive(self) -> Incoming | None:
+        """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""
+        while True:
+            try:
+                header = self._read(self._requests, 0)
+            except VersionMismatch as error:
+                self.refuse(error)
+                self.error(Header(Kind.HELLO, error.sender), Reason.VERSION, str(error))
+                continue
+            except RemoteProtocolError as error:
+                self.refuse(error)
+                continue
+            return None if header is None else self._message(header, self._requests)
+
+    def departures(self) -> list[int]:
+        """Clients whose last subscription ended since the last call: their sessions can be reaped.
+
+        A client that came back over a new connection in the meantime is not among them.
+        """
+        left: dict[int, None] = {}
+        while True:
+            try:
+                event = self._replies.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return list(left)
+            sender = sender_of(event[1:])
+            if sender is None or event[1:2] != self.plane.value:
+                continue
+            if event[:1] == b"\0":
+                left[sender] = None
+            else:
+                left.pop(sender, None)
+
+    def send(self, header: Header, *frames: Payload) -> bool:
+        """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""
+        parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(sendable, frames)]
+        try:
+            self._replies.send_multipart(parts, zmq.NOBLOCK, copy=True)
+        except zmq.Again:
+            self.dropped += 1
+            return False
+        return True
+
+    def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
+        """Refuse a request in words."""
+        body = (str(reason), sentence[:2000])
+        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
+
+    def close(self) -> None:
+        """Close both sockets; replies already handed over get a moment to leave."""
+        self._requests.close(linger=0)
+        self._replies.close(linger=500)
+
+
+class ClientPort(Port):
+    """The connecting end of a plane: requests out on a PUSH, replies in on a SUB with the client's own topic.
+
+    Args:
+      context: of this process.
+      plane: whose letter opens the topic.
+      endpoint: of the server.
+      sender: random id of this client.
+      send_hwm: requests that may wait in this process.
+      linger_ms: how long closing waits for requests to leave.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        plane: Plane,
+        endpoint: str,
+        sender: int,
+        *,
+        send_hwm: int = 16,
+        linger_ms: int = 0,
+    ) -> None:
+        super().__init__()
+        self.plane = plane
+        self.sender = sender
+        self.endpoint = endpoint
+        self._context = context
+        self._limits = (send_hwm, linger_ms)
+        self._open()
+
+    def _open(self) -> None:
+        place = Endpoint.parse(self.endpoint).resolved()
+        send_hwm, linger_ms = self._limits
+        self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
+        self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
+        self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
+        connect(self._replies, place, REPLIES)
+        connect(self._requests, place, REQUESTS)
+
+    def reopen(self) -> None:
+        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
+
+        A `Poller` made before still waits on the old ones: make a new one.
+        """
+        self.close()
+        self._last = None
+        self._open()
+
+    @property
+    def pollable(self) -> list[Any]:
+        """What `Poller` waits on."""
+        return [self._replies]
+
+    def receive(self) -> Incoming | None:
+        """The next well-formed reply, or None.
+
+        Raises:
+          VersionMismatch: the server speaks another version; nothing can come of this.
+        """
+        while True:
+            try:
+                header = self._read(self._replies, TOPIC_BYTES)
+            except VersionMismatch:
+                raise
+            except RemoteProtocolError as error:
+                self.refuse(error)
+                continue
+            return None if header is None else self._message(header, self._replies)
+
+    def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
+        """Send a request; never blocks. False where the server is absent or behind.
+
+        With copy=False the frames must stay unchanged until the server has answered.
+        """
+        try:
+            parts: list[Any] = [pack_header(header), *map(sendable, frames)]
+            self._requests.send_multipart(parts, zmq.NOBLOCK, copy=copy)
+        except zmq.Again:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close both sockets."""
+        self._requests.close()
+        self._replies.close(linger=0)

@@ -1,0 +1,114 @@
+"""Sockets with every limit stated: the options, their reasons, and how they are bound, connected and waited for.
+
+The choices are measured. Heartbeats cut a connection whose receiver is merely full, so TCP keepalive is used instead,
+and the application's own replies and credits prove liveness. A connect without CONNECT_TIMEOUT hangs for two minutes
+on a vanished address. Exact doubling of RECONNECT_IVL has no jitter, so the base is random per process.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import random
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import zmq
+from numpy.typing import NDArray
+
+from common.endpoints import Endpoint
+from common.errors import ConfigError, LocalProtocolError
+
+MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, sent and received as it lies
+
+#: sockets of one service, in the order in which `Endpoint.socket` numbers them
+REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
+
+MAX_WAIT_S = 3600.0
+
+
+def random_id() -> int:
+    """A random 63-bit id, never 0: of a client, or of one start of a server."""
+    return secrets.randbits(63) | 1
+
+
+def make_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context; create it after the process has started and never share it with a fork."""
+    return zmq.Context()
+
+
+class Poller:
+    """Waits until one of several ports has something to read."""
+
+    def __init__(self, ports: Iterable[Any] = (), files: Sequence[int] = ()) -> None:
+        self._poller = zmq.Poller()
+        for port in ports:
+            for entry in port.pollable:
+                self._poller.register(entry, zmq.POLLIN)
+        for file in files:
+            self._poller.register(file, zmq.POLLIN)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return early as soon as anything can be read."""
+        # rounded up: a wait of less than a millisecond would otherwise be none, and its loop would spin
+        return bool(self._poller.poll(max(0, math.ceil(min(timeout_s, MAX_WAIT_S) * 1000))))
+
+
+def view_of(payload: Payload) -> memoryview:
+    return memoryview(payload)  # type: ignore[arg-type]  # numpy declares its buffer for Python 3.12 on
+
+
+def sendable(payload: Payload) -> memoryview:
+    """One frame. A larger one than the receiver allows would cut the connection, and do so at every repetition."""
+    view = view_of(payload)
+    if view.nbytes > MAX_FRAME_BYTES:
+        raise LocalProtocolError(f"a frame of {view.nbytes} bytes cannot travel, at most {MAX_FRAME_BYTES} can")
+    return view
+
+
+def make_socket(
+    context: zmq.Context[zmq.Socket[bytes]],
+    kind: int,
+    *,
+    send_hwm: int = 1,
+    receive_hwm: int = 1,
+    linger_ms: int = 0,
+) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    for option, value in (
+        (zmq.SNDHWM, send_hwm),
+        (zmq.RCVHWM, receive_hwm),
+        (zmq.LINGER, linger_ms),
+        (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues towards an absent server: the session repeats it
+        (zmq.CONNECT_TIMEOUT, 3_000),
+        (zmq.HANDSHAKE_IVL, 5_000),
+        (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
+        (zmq.RECONNECT_IVL_MAX, 3_000),
+        (zmq.TCP_KEEPALIVE, 1),
+        (zmq.TCP_KEEPALIVE_IDLE, 30),
+        (zmq.TCP_KEEPALIVE_INTVL, 10),
+        (zmq.TCP_KEEPALIVE_CNT, 3),
+        (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
+        (zmq.BACKLOG, 1024),
+    ):
+        socket.set(option, value)
+    return socket
+
+
+def connect(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+    socket.set(zmq.IPV6, int(place.host.startswith("[")))
+    socket.connect(place.socket(index))
+
+
+def bind(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+    place.refuse_if_taken(index)
+    socket.set(zmq.IPV6, int(place.host.startswith("[")))
+    try:
+        socket.bind(place.socket(index))
+    except zmq.ZMQError as error:
+        why = "is in use by another process" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error}"
+        raise ConfigError(f"{place.socket(index)} {why}") from error

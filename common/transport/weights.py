@@ -1,0 +1,118 @@
+"""The weights plane: one version is one message of chunks, and whoever subscribes late gets the newest at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from common.endpoints import Endpoint
+from common.errors import ConfigError, RemoteProtocolError, VersionMismatch
+from common.messages import Header, Plane, pack_header, topic
+from common.transport.ports import Incoming, Port
+from common.transport.sockets import WEIGHTS, Payload, bind, connect, make_socket, view_of
+
+CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
+WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
+NO_TOPIC = b"\0"
+
+
+class WeightsPublisher:
+    """Broadcasts versions of the weights; whoever subscribes late gets the newest at once.
+
+    Args:
+      context: of this process.
+      endpoint: of the learner; its third socket carries the weights.
+
+    Raises:
+      ConfigError: the endpoint cannot be bound.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+        self._socket = make_socket(context, zmq.XPUB, send_hwm=2)
+        self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
+        self._newest: list[Any] = []
+        try:
+            bind(self._socket, Endpoint.parse(endpoint), WEIGHTS)
+        except ConfigError:
+            self.close()
+            raise
+
+    @property
+    def pollable(self) -> list[Any]:
+        """What `Poller` waits on."""
+        return [self._socket]
+
+    def publish(self, header: Header, snapshot: Payload) -> None:
+        """Send one version to every subscriber. `snapshot` must never change afterwards."""
+        self.welcome()
+        self._newest = [WEIGHTS_TOPIC + pack_header(header), *chunks(snapshot)]
+        self._socket.send_multipart(self._newest, zmq.NOBLOCK, copy=False)
+
+    def welcome(self) -> None:
+        """Serve the newest version to those who subscribed since the last call."""
+        while True:
+            try:
+                event = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            arrival = event[:1] == b"\1"
+            if arrival:
+                self._socket.set(zmq.SUBSCRIBE, event[1:])
+            # The next send goes to the client behind this event alone. Where there is nothing for it, a message that
+            # nobody subscribes to takes that place; otherwise the next version would reach nobody else.
+            parts = self._newest if arrival and self._newest else [NO_TOPIC]
+            self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+
+    def close(self) -> None:
+        """Close the socket, letting the last version leave."""
+        self._socket.close(linger=500)
+
+
+class WeightsSubscriber(Port):
+    """Receives versions of the weights."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+        super().__init__()
+        self.endpoint = endpoint
+        self._context = context
+        self._open()
+
+    def _open(self) -> None:
+        place = Endpoint.parse(self.endpoint).resolved()
+        self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
+        self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
+        connect(self._socket, place, WEIGHTS)
+
+    def reopen(self) -> None:
+        """Replace the socket, as `ClientPort.reopen`."""
+        self.close()
+        self._last = None
+        self._open()
+
+    @property
+    def pollable(self) -> list[Any]:
+        """What `Poller` waits on."""
+        return [self._socket]
+
+    def receive(self) -> Incoming | None:
+        """The next well-formed version, or None. Raises VersionMismatch as `ClientPort.receive`."""
+        while True:
+            try:
+                header = self._read(self._socket, len(WEIGHTS_TOPIC))
+            except VersionMismatch:
+                raise
+            except RemoteProtocolError as error:
+                self.refuse(error)
+                continue
+            return None if header is None else self._message(header, self._socket)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close(linger=0)
+
+
+def chunks(snapshot: Payload) -> list[memoryview]:
+    """The bytes of a snapshot in frames of at most CHUNK_BYTES, not copied."""
+    view = view_of(snapshot).cast("B")
+    return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]

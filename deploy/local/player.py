@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from common.algos.protocol import Act, Algorithm
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
 from common.errors import CheckpointError, RemoteProtocolError
-from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import pick_device, pick_dtype
 from common.nets.weights import flatten
 from common.records import act_record
@@ -54,11 +51,12 @@ class Player:
         torch.set_num_threads(config.broker.threads)
         device = pick_device(config.broker.device)
         self._inference = Inference(
-            cast(Algorithm, _Greedy(algorithm)) if greedy else algorithm,
+            algorithm,
             max_rows=num_envs,
             device=device,
             dtype=pick_dtype(config.broker.precision, device),
             seed=seed,
+            greedy=greedy,
         )
         self._inference.reserve(num_envs)
         self._inference.load(flatten(net))
@@ -98,19 +96,3 @@ def _same_environment(checkpoint: Path, saved: dict[str, Any], env: EnvSpec) -> 
         theirs, ours = getattr(trained, name), getattr(env, name)
         if theirs != ours:
             raise CheckpointError(f"{checkpoint}: was trained with {name} {theirs}, the environment now has {ours}")
-
-
-class _Greedy:
-    """An algorithm that takes the likeliest action whatever is asked for, and is otherwise the one it wraps."""
-
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm = algorithm
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._algorithm, name)
-
-    def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
-    ) -> tuple[Act, Tensor]:
-        del greedy
-        return self._algorithm.act(net, inputs, core, generator=generator, greedy=True)

@@ -71,15 +71,23 @@ class Inference:
       device: to compute on.
       dtype: of the forward pass.
       seed: of the actions that are drawn.
+      greedy: take the likeliest action instead of drawing one.
 
     Raises:
       RuntimeError: from torch, where the network cannot act on observations of this shape.
     """
 
     def __init__(
-        self, algorithm: Algorithm, *, max_rows: int, device: torch.device, dtype: torch.dtype, seed: int
+        self,
+        algorithm: Algorithm,
+        *,
+        max_rows: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int,
+        greedy: bool = False,
     ) -> None:
-        self.algorithm, self.device = algorithm, device
+        self.algorithm, self.device, self._greedy = algorithm, device, greedy
         env, core_size = algorithm.env, algorithm.policy.core_size
         answers = act_record(env, algorithm.policy)
         cuda = device.type == "cuda"
@@ -156,7 +164,7 @@ class Inference:
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
         inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
-        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=False)
+        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
         self._state.remember(slots, act.action, after.float())
         for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
             field[: len(slots)].copy_(answer)

@@ -20,6 +20,7 @@ from common.errors import LocalProtocolError, RemoteProtocolError
 DTYPES = ("|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 MAX_NDIM = 8
 MAX_ARRAY_BYTES = 1 << 20
+MAX_DEPTH = 32  #: of lists and maps in each other; Python cannot even print a thousand
 
 
 def pack(value: Any) -> bytes:
@@ -42,13 +43,16 @@ def unpack(data: bytes | memoryview) -> Any:
       RemoteProtocolError: for any other bytes, whatever they are.
     """
     try:
-        return msgpack.unpackb(
+        value = msgpack.unpackb(
             data, object_hook=_decode, ext_hook=_refuse_extension, max_ext_len=0, raw=False, strict_map_key=False
         )
     except RemoteProtocolError:
         raise
     except Exception as error:  # whatever hostile bytes make msgpack raise
         raise RemoteProtocolError(f"unreadable msgpack: {type(error).__name__}") from error
+    if _deeper(value, MAX_DEPTH):
+        raise RemoteProtocolError(f"lists or maps nested more than {MAX_DEPTH} deep")
+    return value
 
 
 def _encode(value: Any) -> Any:
@@ -57,6 +61,14 @@ def _encode(value: Any) -> Any:
     if value.dtype.str not in DTYPES or value.ndim > MAX_NDIM or value.nbytes > MAX_ARRAY_BYTES:
         raise LocalProtocolError(f"an array {value.dtype.str}{list(value.shape)} cannot travel; known: {DTYPES}")
     return msgpack_numpy.encode(value)
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    """Whether lists and maps are nested more than `depth` deep."""
+    if not isinstance(value, list | dict):
+        return False
+    entries = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_deeper(entry, depth - 1) for entry in entries)
 
 
 def _refuse_extension(code: int, _data: bytes) -> Any:

@@ -42,7 +42,7 @@ EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", 
 class Instance:
     """Which process of a role this is, and who looks after it: `common.config.process` says what each means."""
 
-    index: int = 0
+    index: int | None = None
     supervisor_pid: int = 0
     status_file: Path | None = None
 
@@ -130,7 +130,7 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
     from common.logs import log_to_stderr
     from common.messages import PROTOCOL_VERSION
 
-    log_to_stderr(f"{role}-{instance.index}")
+    log_to_stderr(role if instance.index is None else f"{role}-{instance.index}")
     changed = [
         f"{path}={value} ({loaded.origins[path].partition(' ')[0]})"
         for path, value in differences(loaded.config).items()

@@ -57,6 +57,7 @@ class Stream:
         self.seq = 0
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
+        self._asked_at = -1.0  #: since when it owes a sign of life; that a request can leave is one
         self._outstanding: tuple[Header, Frames] | None = None
         self._send_at = 0.0
 
@@ -70,6 +71,7 @@ class Stream:
         assert self.open, "no request before WELCOME"
         assert not self.waiting, "one request at a time"
         self.seq += 1
+        self._asked_at = now
         self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
         self._send_at = now
 
@@ -79,6 +81,7 @@ class Stream:
             return None
         if not self.open:
             self._send_at = now + HELLO_PERIOD_S
+            self._asked_at = now if self._asked_at < 0 else self._asked_at
             return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
         if self._outstanding is not None:
             self._send_at = now + UNSENT_AFTER_S
@@ -86,11 +89,16 @@ class Stream:
 
     def sent(self, now: float) -> None:
         """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
-        self._send_at = max(self._send_at, now + RESEND_AFTER_S) if self.open else self._send_at
+        if self.open:
+            self._send_at, self._asked_at = max(self._send_at, now + RESEND_AFTER_S), now
 
     def deadline(self) -> float:
         """When `due` has something next; infinity while there is nothing to say."""
         return self._send_at if not self.open or self.waiting else float("inf")
+
+    def silent_s(self, now: float) -> float:
+        """Seconds without a sign of a server that owes one; 0 while it owes nothing."""
+        return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
     def expects(self, header: Header) -> bool:
         """Whether a message answers the outstanding request, so that its payload is worth receiving."""
@@ -127,7 +135,8 @@ class Stream:
 
     def greet_again(self, now: float) -> None:
         """Forget the session and start over with HELLO."""
-        self.open, self._outstanding, self._send_at = False, None, now
+        self.open, self._outstanding = False, None
+        self._send_at = self._asked_at = now
 
     def _dismissed(self, header: Header, now: float) -> Reply:
         if not self.open or header.epoch != self.epoch:
@@ -141,6 +150,7 @@ class Stream:
         if reason == Reason.UNKNOWN_SESSION:
             if not self.open or (header.seq != self.seq):
                 return Reply.STALE
+            self.heard_at = now
             self.greet_again(now)
             return Reply.LOST
         if reason == Reason.BUSY:
@@ -156,6 +166,7 @@ class Arrival(Enum):
     REPEATED = auto()  #: already answered: send `Session.reply` again
     PENDING = auto()  #: already being worked on: ignore it
     STALE = auto()  #: older than the newest: ignore it
+    AHEAD = auto()  #: one before it is missing, on a plane where nothing may be
 
 
 @dataclass

@@ -10,6 +10,6 @@ from common.config.setting import Section, setting
 class ProcessFlags(Section):
     """Which process of its role this is, and who looks after it."""
 
-    index: int = setting(0, "which of the processes of this role", ge=0, le=65_535)
+    index: int | None = setting(None, "which of the processes of this role, if counted", ge=0, le=65_535)
     supervisor_pid: int = setting(0, "end when this is no longer the parent process; 0: never", ge=0)
     status_file: Path | None = setting(None, "JSON file to write the address of the health page to")

@@ -8,7 +8,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+KINDS: dict[Any, str] = {
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 MAX_SHOWN = 80
 

@@ -5,15 +5,16 @@
     minatar  one small convolution (Young & Tian 2019, appendix)
     mlp      two dense tanh layers
 
-Convolutions keep torch's default initialisation, which TorchBeast's published settings were found with; the MLP is
-orthogonal with gain sqrt(2), the gain that tanh layers of width 64 are commonly trained with (Huang et al. 2022).
+All but the residual one begin orthogonal with gain sqrt(2) (Huang et al. 2022, "The 37 implementation details of
+PPO"): by torch's default a signal shrinks so much from layer to layer that two Atari frames look the same to the last
+one. The residual one keeps that default, which its skip connections make up for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,19 @@ class Torso(nn.Module):
     out_size: int
     #: whether policy and value share one; a small one would fit the value's large errors and neglect the policy
     shared: ClassVar[bool] = True
+
+
+T = TypeVar("T", bound=nn.Module)
+
+
+def orthogonal(module: T) -> T:
+    """Give every layer orthogonal weights of gain sqrt(2), which keep the size of a signal through relu; no bias."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            assert layer.bias is not None, "the layers of a torso have one"
+            nn.init.zeros_(layer.bias)
+    return module
 
 
 class PixelConv(nn.Conv2d):
@@ -104,9 +118,7 @@ class Mlp(Torso):
         self.scale = pixel_scale(env)
         self.first = nn.Linear(env.frame_stack * math.prod(env.obs_shape), hidden_size)
         self.second = nn.Linear(hidden_size, hidden_size)
-        for layer in (self.first, self.second):
-            nn.init.orthogonal_(layer.weight, math.sqrt(2))
-            nn.init.zeros_(layer.bias)
+        orthogonal(self)
         self.out_size = hidden_size
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -127,7 +139,7 @@ def shallow(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
         nn.Conv2d(64, 64, 3, 1),
         nn.ReLU(inplace=True),
     )
-    return ConvTorso(env, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512)
+    return orthogonal(ConvTorso(env, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
 
 
 def deep(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
@@ -144,7 +156,8 @@ def deep(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
 
 def minatar(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
     """16 filters of 3x3 and a dense layer of 128."""
-    return ConvTorso(env, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
+    torso = ConvTorso(env, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
+    return orthogonal(torso)
 
 
 _CONVOLUTIONAL: dict[str, Callable[[EnvSpec, ImageShape, int], Torso]] = {

@@ -29,6 +29,9 @@ from common.transport.sockets import REPLIES, REQUESTS, Payload, bind, connect, 
 log = logging.getLogger(__name__)
 
 
+MAX_PER_CALL = 256  #: bad messages, or arrivals and departures: a flood must not keep a service from its loop
+
+
 class Incoming:
     """A message whose header has been read and whose further frames still wait in the socket."""
 
@@ -96,9 +99,22 @@ class Port:
         self._last = Incoming(_UNREAD, socket)
         return unpack_header(memoryview(frame)[skip:])
 
-    def _message(self, header: Header, socket: zmq.Socket[bytes]) -> Incoming:
-        self._last = Incoming(header, socket)
-        return self._last
+    def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
+        """The next well-formed message; None where none waits, or where too many bad ones were in its way."""
+        for _ in range(MAX_PER_CALL):
+            try:
+                header = self._read(socket, skip)
+            except VersionMismatch as error:
+                self._mismatched(error)
+            except RemoteProtocolError as error:
+                self.refuse(error)
+            else:
+                self._last = Incoming(header, socket) if header else None
+                return self._last
+        return None
+
+    def _mismatched(self, error: VersionMismatch) -> None:
+        raise error
 
     def refuse(self, error: RemoteProtocolError) -> None:
         """Count a bad message; the first of each kind is logged."""
@@ -144,36 +160,31 @@ class ServerPort(Port):
 
     def receive(self) -> Incoming | None:
         """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""
-        while True:
-            try:
-                header = self._read(self._requests, 0)
-            except VersionMismatch as error:
-                self.refuse(error)
-                self.error(Header(Kind.HELLO, error.sender), Reason.VERSION, str(error))
-                continue
-            except RemoteProtocolError as error:
-                self.refuse(error)
-                continue
-            return None if header is None else self._message(header, self._requests)
+        return self._next(self._requests, 0)
+
+    def _mismatched(self, error: VersionMismatch) -> None:
+        self.refuse(error)
+        self.error(Header(Kind.HELLO, error.sender), Reason.VERSION, str(error))
 
     def departures(self) -> list[int]:
         """Clients whose last subscription ended since the last call: their sessions can be reaped.
 
         A client that came back over a new connection in the meantime is not among them.
         """
-        left: dict[int, None] = {}
-        while True:
+        return [sender for sender, here in self.changes().items() if not here]
+
+    def changes(self) -> dict[int, bool]:
+        """Clients that came or went since the last call, and whether they are here now."""
+        here: dict[int, bool] = {}
+        for _ in range(MAX_PER_CALL):
             try:
                 event = self._replies.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return list(left)
+                break
             sender = sender_of(event[1:])
-            if sender is None or event[1:2] != self.plane.value:
-                continue
-            if event[:1] == b"\0":
-                left[sender] = None
-            else:
-                left.pop(sender, None)
+            if sender is not None and event[1:2] == self.plane.value:
+                here[sender] = event[:1] != b"\0"
+        return here
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""
@@ -224,10 +235,9 @@ class ClientPort(Port):
         self.endpoint = endpoint
         self._context = context
         self._limits = (send_hwm, linger_ms)
-        self._open()
+        self._open(Endpoint.parse(endpoint).resolved())
 
-    def _open(self) -> None:
-        place = Endpoint.parse(self.endpoint).resolved()
+    def _open(self, place: Endpoint) -> None:
         send_hwm, linger_ms = self._limits
         self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
         self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
@@ -239,10 +249,14 @@ class ClientPort(Port):
         """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
 
         A `Poller` made before still waits on the old ones: make a new one.
+
+        Raises:
+          PeerLost: the name does not resolve now; the sockets are still the old ones.
         """
+        place = Endpoint.parse(self.endpoint).resolved()
         self.close()
         self._last = None
-        self._open()
+        self._open(place)
 
     @property
     def pollable(self) -> list[Any]:
@@ -255,15 +269,7 @@ class ClientPort(Port):
         Raises:
           VersionMismatch: the server speaks another version; nothing can come of this.
         """
-        while True:
-            try:
-                header = self._read(self._replies, TOPIC_BYTES)
-            except VersionMismatch:
-                raise
-            except RemoteProtocolError as error:
-                self.refuse(error)
-                continue
-            return None if header is None else self._message(header, self._replies)
+        return self._next(self._replies, TOPIC_BYTES)
 
     def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
         """Send a request; never blocks. False where the server is absent or behind.

@@ -7,7 +7,7 @@ from typing import Any
 import zmq
 
 from common.endpoints import Endpoint
-from common.errors import ConfigError, RemoteProtocolError, VersionMismatch
+from common.errors import ConfigError
 from common.messages import Header, Plane, pack_header, topic
 from common.transport.ports import Incoming, Port
 from common.transport.sockets import WEIGHTS, Payload, bind, connect, make_socket, view_of
@@ -76,19 +76,19 @@ class WeightsSubscriber(Port):
         super().__init__()
         self.endpoint = endpoint
         self._context = context
-        self._open()
+        self._open(Endpoint.parse(endpoint).resolved())
 
-    def _open(self) -> None:
-        place = Endpoint.parse(self.endpoint).resolved()
+    def _open(self, place: Endpoint) -> None:
         self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
         connect(self._socket, place, WEIGHTS)
 
     def reopen(self) -> None:
         """Replace the socket, as `ClientPort.reopen`."""
+        place = Endpoint.parse(self.endpoint).resolved()
         self.close()
         self._last = None
-        self._open()
+        self._open(place)
 
     @property
     def pollable(self) -> list[Any]:
@@ -97,15 +97,7 @@ class WeightsSubscriber(Port):
 
     def receive(self) -> Incoming | None:
         """The next well-formed version, or None. Raises VersionMismatch as `ClientPort.receive`."""
-        while True:
-            try:
-                header = self._read(self._socket, len(WEIGHTS_TOPIC))
-            except VersionMismatch:
-                raise
-            except RemoteProtocolError as error:
-                self.refuse(error)
-                continue
-            return None if header is None else self._message(header, self._socket)
+        return self._next(self._socket, len(WEIGHTS_TOPIC))
 
     def close(self) -> None:
         """Close the socket."""

@@ -32,7 +32,7 @@ def _read(path: Path) -> list[Row]:
     try:
         with path.open() as file:
             rows = [
-                (int(row["agent_steps"]), float(row["time_s"]), float(row["mean_return_100"]))
+                (int(row["agent_steps"]), float(row["elapsed_s"]), float(row["mean_return_100"]))
                 for row in csv.DictReader(file)
                 if row["mean_return_100"]
             ]

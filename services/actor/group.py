@@ -9,8 +9,9 @@ broker, the unroll in progress, which begins anew with empty memory on both side
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from common.specs import EnvSpec, PolicySpec
 from common.transport import Incoming
 from services.actor.outbox import Outbox
 from services.actor.rollout import RolloutBuilder
+
+D = TypeVar("D")
 
 
 class Wait(StrEnum):
@@ -89,18 +92,15 @@ class EnvGroup:
         """Act on a message.
 
         Raises:
-          ConfigError: a peer refuses for good, or offers something else than before.
+          ConfigError: a peer refuses for good, or offers something impossible or else than before.
           RemoteProtocolError: the message is malformed; nothing has changed.
         """
-        header = message.header
-        if header.kind is Kind.BYE:
-            self._leave(plane, header.epoch, now)
-        elif plane is Plane.STEPS:
+        if plane is Plane.STEPS:
             self._take_steps(message, now)
         elif plane is Plane.INFERENCE:
             self._take_inference(message, now)
         else:
-            self._take_rollouts(header, now)
+            self._take_rollouts(message.header, now)
 
     def settle(self, now: float) -> None:
         """Book the time waited so far."""
@@ -117,12 +117,11 @@ class EnvGroup:
             self._observed(header.body[0], now)
             return
         reply = self.steps.accept(header, now)
-        if reply is Reply.LOST:
+        if reply in (Reply.LOST, Reply.WELCOME):
             self._needs_reset = True
-            self._enter(Wait.CONNECT, now)
-        elif reply is Reply.WELCOME:
-            self._env_offered(EnvSpec.from_wire(self.steps.terms.get("env")))
-            self._needs_reset = True
+            self._interrupt(Wait.ENV, now)
+        if reply is Reply.WELCOME:
+            self._env_offered(_offered(self.steps, "env", EnvSpec.from_wire))
             self._resume(now)
 
     def _take_inference(self, message: Incoming, now: float) -> None:
@@ -134,11 +133,11 @@ class EnvGroup:
                 self._acted(header.body[0], now)
             return
         reply = self.inference.accept(header, now)
-        if reply is Reply.LOST:
-            self._enter(Wait.CONNECT, now)
-        elif reply is Reply.WELCOME:
-            self._policy_offered(PolicySpec.from_wire(self.inference.terms.get("policy")))
+        if reply in (Reply.LOST, Reply.WELCOME):
             self._forgotten = True
+            self._interrupt(Wait.BROKER, now)
+        if reply is Reply.WELCOME:
+            self._policy_offered(_offered(self.inference, "policy", PolicySpec.from_wire))
             self._resume(now)
 
     def _take_rollouts(self, header: Header, now: float) -> None:
@@ -150,15 +149,10 @@ class EnvGroup:
         elif reply is Reply.WELCOME:
             self._resume(now)
 
-    def _leave(self, plane: Plane, epoch: int, now: float) -> None:
-        """A server says goodbye: greet whoever takes its place."""
-        stream = {Plane.STEPS: self.steps, Plane.INFERENCE: self.inference}.get(plane, self.outbox.stream)
-        if not stream.open or stream.epoch != epoch:
-            return
-        if stream.waiting:
+    def _interrupt(self, asked: Wait, now: float) -> None:
+        """A server has forgotten this group. Only a group that waits for its answer has to stop for that now."""
+        if self._wait is asked:
             self._enter(Wait.CONNECT, now)
-        self._needs_reset |= stream is self.steps
-        stream.greet_again(now)
 
     def _env_offered(self, env: EnvSpec) -> None:
         if self.env is not None and env != self.env:
@@ -198,7 +192,7 @@ class EnvGroup:
         self._enter(Wait.ENV, now)
 
     def _observed(self, episodes: list[Any], now: float) -> None:
-        self._episodes += [entry for entry in episodes if isinstance(entry, list) and len(entry) == 2]
+        self._episodes += filter(_is_episode, episodes)
         if self._resetting:
             self._resetting = False
             self._builder.restart(self._rows)
@@ -218,8 +212,9 @@ class EnvGroup:
         self._ask(now)
 
     def _ask(self, now: float) -> None:
-        if not self.inference.open:
+        if self._needs_reset or not self.inference.open:
             self._enter(Wait.CONNECT, now)
+            self._resume(now)
             return
         if self._forgotten:
             self._begin_anew()
@@ -241,7 +236,7 @@ class EnvGroup:
 
     def _acted(self, policy_version: int, now: float) -> None:
         self._action_rows["action"] = self._builder.act(self._act_rows, policy_version, self._core)
-        if not self.steps.open:
+        if self._needs_reset or not self.steps.open:
             self._enter(Wait.CONNECT, now)
             self._resume(now)
             return
@@ -251,3 +246,16 @@ class EnvGroup:
     def _enter(self, wait: Wait, now: float) -> None:
         self.waited[self._wait] += now - self._since
         self._wait, self._since = wait, now
+
+
+def _offered(stream: Stream, name: str, read: Callable[[Any], D]) -> D:
+    """An entry of the WELCOME. Nothing can come of a server that describes what cannot be."""
+    try:
+        return read(stream.terms.get(name))
+    except RemoteProtocolError as error:
+        raise ConfigError(f"{stream.server} offers an impossible {name!r}: {error}") from error
+
+
+def _is_episode(entry: Any) -> bool:
+    """Whether it is [return, length]; anything else would cost the rollout that it travels with."""
+    return isinstance(entry, list) and len(entry) == 2 and all(type(value) in (int, float) for value in entry)

@@ -1,7 +1,8 @@
 """Rollouts under way to the learner: at most a window of them, each kept until it was consumed. Pure.
 
 A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
-restarted, or forgot this client) everything unacknowledged is sent again; the learner drops what it knows by number.
+restarted, forgot this client or misses a number) everything unacknowledged is sent again; the learner drops what it
+knows by number.
 With a window no larger than what the sockets may queue, no pipe ever fills, and the window bounds the policy lag.
 """
 
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from common.messages import Header, Kind
 from common.session import Frames, Reply, Stream
 
-NO_PROGRESS_S = 10.0  #: without an ACK for this long, ask by HELLO whether the learner still knows us
+#: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
+#: that lost its only checkpoint makes new weights for the first who greets it, and without weights nothing ever is.
+NO_PROGRESS_S = 10.0
 MAX_EPISODES = 1000  #: in one header
 
 Rows = NDArray[np.void]
@@ -71,7 +74,7 @@ class Outbox:
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""
-        if self._kept and self.stream.open and now - self._progress_at > NO_PROGRESS_S:
+        if self.stream.open and now - self._progress_at > NO_PROGRESS_S:
             self._progress_at = now
             self.stream.greet_again(now)
         if not self.stream.open:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from common.config.tree import RunConfig
 from common.errors import PeerLost, RemoteProtocolError
 from common.messages import Header, Kind, Plane
-from common.service import Service
+from common.service import MAX_POLL_S, Service
 from common.session import Stream
 from common.transport import ClientPort, Poller, make_context, random_id
 from services.actor.group import EnvGroup, Wait
@@ -16,6 +16,7 @@ from services.actor.group import EnvGroup, Wait
 log = logging.getLogger(__name__)
 
 REOPEN_AFTER_S = 10.0
+LOOKUP_PERIOD_S = 1.0  #: between two attempts to resolve the names of servers
 RATE_PERIOD_S = 5.0
 DRAIN_S = 1.0
 LINGER_MS = 200  #: for BYE to leave
@@ -24,7 +25,7 @@ LINGER_MS = 200  #: for BYE to leave
 class Instance(Protocol):
     """What tells this process from its siblings."""
 
-    index: int
+    index: int | None
     supervisor_pid: int
 
 
@@ -44,8 +45,9 @@ class Actor(Service):
         self.sender = random_id()
         now = self.clock()
         count, size = config.actor.env_groups, config.actor.envs_per_group
+        place = self.sender if instance.index is None else instance.index
         self.groups = [
-            EnvGroup(config, self.sender, slot, _seed(config.seed, instance.index * count + slot, size), now)
+            EnvGroup(config, self.sender, slot, _seed(config.seed, place * count + slot, size), now)
             for slot in range(count)
         ]
         self._endpoints = {
@@ -54,6 +56,7 @@ class Actor(Service):
             Plane.ROLLOUTS: config.learner.endpoint,
         }
         self._ports: dict[Plane, ClientPort] = {}
+        self._lookup_at = now
         self._reopened = dict.fromkeys(self._endpoints, now)
         self._reconnects = 0
         self._past = (now, 0, dict.fromkeys(Wait, 0.0))
@@ -68,6 +71,7 @@ class Actor(Service):
         now = self.clock()
         if len(self._ports) < len(self._endpoints):
             self._connect(now)
+            timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
         self._send_due(now)
         self._poller.wait(timeout_s)
         now = self.clock()
@@ -78,14 +82,14 @@ class Actor(Service):
 
     def tick(self, now: float) -> None:
         """Look after servers that stay silent."""
+        limit = self.config.actor.connect_timeout_s
         for plane, streams in self._streams().items():
-            silent = [stream for stream in streams if not stream.open]
-            if not silent:
-                self._reopened[plane] = now
-            elif now - self._reopened[plane] > REOPEN_AFTER_S and plane in self._ports:
-                self._reopen(plane, now)
-            for stream in silent:
-                self._give_up(stream, now)
+            for stream in streams:
+                silence = min(stream.silent_s(now), now - self.started_at)
+                if silence > limit:
+                    raise PeerLost(f"no answer from the {stream.server} for {limit:.0f} s")
+                if min(silence, now - self._reopened[plane]) > REOPEN_AFTER_S and plane in self._ports:
+                    self._reopen(plane, now)
 
     def deadline(self) -> float:
         """When something has to be repeated."""
@@ -93,11 +97,11 @@ class Actor(Service):
 
     def drain(self) -> None:
         """Give rollouts that are complete a moment to leave, then say goodbye."""
-        until = self.clock() + DRAIN_S
-        while self.clock() < until and any(group.outbox.in_transit for group in self.groups):
-            self._poller.wait(0.05)
-            for message in iter(self._ports[Plane.ROLLOUTS].receive, None):
-                self._dispatch(Plane.ROLLOUTS, self._ports[Plane.ROLLOUTS], message, self.clock())
+        until, port = self.clock() + DRAIN_S, self._ports.get(Plane.ROLLOUTS)
+        while port and self.clock() < until and any(group.outbox.in_transit for group in self.groups):
+            Poller([port]).wait(0.05)
+            for message in iter(port.receive, None):
+                self._dispatch(Plane.ROLLOUTS, port, message, self.clock())
         for plane, streams in self._streams().items():
             for stream in streams:
                 if stream.open and plane in self._ports:
@@ -126,6 +130,8 @@ class Actor(Service):
         }
 
     def _connect(self, now: float) -> None:
+        if now < self._lookup_at:
+            return
         for plane, endpoint in self._endpoints.items():
             if plane in self._ports:
                 continue
@@ -135,6 +141,7 @@ class Actor(Service):
                 if now - self.started_at > self.config.actor.connect_timeout_s:
                     raise
                 log.info("%s; trying again", error)
+        self._lookup_at = self.clock() + LOOKUP_PERIOD_S  # a lookup may take seconds itself
         self._poller = Poller(self._ports.values())
 
     def _send_due(self, now: float) -> None:
@@ -170,14 +177,11 @@ class Actor(Service):
         self._reopened[plane] = now
         self._reconnects += 1
         log.warning("no answer from %s for %.0f s: connecting anew", self._endpoints[plane], REOPEN_AFTER_S)
-        self._ports.pop(plane).close()
-        self._connect(now)
-
-    def _give_up(self, stream: Stream, now: float) -> None:
-        since = max(stream.heard_at, self.started_at)
-        limit = self.config.actor.connect_timeout_s
-        if now - since > limit:
-            raise PeerLost(f"no answer from the {stream.server} for {limit:.0f} s")
+        try:
+            self._ports[plane].reopen()
+        except PeerLost as error:
+            log.warning("%s; keeping its last address", error)
+        self._poller = Poller(self._ports.values())
 
     def _measure(self, now: float) -> None:
         for group in self.groups:
@@ -196,5 +200,9 @@ class Actor(Service):
 
 
 def _seed(run_seed: int, group: int, envs_per_group: int) -> int:
-    """Environment seeds of different groups never overlap, nor do those of nearby run seeds."""
+    """Environment seeds of different groups never overlap, nor do those of nearby run seeds.
+
+    Where a random id stands for the index of an actor that nobody counted, they differ in every run and are as good
+    as certain not to overlap.
+    """
     return (run_seed * 1_000_003 + group * envs_per_group) % 2**31

@@ -65,7 +65,7 @@ class Broker(Service):
         super().__init__(supervisor_pid=instance.supervisor_pid)
         self.config = config
         self.epoch = random_id()
-        self._seed = config.seed + instance.index
+        self._seed = config.seed + (instance.index or 0)
         self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._meter = Meter(self.clock())
         self._resources = ExitStack()

@@ -38,7 +38,6 @@ RATE_PERIOD_S = 5.0
 class Instance(Protocol):
     """What tells this process from its siblings."""
 
-    index: int
     supervisor_pid: int
 
 

@@ -36,7 +36,7 @@ class Terms:
           RemoteProtocolError: they are incomplete or impossible.
         """
         env = EnvSpec.from_wire(terms.get("env"))
-        policy = PolicySpec.from_wire(terms["policy"]) if terms.get("policy") else None
+        policy = None if terms.get("policy") is None else PolicySpec.from_wire(terms["policy"])
         for name in ("unroll_length", "num_envs"):
             value = terms.get(name)
             if type(value) is not int or not 0 < value <= 1 << 20:

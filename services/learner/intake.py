@@ -91,7 +91,6 @@ class Intake:
 
     def _handle(self, message: Incoming) -> None:
         header = message.header
-        self._left_at.pop(header.sender, None)
         try:
             if header.kind is Kind.HELLO:
                 self._greet(header)
@@ -151,6 +150,9 @@ class Intake:
         arrival = session.state.arrival(header.seq)
         if arrival is Arrival.REPEATED:
             self._ack(session, header.seq)
+        if arrival is Arrival.AHEAD:
+            sentence = f"rollout {session.state.received + 1} is missing: say HELLO and send all again"
+            self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
         if arrival is not Arrival.NEW:
             return
         assert self.queue is not None, "a session has a queue"
@@ -202,8 +204,10 @@ class Intake:
             self._ack(session, session.state.consumed)
 
     def _reap(self, now: float) -> None:
-        for sender in self.port.departures():
-            if sender in self._sessions.senders:
+        for sender, here in self.port.changes().items():
+            if here:
+                self._left_at.pop(sender, None)
+            elif sender in self._sessions.senders:  # whatever else of it still waits in the socket
                 self._left_at[sender] = now
         for sender in [sender for sender, left_at in self._left_at.items() if now - left_at > REMEMBER_S]:
             self._forget(sender)

@@ -42,10 +42,13 @@ class Ledger:
     pending: int = 0  #: how many are in the queue
 
     def arrival(self, seq: int) -> Arrival:
-        """Classify a message. Numbers may skip: what a dead connection swallowed is not waited for."""
+        """Classify a message. Only the first may have any number: a later gap is what a dead connection swallowed."""
         if seq <= self.consumed:
             return Arrival.REPEATED
-        return Arrival.PENDING if seq <= self.received else Arrival.NEW
+        if seq <= self.received:
+            return Arrival.PENDING
+        newest = max(self.received, self.consumed)
+        return Arrival.AHEAD if newest and seq > newest + 1 else Arrival.NEW
 
     def take(self, seq: int) -> None:
         """A NEW message went into the queue."""

@@ -95,7 +95,7 @@ class Learner(Service):
         self._poller = Poller([port, self._publisher])
         self.intake = Intake(port, self._epoch, config.learner.window, self._begin)
         if trainer:
-            self.intake.start(*self._adopt(trainer))
+            self.intake.start(*self._adopt(trainer, self._queue(trainer)))
 
     def poll(self, timeout_s: float) -> None:
         """Receive, then either learn or wait for more."""
@@ -200,19 +200,23 @@ class Learner(Service):
             raise ConfigError(sentence)
         try:
             trainer = Trainer(self.config, self._device, theirs.env)
+            queue = self._queue(trainer)
         except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
             raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
         if sentence := mismatch(theirs, self._terms(trainer)):
             raise ConfigError(sentence)
-        return self._adopt(trainer)
+        return self._adopt(trainer, queue)
 
-    def _adopt(self, trainer: Trainer) -> tuple[Terms, RowQueue]:
+    def _adopt(self, trainer: Trainer, queue: RowQueue) -> tuple[Terms, RowQueue]:
         """Make a trainer this run's, publish its weights, and return what actors have to offer."""
         self.trainer = trainer
+        self._publish(trainer)
+        return self._terms(trainer), queue
+
+    def _queue(self, trainer: Trainer) -> RowQueue:
         batch_size = self.config.learner.batch_size
         capacity = batch_size * (QUEUE_BATCHES + -(-self._most_rows // batch_size))
-        self._publish(trainer)
-        return self._terms(trainer), RowQueue(trainer.storage(capacity), batch_size)
+        return RowQueue(trainer.storage(capacity), batch_size)
 
     def _terms(self, trainer: Trainer) -> Terms:
         return Terms(trainer.env, trainer.policy, self.config.learner.unroll_length, self._most_rows)

@@ -28,14 +28,14 @@ def returns(rows: list[dict[str, str]]) -> list[float]:
 
 
 def test_cartpole_is_solved_with_the_default_settings(tmp_path: Path) -> None:
-    rows = train(tmp_path, "cartpole", "--env", "CartPole-v1", "--total_steps", "500000", "--learner.log_every_s", "1")
-    assert int(rows[-1]["agent_steps"]) == 500_000
+    rows = train(tmp_path, "cartpole", "--env", "CartPole-v1", "--total_steps", "200000", "--learner.log_every_s", "1")
+    assert int(rows[-1]["agent_steps"]) == 200_000
     assert max(returns(rows)) >= 475
 
 
 @pytest.mark.parametrize("use_lstm", [True, False], ids=["recurrent", "feed-forward"])
 def test_only_memory_solves_the_memory_task(tmp_path: Path, use_lstm: bool) -> None:
-    flags = ["--env", "tests.e2e.memory_env:RememberCue-v0", "--total_steps", "200000", "--learner.log_every_s", "1"]
+    flags = ["--env", "tests.e2e.memory_env:RememberCue-v0", "--total_steps", "60000", "--learner.log_every_s", "1"]
     flags += ["--net.use_lstm", str(use_lstm).lower(), "--net.lstm_size", "32"]
     best = max(returns(train(tmp_path, "memory", *flags)))
     if use_lstm:

@@ -153,6 +153,14 @@ def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Star
     assert page()["pid"] == process.pid
 
 
+def test_a_process_that_nobody_counts_has_no_index(start: Start, tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    code, errors = finish(start("--status-file", str(status), "--name", "once"))
+    assert code == 0
+    assert " trivial I zerobeast " in errors.splitlines()[0]
+    assert read_json(status)["index"] is None
+
+
 def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default(start: Start) -> None:
     process = start("--index", "2", "--name", "once", "--num_servers", "4", BEAST_SEED="9")
     code, errors = finish(process)

@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from common.endpoints import Endpoint
-from common.errors import ConfigError
+from common.errors import ConfigError, PeerLost
 from common.messages import Header, Kind, Plane, topic
 from common.transport import ClientPort, Context, ServerPort, random_id
 from tests.helpers import wait_until
@@ -194,6 +194,21 @@ def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: st
         with closing(start_anew(context, endpoint)) as second:
             client.reopen()
             meet(second, client)
+
+
+def test_a_client_keeps_its_sockets_where_the_name_of_the_server_does_not_resolve_any_more(
+    context: Context, endpoint: str, server: ServerPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_self: Endpoint) -> Endpoint:
+        raise PeerLost("cannot resolve 'learner'")
+
+    with closing(ClientPort(context, PLANE, endpoint, random_id())) as client:
+        meet(server, client)
+        with monkeypatch.context() as patch:
+            patch.setattr(Endpoint, "resolved", unknown)
+            with pytest.raises(PeerLost, match="cannot resolve"):
+                client.reopen()
+        meet(server, client)
 
 
 def test_a_client_that_reopens_has_not_departed_once_it_is_back(

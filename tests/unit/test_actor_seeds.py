@@ -1,0 +1,31 @@
+"""The environments of all actors of a run start from different seeds."""
+
+import itertools
+
+import pytest
+
+from common.config.tree import RunConfig
+from common.entry import Instance
+from services.actor.service import Actor
+
+pytestmark = pytest.mark.unit
+
+
+def seeds(index: int | None, run_seed: int = 1) -> list[int]:
+    """Of all environments of an actor with 2 groups of 3."""
+    config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
+    firsts = [group.steps.hello_terms["seed"] for group in Actor(config, Instance(index)).groups]
+    return [first + i for first in firsts for i in range(3)]
+
+
+def test_actors_that_are_counted_repeat_their_seeds_and_share_none() -> None:
+    assert seeds(1) == seeds(1)
+    assert seeds(1) != seeds(1, run_seed=2)
+    everyone = list(itertools.chain.from_iterable(seeds(index) for index in range(50)))
+    assert len(set(everyone)) == 50 * 6
+
+
+def test_actors_that_nobody_counts_share_no_seeds_either() -> None:
+    everyone = list(itertools.chain.from_iterable(seeds(None) for _ in range(10)))
+    assert len(set(everyone)) == 10 * 6
+    assert all(0 <= seed < 2**31 + 3 for seed in everyone)

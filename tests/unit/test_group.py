@@ -1,0 +1,297 @@
+"""An env group against servers that die, in every state it can be in. No sockets, no clock."""
+
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.messages import Header, Kind, Plane, Reason
+from common.records import act_record, rollout_record, step_record
+from common.session import Arrival, RESEND_AFTER_S
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from services.actor.group import EnvGroup, Wait
+from services.actor.outbox import NO_PROGRESS_S
+from services.learner.queue import Ledger
+
+pytestmark = pytest.mark.unit
+
+ENV = EnvSpec("Counter", (1,), "<i8", ActionSpec.discrete(7))
+POLICY = PolicySpec(n_logits=1, core_size=1)
+T, N, WINDOW, EPISODE = 3, 2, 2, 5
+CONFIG = RunConfig.model_validate({"learner": {"unroll_length": T}, "actor": {"envs_per_group": N}})
+TICK_S = 0.05
+
+
+class Message:
+    """What `common.transport.Incoming` is to a group."""
+
+    def __init__(self, header: Header, *frames: np.ndarray) -> None:
+        self.header = header
+        self.frames = [np.array(frame) for frame in frames]
+
+    def into(self, buffer: np.ndarray, *, last: bool = True) -> bool:
+        frame = self.frames.pop(0)
+        buffer[...] = frame
+        return frame.nbytes == buffer.nbytes and last == (not self.frames)
+
+
+class Server:
+    """One start of a server with at most one session. Subclasses say what WELCOME offers and how requests are done."""
+
+    def __init__(self, epoch: int, world: "World") -> None:
+        self.epoch, self.world = epoch, world
+        self.known = False
+        self.seq = 0
+        self.reply: Message | None = None
+
+    def terms(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def do(self, header: Header, rows: Any) -> Message | None:
+        raise NotImplementedError
+
+    def answer(self, header: Header, rows: Any) -> Message | None:
+        if header.kind is Kind.HELLO:
+            self.known = True
+            return self.message(Kind.WELCOME, self.seq, (self.terms(),))
+        if not self.known or header.epoch != self.epoch:
+            return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "who?"))
+        if header.seq > self.seq:
+            self.seq, self.reply = header.seq, self.do(header, rows)
+        return self.reply and Message(self.reply.header, *self.reply.frames)
+
+    def message(self, kind: Kind, seq: int, body: tuple[Any, ...], *frames: np.ndarray) -> Message:
+        return Message(Header(kind, 1, 0, self.epoch, seq, body), *frames)
+
+
+class EnvServer(Server):
+    """Environments whose observation is a number that never repeats."""
+
+    ready = False
+
+    def terms(self) -> dict[str, Any]:
+        return {"env": ENV.to_wire()}
+
+    def do(self, header: Header, rows: Any) -> Message:
+        assert self.ready or header.kind is Kind.RESET, "RESET comes before the first STEP"
+        self.age = 0 if header.kind is Kind.RESET else (self.age + 1) % EPISODE
+        self.ready = True
+        self.world.steps += 1
+        out = np.zeros(N, step_record(ENV).dtype)
+        out["obs"][:, 0] = self.world.steps * 10 + np.arange(N)
+        out["first"], out["terminated"] = self.age == 0, self.age == EPISODE - 1
+        return self.message(Kind.OBS, header.seq, ([],), out)
+
+
+class Broker(Server):
+    """Counts the steps since it was told to forget, in the recurrent state and in the value."""
+
+    count = -1.0
+
+    def terms(self) -> dict[str, Any]:
+        return {"policy": POLICY.to_wire()}
+
+    def do(self, header: Header, rows: Any) -> Message:
+        first = bool(rows["first"][0])
+        assert self.count >= 0 or first, "the first request of a session counts as first"
+        self.count = 0.0 if first else self.count + 1
+        act = np.zeros(N, act_record(ENV, POLICY).dtype)
+        act["value"], act["logits"][:, 0] = self.count, rows["obs"][:, 0]
+        act["action"] = rows["obs"][:, 0] % 7
+        core = [np.full((N, 1), self.count, np.float32)] if header.body[0] else []
+        return self.message(Kind.ACT, header.seq, (0,), act, *core)
+
+
+class Learner(Server):
+    """Takes rollouts as the real one does, and uses one at each turn."""
+
+    def __init__(self, epoch: int, world: "World") -> None:
+        super().__init__(epoch, world)
+        self.ledger, self.queue = Ledger(), deque[tuple[int, np.ndarray]]()
+
+    def terms(self) -> dict[str, Any]:
+        self.seq = self.ledger.consumed
+        return {"window": WINDOW}
+
+    def answer(self, header: Header, rows: Any) -> Message | None:
+        if header.kind is not Kind.ROLLOUT or not self.known or header.epoch != self.epoch:
+            return super().answer(header, rows)
+        arrival = self.ledger.arrival(header.seq)
+        if arrival is Arrival.NEW:
+            self.ledger.take(header.seq)
+            self.queue.append((header.seq, np.array(rows)))
+            assert len(self.queue) <= WINDOW
+        if arrival is Arrival.AHEAD:
+            return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "one is missing"))
+        return self.ack() if arrival is Arrival.REPEATED else None
+
+    def use(self) -> Message | None:
+        if not self.queue:
+            return None
+        seq, rows = self.queue.popleft()
+        self.ledger.use(seq)
+        self.world.used.append((self.epoch, seq, rows))
+        return self.ack()
+
+    def ack(self) -> Message:
+        return self.message(Kind.ACK, self.ledger.consumed, (self.ledger.consumed, WINDOW))
+
+
+SERVERS: dict[Plane, type[Server]] = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
+
+
+class World:
+    """A group and its three servers, any of which may be down; messages may get lost."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
+        self.group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0)
+        self.servers: dict[Plane, Server | None] = {}
+        self.used: list[tuple[int, int, np.ndarray]] = []
+        self.stuck_learner = False
+        for plane in SERVERS:
+            self.start(plane)
+
+    def start(self, plane: Plane) -> None:
+        self.epoch += 1
+        self.servers[plane] = SERVERS[plane](self.epoch, self)
+
+    def end(self, plane: Plane, *, politely: bool) -> None:
+        server, self.servers[plane] = self.servers[plane], None
+        if politely and server is not None and server.known:
+            self.deliver(plane, server.message(Kind.BYE, 0, ()))
+
+    def deliver(self, plane: Plane, message: Message | None) -> None:
+        if message is not None and self.random.random() >= self.loss:
+            self.group.take(plane, message, self.now)  # type: ignore[arg-type]
+
+    def turn(self, plane: Plane | None = None) -> None:
+        """One exchange on each plane, or on one of them."""
+        self.now += TICK_S
+        for each in [plane] if plane else list(SERVERS):
+            server = self.servers[each]
+            for _ in range(WINDOW + 1):
+                work = self.group.due(each, self.now) if server else None
+                if work is None or server is None:
+                    break
+                header, frames = work
+                self.group.mark_sent(each, self.now)
+                if self.random.random() >= self.loss:
+                    self.deliver(each, server.answer(header, frames[0] if frames else None))
+            if isinstance(server, Learner) and not self.stuck_learner:
+                self.deliver(each, server.use())
+
+    def goes_on(self) -> None:
+        """Nothing is in the way any more: rollouts have to flow."""
+        self.loss, self.stuck_learner = 0.0, False
+        for plane, server in self.servers.items():
+            if server is None:
+                self.start(plane)
+        before, until = len(self.used), self.now + 2 * NO_PROGRESS_S + 2 * RESEND_AFTER_S
+        while len(self.used) < before + 6:
+            self.turn()
+            assert self.now < until, f"the group waits for {self.group._wait} and nothing comes"
+        self.check()
+
+    def check(self) -> None:
+        """Rollouts are in order, none is missing or used twice by one learner, and each is in itself in step."""
+        last: dict[int, int] = {}
+        for epoch, seq, rows in self.used:
+            assert seq == last.get(epoch, seq - 1) + 1
+            last[epoch] = seq
+            obs, first, value = rows["obs"][:, :, 0], rows["first"], rows["value"]
+            assert rows.dtype == rollout_record(ENV, POLICY, T).dtype
+            assert (np.diff(obs, axis=1) == 10).all(), "no observation is skipped or repeated"
+            assert (rows["behaviour_logits"][..., 0] == obs[:, :-1]).all(), "an answer stands beside what it answers"
+            assert (rows["last_action"][:, 1:] == obs[:, :-1] % 7).all()
+            assert (np.where(first[:, 1:-1], 0, value[:, :-1] + 1) == value[:, 1:]).all()
+            assert (rows["core_state"][:, 0] == value[:, 0]).all(), "the memory is that of the first observation"
+            assert (value[:, 0][first[:, 0]] == 0).all()
+
+
+def world_in(wait: Wait) -> World:
+    """A group that has played for a while and now waits for this."""
+    world = World()
+    for _ in range(40):
+        world.turn()
+    if wait is Wait.CREDIT:
+        world.stuck_learner = True
+    plane = {Wait.ENV: Plane.INFERENCE, Wait.BROKER: Plane.STEPS}.get(wait)
+    for _ in range(100):
+        if world.group._wait is wait:
+            return world
+        world.turn(plane)
+    raise AssertionError(f"never waited for {wait}")
+
+
+@pytest.mark.parametrize("politely", [True, False], ids=["bye", "killed"])
+@pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
+@pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
+def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
+    wait: Wait, plane: Plane, politely: bool
+) -> None:
+    world = world_in(wait)
+    world.end(plane, politely=politely)
+    world.start(plane)
+    for _ in range(8):
+        world.turn(plane)  # it is back before anything else moves
+    world.goes_on()
+
+
+@pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
+@pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
+def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
+    world = world_in(wait)
+    world.start(plane)
+    server = world.servers[plane]
+    assert server is not None
+    world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({},)), None))
+    world.goes_on()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_of_step(seed: int) -> None:
+    world = World(seed)
+    for _ in range(60):
+        event, plane = world.random.randrange(8), world.random.choice(list(SERVERS))
+        if event == 0 and world.servers[plane] is not None:
+            world.end(plane, politely=world.random.random() < 0.5)
+        elif event == 1 and world.servers[plane] is None:
+            world.start(plane)
+        elif event == 2:
+            world.loss = world.random.choice([0.0, 0.0, 0.2])
+        elif event == 3:
+            world.stuck_learner = not world.stuck_learner
+        for _ in range(world.random.randrange(12)):
+            world.turn(world.random.choice([None, *SERVERS]))
+    world.goes_on()
+
+
+def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
+    world = world_in(Wait.CREDIT)
+    learner = world.servers[Plane.ROLLOUTS]
+    assert isinstance(learner, Learner)
+    (_, rows), (last, _) = learner.queue
+    learner.queue.pop()
+    learner.ledger.received = last - 1  # as if it had never come
+    learner.ledger.pending -= 1
+    world.goes_on()
+    assert [seq for _, seq, _ in world.used].count(last) == 1
+
+
+def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
+    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0)
+    welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
+    with pytest.raises(ConfigError, match="env-server at .* offers an impossible 'env': 'action' must be"):
+        group.take(Plane.STEPS, Message(welcome), 0.1)  # type: ignore[arg-type]
+
+
+def test_episodes_that_no_learner_would_take_are_left_out() -> None:
+    world = world_in(Wait.ENV)
+    world.group._observed([[1.0, 3], ["x", 3], [1.0], 7, [[1.0], 2]], world.now)
+    assert [entry for entry in world.group._episodes if entry == [1.0, 3]] == world.group._episodes

@@ -36,7 +36,8 @@ class HealthServer:
         try:
             self._server = ThreadingHTTPServer((host, port), _handler_for(service))
         except (OSError, OverflowError) as error:
-            raise ConfigError(f"health: cannot listen on {host}:{port}: {error}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)

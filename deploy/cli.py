@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from common.errors import BeastError, ConfigError
 
@@ -37,7 +39,16 @@ exit codes: 0 trained to the end; 2 bad input; 75 a service stayed away; 1 a ser
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
+    _replace_closed_streams()
+    try:
+        code = _dispatch(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:
+        code = 128 + signal.SIGPIPE
+    _flush()
+    return code
+
+
+def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         sys.stdout.write(HELP + "\n")
         return 0
@@ -47,6 +58,21 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] not in COMMANDS:
         return _unknown(argv[0])
     return _guarded(argv[0], argv[1:])
+
+
+def _replace_closed_streams() -> None:
+    """Give a process that was started without stdout or stderr one that swallows everything."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+
+
+def _flush() -> None:
+    """Write what is buffered; where nobody reads it any more, keep Python from complaining about that at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _guarded(name: str, argv: list[str]) -> int:

@@ -127,7 +127,7 @@ class HealthConfig(Section):
     """The page that each service serves about its loop."""
 
     host: str = setting("127.0.0.1", "address to serve it on")
-    port: int = setting(0, "port; 0: a free one", ge=0, le=65_535)
+    port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
 
 
 class RunConfig(Section):

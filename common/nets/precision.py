@@ -30,7 +30,10 @@ def pick_device(setting: str) -> torch.device:
     if match is None:
         raise ConfigError(f"device {setting!r}: expected auto, cpu, cuda or cuda:N")
     if setting != "cpu" and int(match[1] or 0) >= n_gpus:
-        raise ConfigError(f"device {setting!r}: this machine has {n_gpus} CUDA devices that torch can use")
+        known = f"auto, cpu or cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "auto or cpu"
+        raise ConfigError(
+            f"device {setting!r}: this machine has {n_gpus} CUDA devices that torch can use, expected {known}"
+        )
     return torch.device(setting)
 
 

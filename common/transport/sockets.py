@@ -110,5 +110,7 @@ def bind(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
     try:
         socket.bind(place.socket(index))
     except zmq.ZMQError as error:
-        why = "is in use by another process" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error}"
-        raise ConfigError(f"{place.socket(index)} {why}") from error
+        taken = error.errno == errno.EADDRINUSE
+        why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
+        part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.path else ""
+        raise ConfigError(f"{place.socket(index)}{part} {why}") from error

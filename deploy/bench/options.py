@@ -12,6 +12,13 @@ from typing import Any
 from common.config.load import load
 from common.config.tree import RunConfig
 
+SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1: beast train --help lists them."
+MEANINGS = {
+    "seconds": "how long to measure",
+    "warmup": "seconds of training before measuring begins",
+    "part": "seconds for each part of the limit",
+}
+
 
 def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Namespace, RunConfig, list[str]]:
     """Split `argv` into the benchmark's options and the settings of the run.
@@ -24,9 +31,9 @@ def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Nam
     Returns:
       The options, the configuration, and the flags that made it.
     """
-    parser = argparse.ArgumentParser(prog=f"beast bench {command}", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=f"beast bench {command}", allow_abbrev=False, epilog=SETTINGS)
     for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=float, default=default, help=f"default {default:g}")
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
     parser.add_argument("--json", type=Path, help="write the result here as well")
     options, flags = parser.parse_known_args(argv)
     return options, load(flags, os.environ), flags

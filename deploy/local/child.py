@@ -87,7 +87,7 @@ class Child:
                     pass_fds=self.spec.keep_open,
                 )
         except OSError as error:
-            raise BeastError(f"cannot start {self.spec.name}: {error}") from error
+            raise BeastError(f"cannot start {self.spec.name}: {error.filename}: {error.strerror}") from error
 
     def poll(self) -> int | None:
         """The exit code (negative: number of the signal), or None while it runs or was never started."""

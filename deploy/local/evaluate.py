@@ -32,7 +32,8 @@ from common.errors import BeastError, ConfigError, PeerLost
 from common.transport import make_context
 from deploy.local.child import Child, ChildSpec
 from deploy.local.fleet import child_environ, endpoint_flags, service_command
-from deploy.local.folder import CHECKPOINT, CONFIG, private_folder
+from deploy.local.folder import CHECKPOINT, CONFIG
+from deploy.local.private import private_folder
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
 
@@ -100,7 +101,7 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     candidates = [Path(run).expanduser(), Path(root).expanduser() / run]
     folder = next((path for path in reversed(candidates) if (path / CONFIG).is_file()), None)
     if folder is None:
-        raise ConfigError(f"there is no run {run!r}: expected {candidates[-1] / CONFIG}")
+        raise ConfigError(f"there is no run {run!r}: expected {candidates[-1] / CONFIG}; --root names another folder")
     if not (folder / CHECKPOINT).is_file():
         raise ConfigError(f"run {run!r} has no {CHECKPOINT} yet: let it train for a while")
     loaded = gather(["--config", str(folder / CONFIG), *argv], environ, own=EvaluateFlags)

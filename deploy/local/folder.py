@@ -11,8 +11,6 @@ import csv
 import fcntl
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -20,7 +18,6 @@ from pathlib import Path
 
 from common.config.table import TREE, value_at
 from common.config.tree import RunConfig
-from common.endpoints import MAX_IPC_PATH
 from common.errors import ConfigError
 
 CONFIG, CHECKPOINT, METRICS, LOCK = "config.yaml", "checkpoint.pt", "metrics.csv", ".lock"
@@ -30,7 +27,6 @@ BOUND = ("algo", "env", "net")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME = 100
-LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder of the sockets
 
 
 def default_name(config: RunConfig, now: datetime) -> str:
@@ -64,7 +60,8 @@ def claimed(folder: Path) -> Iterator[int]:
             part.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise ConfigError(f"run folder {folder} cannot be written: {error.strerror}") from error
+        part = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
+        raise ConfigError(f"run folder {folder} cannot be written: {part}{error.strerror}") from error
     try:
         _wait_for_lock(descriptor, folder)
         os.truncate(descriptor, 0)
@@ -147,13 +144,14 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         raise ConfigError("\n".join(refused))
 
 
-def trained_steps(folder: Path) -> int:
-    """Agent steps of the run so far, as the last row of its metrics says; 0 where there is none."""
+def final_figures(folder: Path) -> dict[str, float]:
+    """Steps and mean return of the run so far, as the last row of its metrics says; empty where there is none."""
     try:
         with (folder / METRICS).open(newline="") as file:
-            return max((int(row["agent_steps"]) for row in csv.DictReader(file)), default=0)
+            *_, row = csv.DictReader(file)
+        return {name: float(row[name]) for name in ("agent_steps", "mean_return_100") if row[name]}
     except (OSError, KeyError, TypeError, ValueError):
-        return 0
+        return {}
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -168,16 +166,3 @@ def write_atomically(path: Path, text: str) -> None:
         draft.replace(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def private_folder() -> Iterator[Path]:
-    """A folder for unix sockets that nobody else can enter, with a path short enough for them; removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="beast-"))
-    if len(str(folder) + LONGEST_SOCKET) > MAX_IPC_PATH:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="beast-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -7,19 +7,21 @@ whatever flags are new; --fresh moves the old folder aside and starts over.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from common.config.load import dump, gather, load
+from common.config.load import Loaded, differences, dump, gather, load
 from common.config.setting import Section, setting
 from common.config.tree import RunConfig
 from deploy.local import folder as run_folder
 from deploy.local import view
 from deploy.local.fleet import stages
-from deploy.local.pages import Gatherer, Snapshot
+from deploy.local.pages import Gatherer
+from deploy.local.private import private_folder
 from deploy.local.screen import make_screen
 from deploy.local.supervisor import Ending, Supervisor
 from deploy.local.view import RunTitle
@@ -49,7 +51,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     config, flags, saved = settle(argv, environ, now)
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
-    with run_folder.claimed(config.folder) as lock, run_folder.private_folder() as sockets:
+    with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
         continues = (config.folder / run_folder.CHECKPOINT).exists()
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
@@ -77,11 +79,18 @@ def settle(
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
     loaded = gather(layers, environ, own=TrainFlags)
-    for note in loaded.notes:
+    for note in (*loaded.notes, *_ineffective(given)):
         _say(note)
     if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
         _say(f"--preset has no effect: a run that continues keeps what {file} says")
     return loaded.config.model_copy(update=identity), loaded.own, saved
+
+
+def _ineffective(given: Loaded) -> Iterator[str]:
+    """A sentence for every endpoint that is given: here the services meet at unix sockets of their own."""
+    for path in differences(given.config):
+        if path.endswith(".endpoint"):
+            yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
 
 
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
@@ -94,28 +103,38 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
             ending = Supervisor(fleet, lambda stopping: screen.update(stopping=stopping)).run()
         finally:
             screen.close()
-        last = pages.snapshot()
-    if ending.finished and (steps := run_folder.trained_steps(config.folder)) < config.total_steps:
+        page = pages.snapshot().page("learner")
+    final = run_folder.final_figures(config.folder)
+    if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
         ending = Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
-    _conclude(config, run, ending, last, time.monotonic() - start)
+    if ending.sentence:
+        _complain(f"beast train: {ending.sentence}")
+    if ending.finished or page.get("agent_steps"):
+        # a page is as old as a second; the last row is the end itself, unless the learner was killed
+        newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
+        _conclude(config, view.summary(run, newest, time.monotonic() - start, finished=ending.finished), ending)
+    elif not ending.sentence:
+        _say(f"{config.name}: stopped before its first update")
     return ending.code
 
 
-def _conclude(config: RunConfig, run: RunTitle, ending: Ending, last: Snapshot, seconds: float) -> None:
-    """Say how it ended and, where anything was trained, what can be done next."""
-    if ending.sentence:
-        sys.stderr.write(f"beast train: {ending.sentence}\n")
-    learner, checkpoint = last.page("learner"), config.folder / run_folder.CHECKPOINT
-    if not ending.finished and not learner.get("agent_steps"):
-        return
-    _say(view.summary(run, learner, seconds, finished=ending.finished))
+def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
+    """Say what was trained and what can be done next."""
+    _say(summary)
+    checkpoint = config.folder / run_folder.CHECKPOINT
     if not checkpoint.exists():
         _say("there is no checkpoint yet: the learner ended before its first")
         return
-    root = "" if config.root == RunConfig().root else f" --root {config.root}"
+    root = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
+    more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {checkpoint}")
     _say(f"evaluate:   beast evaluate {config.name}{root}")
-    _say(f"continue:   beast train --name {config.name}{root}")
+    _say(f"continue:   beast train --name {config.name}{root}{more}")
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
 
 
 def _say(text: str) -> None:

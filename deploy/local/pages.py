@@ -96,7 +96,13 @@ class Gatherer:
         while not self._closing.wait(PERIOD_S):
             for source in self._sources:
                 source.refresh()
-                self._warnings.extend(source.new_warnings())
+                self._note(source.new_warnings())
+
+    def _note(self, warnings: list[str]) -> None:
+        """Keep what is not shown already: a service may say the same of each of its peers."""
+        for warning in warnings:
+            if warning not in self._warnings:
+                self._warnings.append(warning)
 
 
 class _Source:

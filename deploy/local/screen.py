@@ -20,6 +20,14 @@ LINE_PERIOD_S = 5.0
 MIN_WIDTH = 40
 
 
+class _Console(Console):
+    """Of rich, but a pipe that nobody reads any more costs the picture and not the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where a write fails; ours is handled in `Screen.update`."""
+        raise BrokenPipeError
+
+
 class Screen(ABC):
     """Shows snapshots at its own pace.
 
@@ -102,7 +110,7 @@ def make_screen(run: RunTitle, source: Callable[[], Snapshot], *, plain: bool) -
     """The live view on a terminal that can show it, lines elsewhere or where `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII
-    console = Console()
+    console = _Console()
     able = console.is_terminal and not console.is_dumb_terminal and console.width >= MIN_WIDTH
     if plain or not able:
         return LineScreen(run, source, console)

@@ -52,7 +52,13 @@ def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> Rend
 def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
-    parts = [
+    known = _numbers(run, snapshot, learner) if learner else ["starting"]
+    troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
+    return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
+
+
+def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> list[str]:
+    return [
         f"{count(number(learner, 'agent_steps'))}/{run.total_steps:,} agent steps",
         f"{percent(figures.done(run.total_steps, learner))}, ETA {duration(figures.eta_s(run.total_steps, learner))}",
         f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(figures.frames_per_s(learner))} frames/s",
@@ -61,8 +67,6 @@ def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
         f"batch {_batch(snapshot)}",
         f"queue {_queue(learner)}",
     ]
-    troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
-    return " | ".join([*parts, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
 
 
 def summary(run: RunTitle, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:

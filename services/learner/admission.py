@@ -36,7 +36,9 @@ class Terms:
           RemoteProtocolError: they are incomplete or impossible.
         """
         env = EnvSpec.from_wire(terms.get("env"))
-        policy = None if terms.get("policy") is None else PolicySpec.from_wire(terms["policy"])
+        theirs = terms.get("policy")
+        absent = theirs is None or (isinstance(theirs, dict) and not theirs)
+        policy = None if absent else PolicySpec.from_wire(theirs)
         for name in ("unroll_length", "num_envs"):
             value = terms.get(name)
             if type(value) is not int or not 0 < value <= 1 << 20:

@@ -150,14 +150,15 @@ class Intake:
         arrival = session.state.arrival(header.seq)
         if arrival is Arrival.REPEATED:
             self._ack(session, header.seq)
-        if arrival is Arrival.AHEAD:
-            sentence = f"rollout {session.state.received + 1} is missing: say HELLO and send all again"
-            self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
-        if arrival is not Arrival.NEW:
+        if arrival not in (Arrival.NEW, Arrival.AHEAD):
             return
-        assert self.queue is not None, "a session has a queue"
         if session.state.pending >= MAX_WINDOW:
             raise RemoteProtocolError(f"{session.state.pending} rollouts of one stream wait already", "window")
+        if arrival is Arrival.AHEAD:
+            sentence = "a rollout before this one is missing: say HELLO and send all again"
+            self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
+            return
+        assert self.queue is not None, "a session has a queue"
         entry = Message(header.sender, header.slot, header.seq)
         try:
             entry = self._receive_rows(message, self.queue)

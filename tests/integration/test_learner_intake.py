@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from common.errors import ConfigError
-from common.messages import Header, Kind, Reason
+from common.messages import Header, Kind, Plane, Reason
 from common.session import Stream
 from common.specs import ActionSpec, EnvSpec
-from common.transport import Context
+from common.transport import ClientPort, Context
 from services.learner.intake import REMEMBER_S
 from services.learner.service import Learner
+from services.learner.update import Trainer
 from tests.helpers import wait_until
 from tests.learner_fakes import POLICY, B, FakeActor, T, drive, greet, opened, rollout_rows, run_config
 
@@ -158,13 +160,13 @@ def test_malformed_rollouts_are_counted_and_the_run_goes_on(
         actor.push(7, rollout_rows(2), [["x", 1]])
         actor.port.send(Header(Kind.STEP, actor.port.sender, 0, actor.stream.epoch, 8))
         actor.port._requests.send_multipart([b"garbage", b"more"])
-        actor.push(9, rollout_rows(4))
-        drive(learner, [actor], lambda: 9 in actor.acked)
+        actor.push(8, rollout_rows(4))
+        drive(learner, [actor], lambda: 8 in actor.acked)
         reasons = learner.report()["refused_by_reason"]
         assert reasons == {"values": 2, "payload": 4, "episodes": 1, "kind": 1, "header": 1}
         assert learner.report()["refused"] == 9
         assert learner.report()["agent_steps"] == B * T
-        assert actor.acked == [1, 2, 3, 4, 5, 6, 7, 9], "a sender of bad rollouts is not left waiting"
+        assert actor.acked == [1, 2, 3, 4, 5, 6, 7, 8], "a sender of bad rollouts is not left waiting"
 
 
 def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
@@ -236,6 +238,75 @@ def test_rollouts_are_not_trained_twice_when_a_connection_breaks(
         actor.push(2, rollout_rows(1, 2))
         drive(learner, [actor], lambda: queue.rows == 3)
         assert learner.report()["agent_steps"] == 0
+
+
+def test_a_rollout_behind_a_missing_one_is_not_taken_before_it(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=endpoint, window=4)
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        actor.push(3, rollout_rows(2, 3))
+        actor.push(5, rollout_rows(2, 5))
+        drive(learner, [actor], lambda: actor.replies[-1].kind is Kind.ERROR)
+        assert actor.replies[-1].seq == 5
+        assert actor.replies[-1].body[0] == Reason.UNKNOWN_SESSION
+        assert learner.report()["queue_rows"] == 2
+        actor.stream.greet_again(learner.clock())
+        greet(learner, actor)
+        for seq in (3, 4, 5):
+            actor.push(seq, rollout_rows(2, seq))
+        assert learner.intake is not None
+        queue = learner.intake.queue
+        assert queue is not None
+        drive(learner, [actor], lambda: 4 in actor.acked and queue.rows == 2)
+        assert learner.report()["updates"] == 1
+        assert learner.report()["refused"] == 0
+
+
+def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(tmp_path: Path, context: Context) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        actor = FakeActor(context, config.learner.endpoint)
+        greet(learner, actor)
+        assert learner.intake is not None
+        intake, queue = learner.intake, learner.intake.queue
+        assert queue is not None
+        actor.push(1, rollout_rows(1, 1))
+        wait_until(lambda: intake.port.pollable[0].poll(1))
+        port = ClientPort(context, Plane.ROLLOUTS, config.learner.endpoint, actor.port.sender)
+        actor.close()
+        port.close()
+        wait_until(lambda: intake.port.pollable[1].poll(1))
+        drive(learner, [], lambda: queue.rows == 1)
+        drive(learner, [], lambda: intake.peers == 0)
+        intake.receive(learner.clock() + REMEMBER_S + 1)
+        assert len(intake._sessions) == 0
+
+
+def test_terms_that_are_arrays_are_refused_like_any_others(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        for terms in ({"policy": np.zeros(3)}, {"env": np.zeros(3)}, {"num_envs": np.zeros(3)}):
+            with pytest.raises(ConfigError, match="learner refuses"):
+                greet(learner, actor_of(config, **terms))
+
+
+def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(_trainer: Trainer, _capacity: int) -> NDArray[np.void]:
+        raise RuntimeError("can't allocate memory")
+
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "storage", too_much)
+            with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
+                greet(learner, actor_of(config))
+        assert learner.trainer is None
+        greet(learner, actor_of(config))
 
 
 def test_goodbye_ends_the_session(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:

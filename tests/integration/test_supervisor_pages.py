@@ -23,7 +23,8 @@ from common.service import Service
 import logging
 class Idle(Service):
     role = "broker"
-    def open(self): logging.getLogger("x").warning("something is odd")
+    def open(self):
+        for _ in range(2): logging.getLogger("x").warning("something is odd")
     def poll(self, timeout_s): time.sleep(timeout_s)
     def report(self): return {"clients": 7}
 log_to_stderr("broker-0")

@@ -29,6 +29,14 @@ def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureF
     assert max(map(len, text.splitlines())) <= 110
 
 
+@pytest.mark.parametrize(("redirection", "code"), [("| true", 141), (">&-", 0), ("2>&-", 0)])
+def test_output_that_nobody_reads_is_no_crash(redirection: str, code: int) -> None:
+    beast = f"{sys.executable} -c 'import sys; from deploy.cli import main; sys.exit(main([\"--help\"]))'"
+    script = f"set -o pipefail; (sleep 0.3; {beast}) {redirection}"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 @pytest.mark.parametrize("flag", ["--version", "-V"])
 def test_the_version_is_one_line(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([flag]) == 0
@@ -152,6 +160,11 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
     config, _, _ = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW)
     assert config.folder == tmp_path / "new" / "y"
+
+
+def test_an_endpoint_that_has_no_effect_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settle(["--root", str(tmp_path), "--broker.endpoint", "tcp://host:1"], {}, NOW)
+    assert capsys.readouterr().out.startswith("flag --broker.endpoint has no effect: ")
 
 
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:

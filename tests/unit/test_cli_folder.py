@@ -12,7 +12,7 @@ import pytest
 from common.config.tree import RunConfig
 from common.errors import ConfigError
 from deploy.local import folder
-from deploy.local.folder import claimed, default_name, refuse_changes, set_aside, write_atomically
+from deploy.local.folder import claimed, default_name, final_figures, refuse_changes, set_aside, write_atomically
 
 pytestmark = pytest.mark.unit
 
@@ -89,6 +89,29 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run folder .*file/x cannot be written: Not a directory"):
         with claimed(tmp_path / "file" / "x"):
             pass
+
+
+def test_a_part_of_the_folder_that_is_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("")
+    with pytest.raises(ConfigError, match=r"run folder .* cannot be written: .*/logs: File exists"), claimed(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ("agent_steps,mean_return_100\n100,\n200,-3.5\n", {"agent_steps": 200.0, "mean_return_100": -3.5}),
+        ("agent_steps,mean_return_100\n100,\n", {"agent_steps": 100.0}),
+        ("agent_steps,mean_return_100\n", {}),
+        ("agent_steps,mean_return_100\n1", {}),
+        ("", {}),
+        ("no,such\n1,2\n", {}),
+    ],
+)
+def test_the_figures_at_the_end_are_those_of_the_last_row(tmp_path: Path, text: str, figures: dict[str, float]) -> None:
+    assert final_figures(tmp_path) == {}
+    (tmp_path / "metrics.csv").write_text(text)
+    assert final_figures(tmp_path) == figures
 
 
 def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from common.codec import DTYPES, MAX_ARRAY_BYTES, MAX_NDIM, pack, unpack
+from common.codec import DTYPES, MAX_ARRAY_BYTES, MAX_DEPTH, MAX_NDIM, pack, unpack
 from common.errors import LocalProtocolError, RemoteProtocolError
 
 pytestmark = pytest.mark.unit
@@ -70,6 +70,14 @@ def plain(value: Any) -> bool:
 @given(values)
 def test_plain_values_come_back_as_they_were(value: Any) -> None:
     assert unpack(pack(value)) == value
+
+
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1k"], ids=["lists", "maps"])
+def test_what_is_nested_too_deep_to_be_printed_is_refused(opening: bytes) -> None:
+    assert str(unpack(opening * MAX_DEPTH + b"\x01")).count("1") == 1
+    for depth in (MAX_DEPTH + 1, 500, 1000, 1020, 5000):
+        with pytest.raises(RemoteProtocolError):
+            unpack(opening * depth + b"\x01")
 
 
 @settings(deadline=None)

@@ -11,7 +11,7 @@ from common.config.tree import RunConfig
 from common.errors import ConfigError
 from common.messages import Header, Kind, Plane, Reason
 from common.records import act_record, rollout_record, step_record
-from common.session import Arrival, RESEND_AFTER_S
+from common.session import RESEND_AFTER_S, Arrival
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from services.actor.group import EnvGroup, Wait
 from services.actor.outbox import NO_PROGRESS_S
@@ -71,15 +71,14 @@ class Server:
 class EnvServer(Server):
     """Environments whose observation is a number that never repeats."""
 
-    ready = False
+    age = -1  #: steps since the episode's first; negative before RESET
 
     def terms(self) -> dict[str, Any]:
         return {"env": ENV.to_wire()}
 
     def do(self, header: Header, rows: Any) -> Message:
-        assert self.ready or header.kind is Kind.RESET, "RESET comes before the first STEP"
+        assert self.age >= 0 or header.kind is Kind.RESET, "RESET comes before the first STEP"
         self.age = 0 if header.kind is Kind.RESET else (self.age + 1) % EPISODE
-        self.ready = True
         self.world.steps += 1
         out = np.zeros(N, step_record(ENV).dtype)
         out["obs"][:, 0] = self.world.steps * 10 + np.arange(N)
@@ -276,7 +275,7 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
     world = world_in(Wait.CREDIT)
     learner = world.servers[Plane.ROLLOUTS]
     assert isinstance(learner, Learner)
-    (_, rows), (last, _) = learner.queue
+    last, _ = learner.queue[-1]
     learner.queue.pop()
     learner.ledger.received = last - 1  # as if it had never come
     learner.ledger.pending -= 1
@@ -287,7 +286,7 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
     group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0)
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
-    with pytest.raises(ConfigError, match="env-server at .* offers an impossible 'env': 'action' must be"):
+    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': 'action' must be"):
         group.take(Plane.STEPS, Message(welcome), 0.1)  # type: ignore[arg-type]
 
 

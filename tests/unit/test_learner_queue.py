@@ -128,6 +128,18 @@ def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
     assert ledger.pending == 0
 
 
+def test_a_number_that_skips_another_is_ahead_unless_it_is_the_first() -> None:
+    ledger = Ledger()
+    ledger.take(5)
+    assert ledger.arrival(7) is Arrival.AHEAD
+    ledger.use(5)
+    assert ledger.arrival(7) is Arrival.AHEAD, "what is used up counts as received"
+    assert ledger.arrival(6) is Arrival.NEW
+    anew = Ledger()
+    anew.use(5)  # left in the queue by a session before
+    assert anew.arrival(7) is Arrival.AHEAD
+
+
 def test_a_capacity_that_is_no_multiple_is_our_own_bug() -> None:
     with pytest.raises(AssertionError, match="multiple"):
         RowQueue(np.zeros(5), 2)

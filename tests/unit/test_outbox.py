@@ -98,14 +98,19 @@ def test_acks_of_an_earlier_learner_are_ignored() -> None:
     assert outbox.unacked == 1
 
 
-def test_silence_makes_it_greet_again_but_not_while_nothing_is_under_way() -> None:
+@pytest.mark.parametrize("under_way", [True, False])
+def test_silence_makes_it_greet_again_whether_anything_is_under_way_or_not(under_way: bool) -> None:
     outbox = opened()
-    assert outbox.due(10 * NO_PROGRESS_S) is None
-    outbox.push(ROWS[0], [], 10 * NO_PROGRESS_S)
-    send_all(outbox, 10 * NO_PROGRESS_S)
-    late = outbox.due(11 * NO_PROGRESS_S + 0.1)
+    if under_way:
+        outbox.push(ROWS[0], [], 0.0)
+        send_all(outbox)
+    assert outbox.due(NO_PROGRESS_S) is None
+    late = outbox.due(NO_PROGRESS_S + 0.1)
     assert late is not None
     assert late[0].kind is Kind.HELLO
+    outbox.accept(welcome(), NO_PROGRESS_S + 0.2)
+    assert send_all(outbox, NO_PROGRESS_S + 0.2) == ([1] if under_way else [])
+    assert outbox.due(2 * NO_PROGRESS_S) is None
 
 
 def test_a_refusal_for_good_is_the_users_business() -> None:

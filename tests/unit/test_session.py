@@ -171,6 +171,23 @@ def test_a_server_that_says_bye_is_greeted_again() -> None:
     assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.STALE
 
 
+def test_a_server_owes_a_sign_of_life_only_while_it_is_asked() -> None:
+    found = stream()
+    assert found.due(5.0) is not None
+    assert found.silent_s(8.0) == 3.0
+    found.accept(welcome(), 8.0)
+    assert found.silent_s(100.0) == 0.0, "nothing is asked"
+    found.request(Kind.STEP, (), FRAMES, 100.0)
+    assert found.silent_s(107.0) == 7.0, "what does not leave is not answered either"
+    found.sent(107.0)
+    assert found.silent_s(108.0) == 1.0, "a connection is there, and environments may be slow"
+    found.accept(error(Reason.UNKNOWN_SESSION, seq=1), 200.0)
+    assert found.silent_s(203.0) == 3.0, "a server that has forgotten the stream was heard all the same"
+    found.accept(welcome(epoch=100), 204.0)
+    found.greet_again(500.0)
+    assert found.silent_s(501.0) == 1.0, "the time before it was asked does not count"
+
+
 def test_a_busy_server_is_left_alone_for_a_second() -> None:
     found = stream()
     assert found.due(0.0) is not None

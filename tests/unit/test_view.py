@@ -133,6 +133,10 @@ def test_a_line_has_the_same_figures() -> None:
     )
 
 
+def test_a_line_has_no_figures_before_the_learner_has_any() -> None:
+    assert line(RUN, snapshot(learner={}, broker={})) == "starting | broker 0 starting | learner 0 starting"
+
+
 def test_without_colour_nothing_but_text_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(width=80, force_terminal=True, color_system="truecolor", file=io.StringIO())

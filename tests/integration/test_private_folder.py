@@ -1,0 +1,68 @@
+"""The folder for sockets: who may enter it, and that it goes with its process, also with one that is killed."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from deploy.local import private
+from deploy.local.private import private_folder, remove_abandoned
+
+pytestmark = pytest.mark.integration
+
+OWNER = """
+import sys
+from deploy.local.private import private_folder
+with private_folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("p")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(private, "SHORT_PLACE", str(folder))
+    return folder
+
+
+def owner() -> tuple[subprocess.Popen[str], Path]:
+    command = [sys.executable, "-c", OWNER]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+    assert process.stdout
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_the_folder_is_closed_to_others_and_gone_afterwards(place: Path) -> None:
+    with private_folder() as folder:
+        assert folder.parent == place
+        assert folder.stat().st_mode & 0o077 == 0
+        (folder / "socket").touch()
+    assert not folder.exists()
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_one_stays(place: Path) -> None:
+    killed, abandoned = owner()
+    living, kept = owner()
+    killed.kill()
+    killed.communicate()
+    assert abandoned.exists()
+    with private_folder():
+        assert not abandoned.exists()
+        assert kept.exists()
+    living.communicate()
+    assert living.returncode == 0
+    assert list(place.iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_is_left_alone(place: Path) -> None:
+    foreign = place / "beast-foreign"
+    foreign.mkdir()
+    (place / "beast-link").symlink_to(foreign)
+    remove_abandoned(place)
+    assert foreign.exists()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,6 +26,21 @@ log = logging.getLogger(__name__)
 MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
 REPORT_PERIOD_S = 0.5
 DRAIN_LIMIT_S = 4.0
+
+
+class Flag:
+    """What a signal handler may raise at any moment; the lock of a threading.Event could be held by the code below."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Raise it for good."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether it was raised."""
+        return self._is_set
 
 
 class Service(ABC):
@@ -42,7 +56,7 @@ class Service(ABC):
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.supervisor_pid = supervisor_pid
-        self.stopping = threading.Event()
+        self.stopping = Flag()
         self.state = "starting"
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age

@@ -64,7 +64,7 @@ def _replace_closed_streams() -> None:
     """Give a process that was started without stdout or stderr one that swallows everything."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
 
 
 def _flush() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from common.config.load import load
 from common.config.tree import RunConfig
 
-SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1: beast train --help lists them."
+SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
     "seconds": "how long to measure",
     "warmup": "seconds of training before measuring begins",

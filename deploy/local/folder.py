@@ -60,8 +60,8 @@ def claimed(folder: Path) -> Iterator[int]:
             part.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        part = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
-        raise ConfigError(f"run folder {folder} cannot be written: {part}{error.strerror}") from error
+        where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
+        raise ConfigError(f"run folder {folder} cannot be written: {where}{error.strerror}") from error
     try:
         _wait_for_lock(descriptor, folder)
         os.truncate(descriptor, 0)

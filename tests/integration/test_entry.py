@@ -51,7 +51,7 @@ class Trivial(Service):
     def poll(self, timeout_s: float) -> None:
         if self.wish == "once":
             self.stop()
-        self.stopping.wait(timeout_s)
+        threading.Event().wait(timeout_s)
 
     def drain(self) -> None:
         self.note("drain")
@@ -118,6 +118,18 @@ def test_a_signal_while_it_runs_drains_and_ends_it_with_0(start: Start, tmp_path
     assert "Traceback" not in errors
     assert "KeyboardInterrupt" not in errors
     assert (tmp_path / "steps").read_text() == "1 1 open drain close "
+
+
+def test_a_storm_of_signals_ends_it_like_one(start: Start, tmp_path: Path) -> None:
+    process = start()
+    steps = tmp_path / "steps"
+    wait_until(lambda: steps.exists() and "open" in steps.read_text())
+    while process.poll() is None and "close" not in steps.read_text():
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+    code, errors = finish(process)
+    assert (code, "Traceback" in errors) in {(0, False), (-signal.SIGINT, False), (-signal.SIGTERM, False)}
+    assert steps.read_text() == "1 1 open drain close "
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -213,7 +225,7 @@ def test_a_port_in_use_is_a_sentence_and_exits_2(start: Start) -> None:
         port = taken.getsockname()[1]
         code, errors = finish(start("--health.port", str(port)))
     assert code == 2
-    assert f"trivial: health.host '127.0.0.1', health.port {port}: cannot listen there: Address already in use\n" in errors
+    assert f"health.host '127.0.0.1', health.port {port}: cannot listen there: Address already in use\n" in errors
     assert "Traceback" not in errors
 
 

@@ -33,7 +33,7 @@ def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureF
 def test_output_that_nobody_reads_is_no_crash(redirection: str, code: int) -> None:
     beast = f"{sys.executable} -c 'import sys; from deploy.cli import main; sys.exit(main([\"--help\"]))'"
     script = f"set -o pipefail; (sleep 0.3; {beast}) {redirection}"
-    done = subprocess.run(["bash", "-c", script], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
 
 

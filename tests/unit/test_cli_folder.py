@@ -103,7 +103,7 @@ def test_a_part_of_the_folder_that_is_in_the_way_is_named(tmp_path: Path) -> Non
         ("agent_steps,mean_return_100\n100,\n200,-3.5\n", {"agent_steps": 200.0, "mean_return_100": -3.5}),
         ("agent_steps,mean_return_100\n100,\n", {"agent_steps": 100.0}),
         ("agent_steps,mean_return_100\n", {}),
-        ("agent_steps,mean_return_100\n1", {}),
+        ("elapsed_s,agent_steps\n1", {}),
         ("", {}),
         ("no,such\n1,2\n", {}),
     ],

@@ -38,12 +38,14 @@ def test_auto_is_the_gpu_where_there_is_one(two_gpus: None) -> None:
 
 @pytest.mark.parametrize("setting", ["cuda", "cuda:0"])
 def test_a_gpu_that_is_not_there_is_refused_in_words(no_gpu: None, setting: str) -> None:
-    with pytest.raises(ConfigError, match=f"device '{setting}': this machine has 0 CUDA devices .*, expected auto or cpu"):
+    with pytest.raises(
+        ConfigError, match=f"device '{setting}': this machine has 0 CUDA devices .*expected auto or cpu"
+    ):
         precision.pick_device(setting)
 
 
 def test_a_gpu_number_too_high_is_refused(two_gpus: None) -> None:
-    with pytest.raises(ConfigError, match="has 2 CUDA devices .*, expected auto, cpu or cuda:0 to cuda:1"):
+    with pytest.raises(ConfigError, match=r"has 2 CUDA devices .* expected auto, cpu or cuda:0 to cuda:1"):
         precision.pick_device("cuda:2")
 
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,25 +14,17 @@ pytestmark = pytest.mark.unit
 RUN = RunTitle("x", "CartPole-v1", "impala", 1000)
 
 
-@pytest.fixture
-def broken_stdout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A pipe without a reader."""
+def test_a_pipe_that_nobody_reads_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.local.screen.LINE_PERIOD_S", 0.0)
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w")
     monkeypatch.setattr(sys, "stdout", stream)
-    yield
-    with pytest.raises(BrokenPipeError):
-        stream.close()
-
-
-def test_a_pipe_that_nobody_reads_ends_the_showing_and_not_the_run(
-    broken_stdout: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deploy.local.screen.LINE_PERIOD_S", 0.0)
     screen = make_screen(RUN, Snapshot, plain=True)
     assert isinstance(screen, LineScreen)
     for _ in range(3):
         screen.update(stopping=False)
     screen.close()
     assert screen._broken
+    with pytest.raises(BrokenPipeError):
+        stream.close()

@@ -111,6 +111,7 @@ class NetConfig(Section):
     torso: Literal["auto", "shallow", "deep", "mlp", "minatar"] = setting(
         "auto", "auto: shallow for Atari frames, minatar for small images, mlp for vectors"
     )
+    normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from common.config.tree import NetConfig
 from common.nets.lstm import LSTM
+from common.nets.normalize import ObsNorm
 from common.nets.torsos import make_torso
 from common.specs import EnvSpec
 
@@ -55,6 +56,7 @@ class AgentNet(nn.Module):
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
         self.n_actions = env.action.sizes[0]
+        self.norm = ObsNorm(env) if config.normalize_obs else None
         self.torso = make_torso(config, env)
         width = self.torso.out_size + self.n_actions + 1
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
@@ -84,14 +86,19 @@ class AgentNet(nn.Module):
         last_action = (inputs.last_action.unsqueeze(-1) == self.actions) & known
         reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1).masked_fill(~known, 0.0)
         extras = [last_action.float(), reward]
-        x = torch.cat([_over_time(self.torso, inputs.obs), *extras], dim=-1)
+        x = torch.cat([_over_time(self.torso, inputs.obs, self.norm), *extras], dim=-1)
         if self.core is not None:
             x, core = self.core(x, inputs.first, core)
         value_x = x
         if self.value_torso is not None:
-            value_x = torch.cat([_over_time(self.value_torso, inputs.obs), *extras], dim=-1)
+            value_x = torch.cat([_over_time(self.value_torso, inputs.obs, self.norm), *extras], dim=-1)
         with torch.autocast(x.device.type, enabled=False):  # heads are small, and their rounding is the policy's
             return AgentOutput(self.policy(x), self.value(value_x).squeeze(-1)), core
+
+    def observe(self, obs: Tensor) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        if self.norm is not None:
+            self.norm.observe(obs)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights of torso and core in `dtype`, for inference: autocast would convert them at every call."""
@@ -100,9 +107,9 @@ class AgentNet(nn.Module):
                 part.to(dtype)
 
 
-def _over_time(torso: nn.Module, obs: Tensor) -> Tensor:
+def _over_time(torso: nn.Module, obs: Tensor, norm: ObsNorm | None) -> Tensor:
     """Features [T, B, F] float32 of [T, B, ...] observations."""
-    features: Tensor = torso(obs.flatten(0, 1))
+    features: Tensor = torso(obs.flatten(0, 1), norm)
     return features.float().view(*obs.shape[:2], -1)
 
 

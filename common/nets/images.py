@@ -47,6 +47,13 @@ class ImageShape(NamedTuple):
         shape = (len(obs), self.channels, self.height, self.width)
         return obs.reshape(shape).to(dtype, memory_format=wanted)
 
+    def as_stack(self, frame: Tensor) -> Tensor:
+        """A frame -> [channels, height, width]: a stack of nothing but this frame."""
+        if not self.channels_first:
+            frame = frame.movedim(-1, -3)
+        planes = frame.reshape(-1, self.height, self.width)
+        return planes.repeat(self.channels // len(planes), 1, 1)
+
 
 def pixel_scale(env: EnvSpec) -> float:
     """What observations are multiplied by: bytes fill [0, 1], everything else is taken as it is."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from common.config.tree import NetConfig
 from common.errors import ConfigError
 from common.nets.images import ImageShape, compute_dtype, pixel_scale
+from common.nets.normalize import ObsNorm
 from common.specs import EnvSpec
 
 MIN_SHALLOW_SIDE = 36  #: pixels that three unpadded convolutions leave at least one of
@@ -35,6 +36,10 @@ class Torso(nn.Module):
     out_size: int
     #: whether policy and value share one; a small one would fit the value's large errors and neglect the policy
     shared: ClassVar[bool] = True
+
+    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
+        """[N, (k,) *frame] -> [N, out_size]; `norm` normalises what goes in."""
+        raise NotImplementedError
 
 
 T = TypeVar("T", bound=nn.Module)
@@ -58,9 +63,10 @@ class PixelConv(nn.Conv2d):
 
     scale: float = 1.0
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """[N, C, H, W] -> [N, C', H', W']."""
-        scaled: Tensor = self._conv_forward(pictures, self.weight * self.scale, self.bias)
+    def forward(self, pictures: Tensor, scale: Tensor | None = None) -> Tensor:
+        """[N, C, H, W] -> [N, C', H', W'], scaled by `scale` [] or, without one, by the layer's own."""
+        weight = self.weight * (self.scale if scale is None else scale)
+        scaled: Tensor = self._conv_forward(pictures, weight, self.bias)
         return scaled
 
 
@@ -88,9 +94,14 @@ class ConvTorso(Torso):
         probe = self.first.weight.new_zeros(1, self.image.channels, self.image.height, self.image.width)
         return tuple(self.rest(self.first(probe)).shape[1:])
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
-        features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight))))
+        pictures = self.image.pictures(obs, compute_dtype(self.first.weight))
+        if norm is None:
+            features = self.rest(self.first(pictures))
+        else:
+            pictures = pictures - self.image.as_stack(norm.mean).to(pictures.dtype)
+            features = self.rest(self.first(pictures, norm.image_scale()))
         # channels last: with that memory layout neither the fold nor its gradient copies
         return torch.relu_(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
 
@@ -121,10 +132,10 @@ class Mlp(Torso):
         orthogonal(self)
         self.out_size = hidden_size
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
-        x = obs.reshape(len(obs), -1).to(compute_dtype(self.first.weight))
-        x = x * self.scale if self.scale != 1.0 else x
+        x = (obs if norm is None else norm(obs)).reshape(len(obs), -1).to(compute_dtype(self.first.weight))
+        x = x * self.scale if self.scale != 1.0 and norm is None else x
         return torch.tanh_(self.second(torch.tanh_(self.first(x))))
 
 

@@ -122,6 +122,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
+        self.net.observe(batch.obs[:-1])  # the last step is the first of the next rollout
         with autocast(self.device, self._dtype):
             loss, metrics = self.algorithm.loss(self.net, batch)
         loss.backward()  # type: ignore[no-untyped-call]

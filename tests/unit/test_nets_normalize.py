@@ -1,0 +1,119 @@
+"""Observations normalised inside the network: the statistics, what they do to inputs, and that they travel."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from common.nets.normalize import CLIP, HORIZON, ObsNorm
+from common.nets.torsos import ConvTorso
+from common.nets.weights import flatten, layout_id, load_flat
+from common.specs import ActionSpec, EnvSpec
+from services.learner.update import assemble
+from tests.learner_fakes import ENV, rollout_rows, run_config
+from tests.unit.test_learner_update import trainer_for
+from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
+
+pytestmark = pytest.mark.unit
+
+CHANNELS_LAST = EnvSpec("Colour-v0", (36, 40, 3), "|u1", ActionSpec.discrete(3), frame_stack=2)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(3)
+
+
+def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
+    return (obs[:, :, -1] if env.frame_stack > 1 else obs).flatten(0, 1).double().numpy()
+
+
+@pytest.mark.parametrize("env", [CARTPOLE, SMALL, MINATAR, CHANNELS_LAST])
+def test_statistics_are_those_of_everything_seen_one_frame_of_each_stack(env: EnvSpec) -> None:
+    norm = ObsNorm(env)
+    batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
+    for batch in batches:
+        norm.observe(batch)
+    seen = np.concatenate([newest(env, batch) for batch in batches])
+    assert norm.count == len(seen)
+    np.testing.assert_allclose(norm.mean.numpy(), seen.mean(axis=0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(norm.variance.numpy(), seen.var(axis=0), rtol=1e-3, atol=1e-3)
+
+
+def test_old_observations_fade_once_there_are_many() -> None:
+    norm = ObsNorm(CARTPOLE)
+    norm.observe(torch.zeros(1, 4, 4))
+    norm.count.fill_(HORIZON)
+    for _ in range(3):
+        norm.observe(torch.ones(1, HORIZON // 2, 4))
+    assert norm.count == HORIZON
+    np.testing.assert_allclose(norm.mean.numpy(), 1 - (2 / 3) ** 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("torso", "env"), CASES)
+def test_before_anything_was_seen_it_is_the_network_without(torso: str, env: EnvSpec) -> None:
+    plain = network(env, torso)
+    normalised = network(env, torso, normalize_obs=True)
+    normalised.load_state_dict(plain.state_dict(), strict=False)
+    inputs = steps(env, 2, 3)
+    if torso == "mlp":
+        inputs = inputs._replace(obs=inputs.obs.clamp(-CLIP, CLIP))
+    core = plain.initial_state(3)
+    torch.testing.assert_close(normalised(inputs, core)[0].logits, plain(inputs, core)[0].logits)
+
+
+@pytest.mark.parametrize("env", [SMALL, CHANNELS_LAST])
+def test_pictures_are_centred_pixel_by_pixel_and_share_one_scale(env: EnvSpec) -> None:
+    net = network(env, "shallow", normalize_obs=True)
+    torso, norm = net.torso, net.norm
+    assert isinstance(torso, ConvTorso)
+    assert norm is not None
+    norm.observe(observations(env, 4, 5))
+    obs = observations(env, 6)
+    reference = network(env, "shallow").torso
+    reference.load_state_dict(torso.state_dict())
+    reference.first.scale = 1.0
+    centred = (obs.double() - norm.mean.double()) / norm.variance.double().mean().sqrt()
+    torch.testing.assert_close(torso(obs, norm), reference(centred.float()), rtol=1e-3, atol=1e-4)
+
+
+def test_vectors_are_normalised_entry_by_entry_and_clipped() -> None:
+    norm = ObsNorm(CARTPOLE)
+    seen = torch.randn(10, 8, 4) * torch.tensor([1.0, 10.0, 0.1, 0.0]) + 3.0
+    norm.observe(seen)
+    flat = seen.flatten(0, 1).double()
+    wanted = (flat - flat.mean(0)) / flat.std(0, correction=0).clamp(min=1e-4)
+    torch.testing.assert_close(norm(seen.flatten(0, 1)).double(), wanted, rtol=1e-3, atol=1e-3)
+    assert norm(torch.full((1, 4), 1e6)).max() == CLIP
+
+
+def test_an_environment_that_never_changes_gives_no_infinities() -> None:
+    net = network(SMALL, "shallow", normalize_obs=True)
+    constant = torch.full((2, 3, 2, 36, 36), 7, dtype=torch.uint8)
+    net.observe(constant)
+    inputs = steps(SMALL, 2, 3)
+    assert net(inputs._replace(obs=constant), net.initial_state(3))[0].logits.isfinite().all()
+    assert net(inputs, net.initial_state(3))[0].logits.isfinite().all()
+
+
+def test_statistics_travel_with_the_weights() -> None:
+    here, there = (network(SMALL, "shallow", normalize_obs=True) for _ in range(2))
+    here.observe(observations(SMALL, 4, 5))
+    assert layout_id(here) == layout_id(there) != layout_id(network(SMALL, "shallow"))
+    load_flat(there, flatten(here))
+    inputs, core = steps(SMALL, 2, 3), here.initial_state(3)
+    torch.testing.assert_close(there(inputs, core), here(inputs, core), rtol=0, atol=0)
+
+
+def test_the_learner_counts_every_observation_once_and_before_it_learns(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    config = config.model_copy(update={"net": config.net.model_copy(update={"normalize_obs": True})})
+    trainer = trainer_for(config)
+    rows = rollout_rows(config.learner.batch_size)
+    trainer.update(rows)
+    batch = assemble(rows, trainer.record, ENV, 10**9, torch.device("cpu"))
+    assert trainer.net.norm is not None
+    assert trainer.net.norm.count == config.learner.batch_size * config.learner.unroll_length
+    torch.testing.assert_close(trainer.net.norm.mean, batch.obs[:-1].flatten(0, 1).mean(0))

@@ -1,1 +1,1 @@
-"""What every service shares. Modules directly in this package import without torch."""
+__version__ = "0.1.0"

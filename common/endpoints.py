@@ -7,6 +7,7 @@ ipc:///run/x/learner    -> /run/x/learner.0, .1, .2 ...
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import re
 import socket
@@ -45,9 +46,21 @@ class Endpoint:
             raise ConfigError(f"endpoint {text!r}: expected tcp://host:port (port 1 to 65530) or ipc://path")
         return cls(host=match[1], port=int(match[2]))
 
+    def __str__(self) -> str:
+        return f"ipc://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
+
     def socket(self, index: int) -> str:
         """The address of the service's index-th socket, as libzmq wants it."""
         return f"ipc://{self.path}.{index}" if self.path else f"tcp://{self.host}:{self.port + index}"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the host has to be looked up."""
+        try:
+            ipaddress.ip_address(self.host.strip("[]").partition("%")[0])
+        except ValueError:
+            return not self.path and self.host != "*"
+        return False
 
     def resolved(self) -> Endpoint:
         """The same with the name looked up once, so that all sockets of a client reach one server.
@@ -56,17 +69,29 @@ class Endpoint:
           PeerLost: the name does not resolve now.
           ConfigError: it is "*", where a server may bind but nobody can connect to.
         """
+        return self.addresses()[0]
+
+    def addresses(self) -> list[Endpoint]:
+        """All that the name stands for, each once: the replicas of a server.
+
+        Raises: as `resolved`.
+        """
         if self.path:
-            return self
-        if self.host == "*":
-            raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
+            return [self]
+        self.refuse_wildcard()
         try:
             found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise PeerLost(f"cannot resolve {self.host!r}: {getattr(error, 'strerror', None) or error}") from error
         # Servers bind IPv4 unless told otherwise, while "localhost" often names the IPv6 address first.
-        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        return replace(self, host=f"[{address[0]}]" if family == socket.AF_INET6 else str(address[0]))
+        v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]
+        v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]
+        return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]
+
+    def refuse_wildcard(self) -> None:
+        """Raise ConfigError where this is "*", which a server may bind but nobody can connect to."""
+        if self.host == "*":
+            raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
 
     def refuse_if_taken(self, index: int) -> None:
         """Raise ConfigError where an ipc path is a file or listened on: libzmq would take it over in silence."""

@@ -18,12 +18,13 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from common import __version__
 from common.errors import BeastError, ConfigError
+from common.files import write_atomically
 from common.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
     Returns:
       The exit code.
     """
+    if argv[:1] == ["health"]:
+        from common.health.command import main as health
+
+        return health(role, argv[1:], environ)
     signals = _Signals()
     try:
         if any(flag in ("-h", "--help") for flag in argv):
@@ -108,7 +113,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     signals.service = service = build(config, instance)
     if signals.asked:
         return 0
-    from common.health import HealthServer
+    from common.health.server import HealthServer
 
     with HealthServer(service, config.health.host, config.health.port) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")
@@ -120,7 +125,10 @@ def _help(role: str, build: Build) -> int:
     from common.config.process import ProcessFlags
 
     purpose = (sys.modules[build.__module__].__doc__ or role).strip()
-    usage = f"usage: python -m services.{role} [--config FILE] [--<setting> VALUE ...]"
+    usage = (
+        f"usage: python -m services.{role} [--config FILE] [--<setting> VALUE ...]\n"
+        f"       python -m services.{role} health [--help]"
+    )
     sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(ProcessFlags)}\n")
     return 0
 
@@ -136,27 +144,18 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
         for path, value in differences(loaded.config).items()
     ]
     settings = " ".join(changed) or "all settings at their defaults"
-    log.info("zerobeast %s, protocol %d, process %d: %s", _version(), PROTOCOL_VERSION, os.getpid(), settings)
+    log.info("zerobeast %s, protocol %d, process %d: %s", __version__, PROTOCOL_VERSION, os.getpid(), settings)
     for note in loaded.notes:
         log.info("%s", note)
-
-
-def _version() -> str:
-    try:
-        return version("zerobeast")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _write_status(role: str, instance: Instance, health: str) -> None:
     """Tell the supervisor that the health page is there; whole or not at all."""
     if (path := instance.status_file) is None:
         return
-    draft = path.with_name(f"{path.name}.new")
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(status), encoding="utf-8")
-        draft.replace(path)
     except OSError as error:
         raise ConfigError(f"status file {path}: cannot be written: {error.strerror or error}") from error
+    write_atomically(path, json.dumps(status))

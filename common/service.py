@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+from common.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class Service(ABC):
     """
 
     role: ClassVar[str]
+    work: ClassVar[str] = "agent_steps"  #: the number of `report` that grows with every piece of work done
 
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -62,6 +66,8 @@ class Service(ABC):
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
+        self._usage = Usage(clock())
+        self._done, self._progress_at = 0, clock()
 
     def run(self) -> int:
         """Run until told to stop; return the exit code."""
@@ -96,12 +102,18 @@ class Service(ABC):
 
     def _refresh(self, now: float) -> None:
         self._report_at = now + REPORT_PERIOD_S
+        report = self.report()
+        if (done := report.get(self.work, 0)) != self._done:
+            self._done, self._progress_at = done, now
         self.page = {
             "role": self.role,
             "state": self.state,
+            "host": socket.gethostname(),
             "pid": os.getpid(),
             "uptime_s": round(now - self.started_at, 1),
-            **self.report(),
+            "progress_age_s": round(now - self._progress_at, 1),
+            **self._usage.measure(now),
+            **report,
         }
 
     @abstractmethod

@@ -138,6 +138,11 @@ class Stream:
         self.open, self._outstanding = False, None
         self._send_at = self._asked_at = now
 
+    def give_up(self, now: float) -> None:
+        """Turn to another server, which still has to show a sign of life."""
+        self.open, self._outstanding = False, None
+        self._send_at = now
+
     def _dismissed(self, header: Header, now: float) -> Reply:
         if not self.open or header.epoch != self.epoch:
             return Reply.STALE

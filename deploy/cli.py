@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from common import __version__
 from common.errors import BeastError, ConfigError
 
 HELP = """beast: distributed deep reinforcement learning as four small services
 
   beast train      train on this machine: env-server, actor, broker and learner, with one live view
   beast evaluate   play whole episodes with the policy of a run
+  beast health     one line per service of a run, and which of them limits the throughput
+  beast keygen     make keys for encrypted tcp
   beast bench      measure this machine's limit and the training rate beside it
   beast --version
 
@@ -53,7 +55,7 @@ def _dispatch(argv: list[str]) -> int:
         sys.stdout.write(HELP + "\n")
         return 0
     if argv[0] in ("--version", "-V"):
-        sys.stdout.write(f"beast {_version()}\n")
+        sys.stdout.write(f"beast {__version__}\n")
         return 0
     if argv[0] not in COMMANDS:
         return _unknown(argv[0])
@@ -116,6 +118,18 @@ def _bench(argv: list[str]) -> int:
     return bench(argv)
 
 
+def _health(argv: list[str]) -> int:
+    from deploy.health.command import main as health
+
+    return health(argv)
+
+
+def _keygen(argv: list[str]) -> int:
+    from deploy.keygen import main as keygen
+
+    return keygen(argv)
+
+
 def _asks_for_help(argv: list[str]) -> bool:
     return any(flag in ("-h", "--help") for flag in argv)
 
@@ -128,14 +142,13 @@ def _unknown(name: str) -> int:
     return ConfigError.exit_code
 
 
-def _version() -> str:
-    try:
-        return version("zerobeast")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"train": _train, "evaluate": _evaluate, "bench": _bench}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "health": _health,
+    "keygen": _keygen,
+    "bench": _bench,
+}
 #: module that a command needs -> the extra that brings it
 EXTRAS = {"rich": "cli", "psutil": "cli", "torch": "learner", "gymnasium": "envserver", "matplotlib": "dev"}
 

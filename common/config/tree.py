@@ -131,6 +131,12 @@ class HealthConfig(Section):
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
 
 
+class SecurityConfig(Section):
+    """Encryption of what travels over tcp."""
+
+    keys: str = setting("", "folder of keys that `beast keygen` made; empty: no encryption")
+
+
 class RunConfig(Section):
     """The whole description of a run."""
 
@@ -147,6 +153,7 @@ class RunConfig(Section):
     net: NetConfig = Field(default_factory=NetConfig)
     impala: ImpalaConfig = Field(default_factory=ImpalaConfig)
     local: LocalConfig = Field(default_factory=LocalConfig)
+    security: SecurityConfig = Field(default_factory=SecurityConfig)
     health: HealthConfig = Field(default_factory=HealthConfig)
 
     @field_validator("name")

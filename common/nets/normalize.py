@@ -64,4 +64,4 @@ class ObsNorm(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Vectors [N, (k,) *frame] -> the same, normalised and clipped, float32."""
         scale = self.variance.clamp(min=MIN_VARIANCE).rsqrt()
-        return ((obs - self.mean) * scale).clamp(-CLIP, CLIP)
+        return ((obs.float() - self.mean) * scale).clamp(-CLIP, CLIP)

@@ -17,8 +17,12 @@ from common.errors import ConfigError
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
 
 
-def pick_device(setting: str) -> torch.device:
+def pick_device(setting: str, path: str) -> torch.device:
     """The device that "auto", "cpu", "cuda" or "cuda:N" means on this machine.
+
+    Args:
+      setting: which.
+      path: of the setting, for sentences about it.
 
     Raises:
       ConfigError: it is none of these, or the machine has no such GPU.
@@ -28,11 +32,11 @@ def pick_device(setting: str) -> torch.device:
         return torch.device("cuda" if n_gpus else "cpu")
     match = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", setting)
     if match is None:
-        raise ConfigError(f"device {setting!r}: expected auto, cpu, cuda or cuda:N")
+        raise ConfigError(f"{path} {setting!r}: expected auto, cpu, cuda or cuda:N")
     if setting != "cpu" and int(match[1] or 0) >= n_gpus:
         known = f"auto, cpu or cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "auto or cpu"
         raise ConfigError(
-            f"device {setting!r}: this machine has {n_gpus} CUDA devices that torch can use, expected {known}"
+            f"{path} {setting!r}: this machine has {n_gpus} CUDA devices that torch can use, expected {known}"
         )
     return torch.device(setting)
 

@@ -10,8 +10,10 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
             server.send(Header(...), reply)
 """
 
+from common.transport.context import Context, make_context
+from common.transport.keys import Keys, load_keys, make_keys
 from common.transport.ports import ClientPort, Incoming, ServerPort
-from common.transport.sockets import MAX_FRAME_BYTES, Context, Payload, Poller, make_context, random_id
+from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
 from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, chunks
 
 __all__ = [
@@ -20,12 +22,15 @@ __all__ = [
     "ClientPort",
     "Context",
     "Incoming",
+    "Keys",
     "Payload",
     "Poller",
     "ServerPort",
     "WeightsPublisher",
     "WeightsSubscriber",
     "chunks",
+    "load_keys",
     "make_context",
+    "make_keys",
     "random_id",
 ]

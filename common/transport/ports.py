@@ -24,7 +24,18 @@ from common.messages import (
     topic,
     unpack_header,
 )
-from common.transport.sockets import REPLIES, REQUESTS, Payload, bind, connect, make_socket, sendable, view_of
+from common.transport.context import Context
+from common.transport.sockets import (
+    REPLIES,
+    REQUESTS,
+    SUBSCRIPTION_HWM,
+    Payload,
+    bind,
+    connect,
+    make_socket,
+    sendable,
+    view_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -136,19 +147,17 @@ class ServerPort(Port):
       ConfigError: the endpoint cannot be bound.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], plane: Plane, endpoint: str, *, receive_hwm: int = 64
-    ) -> None:
+    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64) -> None:
         super().__init__()
         self.plane = plane
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
-        self._replies = make_socket(context, zmq.XPUB, send_hwm=256)
+        self._replies = make_socket(context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM)
         self._replies.set(zmq.XPUB_NODROP, 1)
         try:
-            bind(self._requests, place, REQUESTS)
-            bind(self._replies, place, REPLIES)
+            bind(context, self._requests, place, REQUESTS)
+            bind(context, self._replies, place, REPLIES)
         except ConfigError:
             self.close()
             raise
@@ -221,7 +230,7 @@ class ClientPort(Port):
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: Context,
         plane: Plane,
         endpoint: str,
         sender: int,
@@ -242,8 +251,8 @@ class ClientPort(Port):
         self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
         self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
         self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
-        connect(self._replies, place, REPLIES)
-        connect(self._requests, place, REQUESTS)
+        connect(self._context, self._replies, self.plane, place, REPLIES)
+        connect(self._context, self._requests, self.plane, place, REQUESTS)
 
     def reopen(self) -> None:
         """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.

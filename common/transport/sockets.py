@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 
 from common.endpoints import Endpoint
 from common.errors import ConfigError, LocalProtocolError
+from common.messages import Plane
+from common.transport.context import Context
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
 
-Context = zmq.Context[zmq.Socket[bytes]]
 Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, sent and received as it lies
 
+#: Subscriptions that an XPUB may hold back. With 1 and an admission handler libzmq 4.3.5 loses a client's first.
+SUBSCRIPTION_HWM = 64
 #: sockets of one service, in the order in which `Endpoint.socket` numbers them
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
 
@@ -34,11 +37,6 @@ MAX_WAIT_S = 3600.0
 def random_id() -> int:
     """A random 63-bit id, never 0: of a client, or of one start of a server."""
     return secrets.randbits(63) | 1
-
-
-def make_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context; create it after the process has started and never share it with a fork."""
-    return zmq.Context()
 
 
 class Poller:
@@ -71,7 +69,7 @@ def sendable(payload: Payload) -> memoryview:
 
 
 def make_socket(
-    context: zmq.Context[zmq.Socket[bytes]],
+    context: Context,
     kind: int,
     *,
     send_hwm: int = 1,
@@ -99,12 +97,16 @@ def make_socket(
     return socket
 
 
-def connect(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+def connect(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
+    if not place.path:
+        context.protect_client(socket, plane)
     socket.set(zmq.IPV6, int(place.host.startswith("[")))
     socket.connect(place.socket(index))
 
 
-def bind(socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+def bind(context: Context, socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
+    if not place.path:
+        context.protect_server(socket)
     place.refuse_if_taken(index)
     socket.set(zmq.IPV6, int(place.host.startswith("[")))
     try:

@@ -9,8 +9,9 @@ import zmq
 from common.endpoints import Endpoint
 from common.errors import ConfigError
 from common.messages import Header, Plane, pack_header, topic
+from common.transport.context import Context
 from common.transport.ports import Incoming, Port
-from common.transport.sockets import WEIGHTS, Payload, bind, connect, make_socket, view_of
+from common.transport.sockets import SUBSCRIPTION_HWM, WEIGHTS, Payload, bind, connect, make_socket, view_of
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
@@ -28,12 +29,12 @@ class WeightsPublisher:
       ConfigError: the endpoint cannot be bound.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
-        self._socket = make_socket(context, zmq.XPUB, send_hwm=2)
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self._newest: list[Any] = []
         try:
-            bind(self._socket, Endpoint.parse(endpoint), WEIGHTS)
+            bind(context, self._socket, Endpoint.parse(endpoint), WEIGHTS)
         except ConfigError:
             self.close()
             raise
@@ -72,7 +73,7 @@ class WeightsPublisher:
 class WeightsSubscriber(Port):
     """Receives versions of the weights."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+    def __init__(self, context: Context, endpoint: str) -> None:
         super().__init__()
         self.endpoint = endpoint
         self._context = context
@@ -81,7 +82,7 @@ class WeightsSubscriber(Port):
     def _open(self, place: Endpoint) -> None:
         self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
-        connect(self._socket, place, WEIGHTS)
+        connect(self._context, self._socket, Plane.WEIGHTS, place, WEIGHTS)
 
     def reopen(self) -> None:
         """Replace the socket, as `ClientPort.reopen`."""

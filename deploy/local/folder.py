@@ -152,17 +152,3 @@ def final_figures(folder: Path) -> dict[str, float]:
         return {name: float(row[name]) for name in ("agent_steps", "mean_return_100") if row[name]}
     except (OSError, KeyError, TypeError, ValueError):
         return {}
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, so that a reader sees the old or the new text and never a part.
-
-    Raises:
-      ConfigError: the folder cannot be written.
-    """
-    draft = path.with_name(path.name + ".new")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

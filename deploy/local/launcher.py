@@ -17,6 +17,7 @@ from pathlib import Path
 from common.config.load import Loaded, differences, dump, gather, load
 from common.config.setting import Section, setting
 from common.config.tree import RunConfig
+from common.files import write_atomically
 from deploy.local import folder as run_folder
 from deploy.local import view
 from deploy.local.fleet import stages
@@ -55,7 +56,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         continues = (config.folder / run_folder.CHECKPOINT).exists()
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
-        run_folder.write_atomically(config.folder / run_folder.CONFIG, dump(config))
+        write_atomically(config.folder / run_folder.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
         return _run(config, sockets, lock, environ, plain=flags.plain)

@@ -6,53 +6,29 @@ log; `snapshot` hands out the newest of each at once.
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from common.health.pages import announced_page
+from common.health.views import ServiceView
 from deploy.local.child import Child
 
 PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
 ANSWER_LIMIT_S = 1.0
-MAX_PAGE_BYTES = 1 << 20
 MAX_LOG_READ = 64 * 1024
 KEPT_WARNINGS = 3
 HAS_HELPERS = ("envserver",)  #: roles that step environments in processes of their own
 #: "12:00:01.250 learner-0 W message", as `common.logs` writes it
 _WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
-
-
-@dataclass(frozen=True)
-class ServiceView:
-    """One child as far as it is known.
-
-    Attributes:
-      name: of the child, such as "actor 0".
-      role: of its service.
-      page: the newest health page, empty before the first.
-      silent_s: seconds since that page, or since the start.
-      memory_bytes: resident set of the process and its helpers, None where unknown.
-      cpu_share: cores in use by them, None where unknown.
-      code: exit code where it has ended.
-    """
-
-    name: str
-    role: str
-    page: dict[str, Any] = field(default_factory=dict)
-    silent_s: float = 0.0
-    memory_bytes: int | None = None
-    cpu_share: float | None = None
-    code: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +105,7 @@ class _Source:
     def refresh(self) -> None:
         if self.child.pid == 0 or self.child.code is not None:
             return
-        if page := fetch_page(self.child.spec.status):
+        if page := announced_page(self.child.spec.status, ANSWER_LIMIT_S):
             self._page, self._page_at = page, time.monotonic()
         self._usage.refresh(self.child.pid, time.monotonic(), has_helpers=self.child.spec.role in HAS_HELPERS)
 
@@ -170,28 +146,6 @@ class _Usage:
         if self._at:
             self.cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._at))
         self.memory_bytes, self._cpu_s, self._at = memory, cpu_s, now
-
-
-def fetch_page(status: Path) -> dict[str, Any] | None:
-    """The health page of the service that wrote a status file, or None while it has none."""
-    try:
-        host, _, port = str(json.loads(status.read_text())["health"]).rpartition(":")
-        connection = http.client.HTTPConnection(_reachable(host), int(port), timeout=ANSWER_LIMIT_S)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    try:
-        connection.request("GET", "/healthz")
-        page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return page if isinstance(page, dict) else None
-
-
-def _reachable(host: str) -> str:
-    """Where to connect for a page that is bound to `host`."""
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))  # noqa: S104
 
 
 def _size(path: Path) -> int:

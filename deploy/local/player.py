@@ -49,7 +49,7 @@ class Player:
         net = algorithm.network()
         load_model(checkpoint, net, saved["model"])
         torch.set_num_threads(config.broker.threads)
-        device = pick_device(config.broker.device)
+        device = pick_device(config.broker.device, "broker.device")
         self._inference = Inference(
             algorithm,
             max_rows=num_envs,

@@ -15,9 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.local import figures
-from deploy.local.figures import UNKNOWN, count, decimal, duration, number, percent
-from deploy.local.pages import ServiceView, Snapshot
+from common.health import figures
+from common.health.figures import UNKNOWN, count, decimal, duration, number, percent
+from common.health.views import ServiceView
+from deploy.local.pages import Snapshot
 
 MAX_SERVICES = 12  #: rows of the table; more are counted in a line
 MAX_TROUBLED = 3  #: services that a plain line names

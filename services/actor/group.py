@@ -49,6 +49,7 @@ class EnvGroup:
     """
 
     def __init__(self, config: RunConfig, sender: int, slot: int, seed: int, now: float) -> None:
+        self.slot = slot
         self.num_envs = config.actor.envs_per_group
         self.unroll_length = config.learner.unroll_length
         env_terms = {"env": config.env.model_dump(), "num_envs": self.num_envs, "seed": seed}
@@ -102,6 +103,15 @@ class EnvGroup:
         else:
             self._take_rollouts(message.header, now)
 
+    def stream(self, plane: Plane) -> Stream:
+        """The conversation of a plane."""
+        return {Plane.STEPS: self.steps, Plane.INFERENCE: self.inference, Plane.ROLLOUTS: self.outbox.stream}[plane]
+
+    def abandon(self, plane: Plane, now: float) -> None:
+        """Give up the session with a server, because another one will be greeted."""
+        self.stream(plane).give_up(now)
+        self._lost(plane, now)
+
     def settle(self, now: float) -> None:
         """Book the time waited so far."""
         self._enter(self._wait, now)
@@ -118,8 +128,7 @@ class EnvGroup:
             return
         reply = self.steps.accept(header, now)
         if reply in (Reply.LOST, Reply.WELCOME):
-            self._needs_reset = True
-            self._interrupt(Wait.ENV, now)
+            self._lost(Plane.STEPS, now)
         if reply is Reply.WELCOME:
             self._env_offered(_offered(self.steps, "env", EnvSpec.from_wire))
             self._resume(now)
@@ -134,8 +143,7 @@ class EnvGroup:
             return
         reply = self.inference.accept(header, now)
         if reply in (Reply.LOST, Reply.WELCOME):
-            self._forgotten = True
-            self._interrupt(Wait.BROKER, now)
+            self._lost(Plane.INFERENCE, now)
         if reply is Reply.WELCOME:
             self._policy_offered(_offered(self.inference, "policy", PolicySpec.from_wire))
             self._resume(now)
@@ -148,6 +156,15 @@ class EnvGroup:
             self._advance(now)
         elif reply is Reply.WELCOME:
             self._resume(now)
+
+    def _lost(self, plane: Plane, now: float) -> None:
+        """Whatever server answers next on this plane knows nothing of this group."""
+        if plane is Plane.STEPS:
+            self._needs_reset = True
+            self._interrupt(Wait.ENV, now)
+        elif plane is Plane.INFERENCE:
+            self._forgotten = True
+            self._interrupt(Wait.BROKER, now)
 
     def _interrupt(self, asked: Wait, now: float) -> None:
         """A server has forgotten this group. Only a group that waits for its answer has to stop for that now."""

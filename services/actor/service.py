@@ -1,4 +1,4 @@
-"""The actor's shell: three ports around its env groups. One loop, one poller, no threads, no torch."""
+"""The actor's shell: its env groups and the servers that they talk to. One loop, one poller, no torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from common.errors import PeerLost, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.service import MAX_POLL_S, Service
 from common.session import Stream
-from common.transport import ClientPort, Poller, make_context, random_id
+from common.transport import ClientPort, Poller, load_keys, make_context, random_id
+from services.actor.directory import Directory
 from services.actor.group import EnvGroup, Wait
+from services.actor.servers import Servers
 
 log = logging.getLogger(__name__)
 
-REOPEN_AFTER_S = 10.0
-LOOKUP_PERIOD_S = 1.0  #: between two attempts to resolve the names of servers
+SILENT_S = 10.0  #: of a server that could be asked, before another one or a new connection is tried
+ABSENT_S = 1.0  #: of a server that cannot even be asked, before another one is
 RATE_PERIOD_S = 5.0
 DRAIN_S = 1.0
-LINGER_MS = 200  #: for BYE to leave
 
 
 class Instance(Protocol):
@@ -30,7 +31,7 @@ class Instance(Protocol):
 
 
 class Actor(Service):
-    """Drives env groups, asks the broker for actions, pushes rollouts to the learner.
+    """Drives env groups, asks brokers for actions, pushes rollouts to the learner.
 
     Args:
       config: of the run.
@@ -50,46 +51,46 @@ class Actor(Service):
             EnvGroup(config, self.sender, slot, _seed(config.seed, place * count + slot, size), now)
             for slot in range(count)
         ]
-        self._endpoints = {
+        endpoints = {
             Plane.STEPS: config.envserver.endpoint,
             Plane.INFERENCE: config.broker.endpoint,
             Plane.ROLLOUTS: config.learner.endpoint,
         }
-        self._ports: dict[Plane, ClientPort] = {}
-        self._lookup_at = now
-        self._reopened = dict.fromkeys(self._endpoints, now)
-        self._reconnects = 0
+        self._servers = {
+            plane: Servers(
+                plane, endpoint, self.sender, Directory(count, place * count, spread=plane is not Plane.ROLLOUTS)
+            )
+            for plane, endpoint in endpoints.items()
+        }
+        self._tried_at = {(plane, slot): now for plane in endpoints for slot in range(count)}
+        self._absent_since: dict[tuple[Plane, int], float] = {}
+        self._reconnects = self._moves = 0
         self._past = (now, 0, dict.fromkeys(Wait, 0.0))
         self._rates: dict[str, float] = {}
 
     def open(self) -> None:
-        """Connect to the three servers; names that do not resolve yet are tried again."""
-        self._context = make_context()
+        """Connect; names that do not resolve yet are looked up again."""
+        self._context = make_context(load_keys(self.config.security.keys, self.role))
+        self._poller = Poller()
+        self._look_for_servers(self.clock())
 
     def poll(self, timeout_s: float) -> None:
         """Wait for replies, then act on all that are there."""
-        now = self.clock()
-        if len(self._ports) < len(self._endpoints):
-            self._connect(now)
+        self._send_due(self.clock())
+        if not all(servers.ports for servers in self._servers.values()):
             timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
-        self._send_due(now)
         self._poller.wait(timeout_s)
         now = self.clock()
-        for plane, port in self._ports.items():
-            while message := port.receive():
-                self._dispatch(plane, port, message, now)
+        for plane, servers in self._servers.items():
+            self._receive(plane, servers, now)
         self._send_due(now)
 
     def tick(self, now: float) -> None:
-        """Look after servers that stay silent."""
-        limit = self.config.actor.connect_timeout_s
+        """Look after servers that come, leave or stay silent."""
+        self._look_for_servers(now)
         for plane, streams in self._streams().items():
             for stream in streams:
-                silence = min(stream.silent_s(now), now - self.started_at)
-                if silence > limit:
-                    raise PeerLost(f"no answer from the {stream.server} for {limit:.0f} s")
-                if min(silence, now - self._reopened[plane]) > REOPEN_AFTER_S and plane in self._ports:
-                    self._reopen(plane, now)
+                self._watch(plane, stream, now)
 
     def deadline(self) -> float:
         """When something has to be repeated."""
@@ -97,20 +98,18 @@ class Actor(Service):
 
     def drain(self) -> None:
         """Give rollouts that are complete a moment to leave, then say goodbye."""
-        until, port = self.clock() + DRAIN_S, self._ports.get(Plane.ROLLOUTS)
-        while port and self.clock() < until and any(group.outbox.in_transit for group in self.groups):
-            Poller([port]).wait(0.05)
-            for message in iter(port.receive, None):
-                self._dispatch(Plane.ROLLOUTS, port, message, self.clock())
+        until, learner = self.clock() + DRAIN_S, self._servers[Plane.ROLLOUTS]
+        while self.clock() < until and any(group.outbox.in_transit for group in self.groups):
+            Poller(learner.ports.values()).wait(0.05)
+            self._receive(Plane.ROLLOUTS, learner, self.clock())
         for plane, streams in self._streams().items():
             for stream in streams:
-                if stream.open and plane in self._ports:
-                    self._ports[plane].send(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
+                self._farewell(plane, stream)
 
     def close(self) -> None:
         """Close the sockets."""
-        for port in self._ports.values():
-            port.close()
+        for servers in self._servers.values():
+            servers.close()
         if hasattr(self, "_context"):
             self._context.term()
 
@@ -125,46 +124,50 @@ class Actor(Service):
             "unacked": sum(group.outbox.unacked for group in self.groups),
             "restarts": sum(group.restarts for group in self.groups),
             "reconnects": self._reconnects,
-            "refused": sum(sum(port.refused.values()) for port in self._ports.values()),
+            "moves": self._moves,
+            "refused": sum(servers.refused for servers in self._servers.values()),
             **self._rates,
         }
 
-    def _connect(self, now: float) -> None:
-        if now < self._lookup_at:
-            return
-        for plane, endpoint in self._endpoints.items():
-            if plane in self._ports:
-                continue
-            try:
-                self._ports[plane] = ClientPort(self._context, plane, endpoint, self.sender, linger_ms=LINGER_MS)
-            except PeerLost as error:
-                if now - self.started_at > self.config.actor.connect_timeout_s:
-                    raise
-                log.info("%s; trying again", error)
-        self._lookup_at = self.clock() + LOOKUP_PERIOD_S  # a lookup may take seconds itself
-        self._poller = Poller(self._ports.values())
+    def _look_for_servers(self, now: float) -> None:
+        changed = False
+        for plane, servers in self._servers.items():
+            for slot in servers.refresh(now):
+                self._abandon(plane, slot, now)
+            changed |= servers.connect(self._context)
+            if servers.lost and not servers.ports and now - self.started_at > self.config.actor.connect_timeout_s:
+                raise servers.lost
+        if changed:
+            self._renew_poller()
 
     def _send_due(self, now: float) -> None:
-        for plane, port in self._ports.items():
+        for plane, servers in self._servers.items():
             for group in self.groups:
-                while work := group.due(plane, now):
-                    header, frames = work
-                    hello = header.kind is Kind.HELLO
-                    if not port.send(header, *frames, copy=plane is not Plane.ROLLOUTS):
-                        break
-                    group.mark_sent(plane, now)
-                    if hello or plane is not Plane.ROLLOUTS:
-                        break
+                if port := servers.port_of(group.slot):
+                    self._send(plane, port, group, now)
 
-    def _dispatch(self, plane: Plane, port: ClientPort, message: Any, now: float) -> None:
-        slot = message.header.slot
-        if slot >= len(self.groups):
-            port.refuse(RemoteProtocolError(f"slot {slot} of {len(self.groups)}", "slot"))
-            return
-        try:
-            self.groups[slot].take(plane, message, now)
-        except RemoteProtocolError as error:
-            port.refuse(error)
+    def _send(self, plane: Plane, port: ClientPort, group: EnvGroup, now: float) -> None:
+        while work := group.due(plane, now):
+            header, frames = work
+            if not port.send(header, *frames, copy=plane is not Plane.ROLLOUTS):
+                self._absent_since.setdefault((plane, group.slot), now)
+                return
+            self._absent_since.pop((plane, group.slot), None)
+            group.mark_sent(plane, now)
+            if header.kind is Kind.HELLO or plane is not Plane.ROLLOUTS:
+                return
+
+    def _receive(self, plane: Plane, servers: Servers, now: float) -> None:
+        dismissed = []
+        for port, message in servers.received():
+            try:
+                self.groups[message.header.slot].take(plane, message, now)
+            except RemoteProtocolError as error:
+                port.refuse(error)
+            if message.header.kind is Kind.BYE:
+                dismissed.append(message.header.slot)
+        for slot in dismissed:
+            self._try_elsewhere(plane, slot, now)
 
     def _streams(self) -> dict[Plane, list[Stream]]:
         return {
@@ -173,15 +176,56 @@ class Actor(Service):
             Plane.ROLLOUTS: [group.outbox.stream for group in self.groups if group.policy],
         }
 
-    def _reopen(self, plane: Plane, now: float) -> None:
-        self._reopened[plane] = now
+    def _watch(self, plane: Plane, stream: Stream, now: float) -> None:
+        """Give up on a server that stays away too long; before, try another one or a new connection.
+
+        Raises:
+          PeerLost: nobody has answered for `actor.connect_timeout_s`.
+        """
+        silence = min(stream.silent_s(now), now - self.started_at)
+        if silence > self.config.actor.connect_timeout_s:
+            raise PeerLost(f"no answer from the {stream.server} for {self.config.actor.connect_timeout_s:.0f} s")
+        key = (plane, stream.slot)
+        absent = now - max(self._absent_since.get(key, now), self._tried_at[key])
+        silent = min(silence, now - self._tried_at[key])
+        if (absent > ABSENT_S or silent > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):
+            return
+        if silent > SILENT_S:
+            self._reopen(plane, stream.slot, now)
+
+    def _try_elsewhere(self, plane: Plane, slot: int, now: float) -> bool:
+        """Move a group to another server, if there is one."""
+        servers = self._servers[plane]
+        if not servers.elsewhere(slot, now):
+            return False
+        self._abandon(plane, slot, now)
+        servers.connect(self._context)
+        self._renew_poller()
+        return True
+
+    def _abandon(self, plane: Plane, slot: int, now: float) -> None:
+        group = self.groups[slot]
+        self._farewell(plane, group.stream(plane))
+        group.abandon(plane, now)
+        self._moves += 1
+        self._tried_at[plane, slot] = now
+        self._absent_since.pop((plane, slot), None)
+
+    def _farewell(self, plane: Plane, stream: Stream) -> None:
+        if stream.open:
+            self._servers[plane].say(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
+
+    def _reopen(self, plane: Plane, slot: int, now: float) -> None:
+        servers = self._servers[plane]
+        for other in servers.sharing(slot):
+            self._tried_at[plane, other] = now
         self._reconnects += 1
-        log.warning("no answer from %s for %.0f s: connecting anew", self._endpoints[plane], REOPEN_AFTER_S)
-        try:
-            self._ports[plane].reopen()
-        except PeerLost as error:
-            log.warning("%s; keeping its last address", error)
-        self._poller = Poller(self._ports.values())
+        log.warning("no answer from %s for %.0f s: connecting anew", servers.endpoint, SILENT_S)
+        servers.reopen(slot)
+        self._renew_poller()
+
+    def _renew_poller(self) -> None:
+        self._poller = Poller([port for servers in self._servers.values() for port in servers.ports.values()])
 
     def _measure(self, now: float) -> None:
         for group in self.groups:

@@ -24,7 +24,7 @@ class Meter:
         self._totals = (before[0] + rows, before[1] + requests, before[2] + 1, before[3] + busy_s)
 
     def rates(self, now: float) -> dict[str, float]:
-        """What happened since a moment about `span_s` ago."""
+        """All rows so far, and what happened since a moment about `span_s` ago."""
         self._marks.append((now, self._totals))
         while len(self._marks) > 1 and self._marks[1][0] <= now - self.span_s:
             self._marks.popleft()
@@ -32,6 +32,7 @@ class Meter:
         seconds = max(now - then, 1e-9)
         rows, requests, batches, busy_s = (new - old for new, old in zip(self._totals, before, strict=True))
         return {
+            "rows": self._totals[0],
             "rows_per_s": round(rows / seconds, 1),
             "requests_per_s": round(requests / seconds, 1),
             "batch_rows_mean": round(rows / max(batches, 1), 1),

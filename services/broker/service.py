@@ -21,7 +21,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.nets.precision import pick_device, pick_dtype
 from common.service import DRAIN_LIMIT_S, Service
 from common.session import Arrival, Session
-from common.transport import Incoming, Poller, ServerPort, make_context, random_id
+from common.transport import Incoming, Poller, ServerPort, load_keys, make_context, random_id
 from services.broker.batcher import Batcher
 from services.broker.inference import Inference
 from services.broker.lobby import Client, Lobby
@@ -60,12 +60,13 @@ class Broker(Service):
     """
 
     role = "broker"
+    work = "rows"
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
         self.config = config
         self.epoch = random_id()
-        self._seed = config.seed + (instance.index or 0)
+        self._seed = (config.seed + (self.epoch if instance.index is None else instance.index)) % 2**63
         self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._meter = Meter(self.clock())
         self._resources = ExitStack()
@@ -80,11 +81,11 @@ class Broker(Service):
           ConfigError: it is taken, or the device is not there.
         """
         settings = self.config.broker
-        device = pick_device(settings.device)
+        device = pick_device(settings.device, "broker.device")
         dtype = pick_dtype(settings.precision, device)
         torch.set_num_threads(settings.threads)
         self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
-        self._context = make_context()
+        self._context = make_context(load_keys(self.config.security.keys, self.role))
         self._resources.callback(self._context.term)
         self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint)
         self._resources.callback(self._port.close)

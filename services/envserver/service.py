@@ -20,7 +20,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record
 from common.service import Service
 from common.session import Arrival, Session, SessionTable
-from common.transport import Incoming, Poller, ServerPort, make_context, random_id
+from common.transport import Incoming, Poller, ServerPort, load_keys, make_context, random_id
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.terms import MAX_ENVS, Terms
@@ -66,6 +66,7 @@ class EnvServer(Service):
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
         self.settings = config.envserver
+        self._keys = config.security.keys
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
         self._port: ServerPort | None = None
         self._files: tuple[int, ...] = ()
@@ -79,7 +80,7 @@ class EnvServer(Service):
 
     def open(self) -> None:
         """Bind."""
-        self._context = make_context()
+        self._context = make_context(load_keys(self._keys, self.role))
         self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint)
         self._poller = Poller([self._port])
 
@@ -108,6 +109,11 @@ class EnvServer(Service):
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
         ]
+
+    def drain(self) -> None:
+        """Tell every client that this is the end, so that it goes elsewhere at once."""
+        for session in self.table:
+            self.port.send(Header(Kind.BYE, session.sender, session.slot, self.table.epoch, session.seq))
 
     def close(self) -> None:
         """Release every environment, then the port."""

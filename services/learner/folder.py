@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from common.config.load import dump
+from common.config.tree import RunConfig
 from common.errors import ConfigError
+from common.files import write_atomically
 
 LOCK_NAME = ".learner.lock"
+CONFIG_NAME = "config.yaml"
 
 
 @contextmanager
@@ -36,3 +40,13 @@ def claim(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def keep_settings(config: RunConfig) -> None:
+    """Write what the run is trained with beside its checkpoint, for `beast evaluate`, unless a launcher has done so.
+
+    Raises:
+      ConfigError: the folder cannot be written.
+    """
+    if not (path := config.folder / CONFIG_NAME).exists():
+        write_atomically(path, dump(config))

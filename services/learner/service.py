@@ -24,12 +24,13 @@ from common.transport import (
     ServerPort,
     WeightsPublisher,
     chunks,
+    load_keys,
     make_context,
     random_id,
 )
 from services.learner.admission import Terms, mismatch, oversize
 from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_checkpoint
-from services.learner.folder import claim
+from services.learner.folder import claim, keep_settings
 from services.learner.intake import Intake
 from services.learner.meters import Meters
 from services.learner.queue import RowQueue
@@ -81,12 +82,13 @@ class Learner(Service):
             raise ConfigError(
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
-        self._device = pick_device(config.learner.device)
+        self._device = pick_device(config.learner.device, "learner.device")
         self._resources.enter_context(claim(config.folder))
         trainer = self._continued()
+        keep_settings(config)
         self._recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
         self._resources.callback(self._recorder.close)
-        context = make_context()
+        context = make_context(load_keys(config.security.keys, self.role))
         self._resources.callback(context.term)
         port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint)
         self._resources.callback(port.close)

@@ -1,7 +1,7 @@
-"""An actor whose servers are not there: it looks for them now and then, and gives up in time."""
+"""An actor whose servers are not there, or are several: it looks for them now and then, and gives up in time."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -11,8 +11,10 @@ from common.entry import Instance
 from common.errors import PeerLost
 from common.messages import Plane
 from common.transport import Poller
-from services.actor.service import LOOKUP_PERIOD_S, REOPEN_AFTER_S, Actor
-from tests.helpers import free_port
+from services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
+from services.actor.service import ABSENT_S, SILENT_S, Actor
+from tests.helpers import free_port, wait_until
+from tests.integration.envservers import running
 
 pytestmark = pytest.mark.integration
 
@@ -36,72 +38,167 @@ def time() -> Time:
 
 
 @pytest.fixture
-def actor(time: Time) -> Iterator[Actor]:
-    """With nobody at its three endpoints."""
-    port = free_port(9)
-    places = {role: {"endpoint": f"tcp://127.0.0.1:{port + 3 * i}"} for i, role in enumerate(["broker", "learner"])}
-    places["envserver"] = {"endpoint": f"tcp://127.0.0.1:{port + 6}"}
-    actor = Actor(RunConfig.model_validate({**places, "actor": {"connect_timeout_s": TIMEOUT_S}}), Instance(0))
-    time.now = actor.clock()
-    actor.clock = time
-    actor.open()
-    with closing(actor):
-        yield actor
+def make_actor(time: Time) -> Iterator[Callable[[str], Actor]]:
+    with ExitStack() as actors:
+
+        def make(host: str, port: int = 0, **settings: object) -> Actor:
+            port = port or free_port(9)
+            places = {"envserver": port, "broker": port + 3, "learner": port + 6}
+            endpoints = {role: {"endpoint": f"tcp://{host}:{place}"} for role, place in places.items()}
+            limit = {"actor": {"connect_timeout_s": TIMEOUT_S}}
+            actor = Actor(RunConfig.model_validate({**endpoints, **limit, **settings}), Instance(0))
+            time.now = actor.clock()
+            actor.clock = time
+            actor.open()
+            actors.enter_context(closing(actor))
+            return actor
+
+        yield make
 
 
 @pytest.fixture
-def lookups(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Let no name resolve; which ones were looked up since the last call."""
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let no name resolve; which ones were looked up."""
     seen: list[str] = []
 
-    def unknown(place: Endpoint) -> Endpoint:
+    real = Endpoint.addresses
+
+    def unknown(place: Endpoint) -> list[Endpoint]:
+        if not place.is_name:
+            return real(place)
         seen.append(place.socket(0))
         raise PeerLost("cannot resolve the name")
 
-    def news() -> list[str]:
-        found = seen.copy()
-        seen.clear()
-        return found
-
-    monkeypatch.setattr(Endpoint, "resolved", unknown)
-    return news
+    monkeypatch.setattr(Endpoint, "addresses", unknown)
+    return seen
 
 
 def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
-    actor: Actor, time: Time, lookups: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    make_actor: Callable[..., Actor], time: Time, lookups: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(Poller, "wait", lambda _self, timeout_s: waits.append(timeout_s))
-    actor.poll(0)
-    assert len(lookups()) == PLANES
-    actor.poll(0)
-    assert lookups() == []
-    time.now += LOOKUP_PERIOD_S
-    actor.poll(0)
-    assert len(lookups()) == PLANES
+    actor = make_actor("somewhere.invalid")
+    wait_until(lambda: len(lookups) == PLANES)
+    for _ in range(3):
+        actor.poll(0)
+        actor.tick(time())
+    assert len(lookups) == PLANES
+    time.now += RETRY_LOOKUP_S
+    actor.tick(time())
+    wait_until(lambda: len(lookups) == 2 * PLANES)
     assert min(waits) > 0
     time.now += TIMEOUT_S
     with pytest.raises(PeerLost, match="cannot resolve the name"):
-        actor.poll(0)
+        wait_until(lambda: actor.tick(time()))
 
 
-def test_silent_servers_are_connected_to_anew_until_it_gives_up(actor: Actor, time: Time) -> None:
+def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
+    actor = make_actor("127.0.0.1")
     actor.poll(0)
-    time.now += REOPEN_AFTER_S + 1
+    time.now += SILENT_S + 1
     actor.tick(time())
     assert actor.report()["reconnects"] == 1
+    assert actor.report()["moves"] == 0
     time.now += TIMEOUT_S
     with pytest.raises(PeerLost, match=r"no answer from the env-server at tcp://.* for 60 s"):
         actor.tick(time())
 
 
 def test_a_silent_server_whose_name_is_gone_may_still_come_back(
-    actor: Actor, time: Time, request: pytest.FixtureRequest
+    make_actor: Callable[..., Actor], time: Time, request: pytest.FixtureRequest
 ) -> None:
-    actor.poll(0)
+    actor = make_actor("localhost")
+
+    def connected() -> bool:
+        actor.tick(time())
+        return all(servers.ports for servers in actor._servers.values())
+
+    wait_until(connected)
     lookups = request.getfixturevalue("lookups")
-    for _ in range(3):
-        time.now += REOPEN_AFTER_S + 1
+    for count in range(1, 4):
+        time.now += SILENT_S + 1
         actor.tick(time())
         actor.poll(0)
-        assert len(lookups()) == 1
+        wait_until(lambda: lookups)
+        assert actor.report()["reconnects"] == count
+    assert time.now < TIMEOUT_S + actor.started_at
+
+
+@pytest.fixture
+def two_hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What the name "both" stands for."""
+    hosts = {"both": ["127.0.0.2", "127.0.0.3"]}
+    real = Endpoint.addresses
+
+    def addresses(place: Endpoint) -> list[Endpoint]:
+        return [Endpoint(host, place.port) for host in hosts[place.host]] if place.host in hosts else real(place)
+
+    monkeypatch.setattr(Endpoint, "addresses", addresses)
+    return hosts
+
+
+CARTPOLE = {"env": {"id": "CartPole-v1"}}
+
+
+def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
+    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
+) -> None:
+    port = free_port(9)
+    with running(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
+        there = ending.enter_context(running(f"tcp://127.0.0.3:{port}"))
+        actor = make_actor("both", port, **CARTPOLE)
+
+        def turn() -> None:
+            time.now += 0.02
+            actor.poll(0.01)
+            actor.tick(time())
+
+        def hosted(*counts: int) -> bool:
+            turn()
+            return (here.report()["sessions"], there.report()["sessions"]) == counts
+
+        wait_until(lambda: hosted(1, 1))
+        ending.close()
+        wait_until(lambda: here.report()["sessions"] == 2 or turn())
+        assert actor.report()["moves"] == 1
+
+
+def test_a_server_that_cannot_even_be_asked_is_left_soon(
+    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
+) -> None:
+    port = free_port(9)
+    with running(f"tcp://127.0.0.2:{port}") as here:  # nobody is at 127.0.0.3
+        actor = make_actor("both", port, **CARTPOLE)
+        started = time.now
+
+        def hosted() -> bool:
+            time.now += 0.02
+            actor.poll(0.01)
+            actor.tick(time())
+            return here.report()["sessions"] == 2
+
+        wait_until(hosted)
+        assert ABSENT_S < time.now - started < SILENT_S
+
+
+def test_groups_go_to_a_server_that_joins(
+    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
+) -> None:
+    port = free_port(9)
+    two_hosts["both"] = ["127.0.0.2"]
+    with running(f"tcp://127.0.0.2:{port}") as here:
+        actor = make_actor("both", port, **CARTPOLE)
+
+        def hosted(server: object, sessions: int) -> bool:
+            time.now += 0.02
+            actor.poll(0.01)
+            actor.tick(time())
+            return server.report()["sessions"] == sessions  # type: ignore[attr-defined]
+
+        wait_until(lambda: hosted(here, 2))
+        with running(f"tcp://127.0.0.3:{port}") as there:
+            two_hosts["both"] = ["127.0.0.2", "127.0.0.3"]
+            time.now += LOOKUP_PERIOD_S
+            wait_until(lambda: hosted(there, 1))
+            wait_until(lambda: hosted(here, 1))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from common.health.pages import announced_page
 from deploy.local.child import Child, ChildSpec
-from deploy.local.pages import Gatherer, fetch_page
+from deploy.local.pages import Gatherer
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.integration
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.integration
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time
-from common.health import HealthServer
+from common.health.server import HealthServer
 from common.logs import log_to_stderr
 from common.service import Service
 import logging
@@ -82,5 +83,5 @@ def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> No
 )
 def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None:
     (tmp_path / "s.json").write_text(status)
-    assert fetch_page(tmp_path / "s.json") is None
-    assert fetch_page(tmp_path / "missing.json") is None
+    assert announced_page(tmp_path / "s.json") is None
+    assert announced_page(tmp_path / "missing.json") is None

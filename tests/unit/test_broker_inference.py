@@ -127,6 +127,7 @@ def test_rates_are_of_the_last_seconds() -> None:
     meter.batch(rows=30, requests=3, busy_s=0.5)
     meter.batch(rows=10, requests=1, busy_s=0.5)
     assert meter.rates(12.0) == {
+        "rows": 40,
         "rows_per_s": 20.0,
         "requests_per_s": 2.0,
         "batch_rows_mean": 20.0,

@@ -11,8 +11,9 @@ import pytest
 
 from common.config.tree import RunConfig
 from common.errors import ConfigError
+from common.files import write_atomically
 from deploy.local import folder
-from deploy.local.folder import claimed, default_name, final_figures, refuse_changes, set_aside, write_atomically
+from deploy.local.folder import claimed, default_name, final_figures, refuse_changes, set_aside
 
 pytestmark = pytest.mark.unit
 

@@ -120,3 +120,35 @@ def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a socket"):
         Endpoint.parse(f"ipc://{tmp_path}/s").refuse_if_taken(0)
     assert (tmp_path / "s.0").read_text() == "notes"
+
+
+@pytest.mark.parametrize("text", ["tcp://10.0.0.1:5555", "tcp://[::1]:5555", "tcp://host-1.x:5555", "ipc:///run/x/l"])
+def test_an_endpoint_reads_as_it_was_written(text: str) -> None:
+    assert str(Endpoint.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_name"),
+    [
+        ("tcp://10.0.0.1:5", False),
+        ("tcp://[::1]:5", False),
+        ("ipc:///x", False),
+        ("tcp://*:5", False),
+        ("tcp://h:5", True),
+    ],
+)
+def test_only_names_have_to_be_looked_up(text: str, is_name: bool) -> None:
+    assert Endpoint.parse(text).is_name == is_name
+
+
+def test_a_name_with_several_addresses_gives_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: object, **__: object) -> list[tuple[object, ...]]:
+        hosts = ["10.0.0.2", "10.0.0.1", "10.0.0.2"]
+        v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 5555, 0, 0))
+        return [v6, *((socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 5555)) for host in hosts)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    assert list(map(str, Endpoint.parse("tcp://broker:5555").addresses())) == [
+        "tcp://10.0.0.2:5555",
+        "tcp://10.0.0.1:5555",
+    ]

@@ -26,14 +26,14 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_auto_is_the_cpu_without_a_gpu(no_gpu: None) -> None:
-    assert precision.pick_device("auto") == CPU
-    assert precision.pick_device("cpu") == CPU
+    assert precision.pick_device("auto", "broker.device") == CPU
+    assert precision.pick_device("cpu", "broker.device") == CPU
 
 
 def test_auto_is_the_gpu_where_there_is_one(two_gpus: None) -> None:
-    assert precision.pick_device("auto").type == "cuda"
-    assert precision.pick_device("cpu") == CPU
-    assert precision.pick_device("cuda:1") == torch.device("cuda", 1)
+    assert precision.pick_device("auto", "broker.device").type == "cuda"
+    assert precision.pick_device("cpu", "broker.device") == CPU
+    assert precision.pick_device("cuda:1", "broker.device") == torch.device("cuda", 1)
 
 
 @pytest.mark.parametrize("setting", ["cuda", "cuda:0"])
@@ -41,18 +41,18 @@ def test_a_gpu_that_is_not_there_is_refused_in_words(no_gpu: None, setting: str)
     with pytest.raises(
         ConfigError, match=f"device '{setting}': this machine has 0 CUDA devices .*expected auto or cpu"
     ):
-        precision.pick_device(setting)
+        precision.pick_device(setting, "broker.device")
 
 
 def test_a_gpu_number_too_high_is_refused(two_gpus: None) -> None:
     with pytest.raises(ConfigError, match=r"has 2 CUDA devices .* expected auto, cpu or cuda:0 to cuda:1"):
-        precision.pick_device("cuda:2")
+        precision.pick_device("cuda:2", "broker.device")
 
 
 @pytest.mark.parametrize("setting", ["gpu", "cuda:", "cuda:x", "", "cpu:0", "CUDA"])
 def test_another_word_for_a_device_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match="expected auto, cpu, cuda or cuda:N"):
-        precision.pick_device(setting)
+        precision.pick_device(setting, "broker.device")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from deploy.local import figures
-from deploy.local.pages import ServiceView, Snapshot
+from common.health import figures
+from common.health.views import ServiceView
+from deploy.local.pages import Snapshot
 from deploy.local.view import MAX_SERVICES, RunTitle, line, screen, summary
 
 pytestmark = pytest.mark.unit

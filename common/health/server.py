@@ -3,6 +3,7 @@
 /livez   200 while the loop turns, 503 once it has not for STALL_S
 /readyz  200 once the service is ready and while it does not drain, else 503
 /healthz the numbers, as JSON
+/metrics the numbers, for Prometheus
 
 The HTTP thread only reads: a stuck loop shows as a growing `loop_age_s` although the page is still served.
 """
@@ -15,9 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from common.errors import ConfigError
+from common.health import metrics
 from common.service import Service
 
 STALL_S = 30.0
+PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 class HealthServer:
@@ -51,14 +54,24 @@ class HealthServer:
         self._server.server_close()
 
 
-def _page(service: Service, path: str) -> tuple[int, dict[str, Any]]:
+def current_page(service: Service) -> dict[str, Any]:
+    """What the loop last wrote, with what only a reader can tell: how long ago it turned."""
     page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
-    live = page["loop_age_s"] < STALL_S
-    ready = page.get("state") == "ready"
-    status = {"/livez": live, "/readyz": live and ready, "/healthz": True}.get(path)
-    if status is None:
-        return 404, {"error": "known paths: /livez, /readyz, /healthz"}
-    return 200 if status else 503, page
+    page["live"] = page["loop_age_s"] < STALL_S
+    page["ready"] = page["live"] and page.get("state") == "ready"
+    return page
+
+
+def _answer(service: Service, path: str) -> tuple[int, str, bytes]:
+    """Status, content type and body for a path."""
+    page = current_page(service)
+    if path == "/metrics":
+        return 200, metrics.CONTENT_TYPE, metrics.render(page)
+    good = {"/livez": page["live"], "/readyz": page["ready"], "/healthz": True}.get(path)
+    if good is None:
+        page = {"error": f"known paths: {', '.join(PATHS)}"}
+    status = 404 if good is None else 200 if good else 503
+    return status, "application/json", json.dumps(page, default=str).encode()
 
 
 def _handler_for(service: Service) -> type[BaseHTTPRequestHandler]:
@@ -66,10 +79,9 @@ def _handler_for(service: Service) -> type[BaseHTTPRequestHandler]:
         timeout = 5
 
         def do_GET(self) -> None:
-            code, page = _page(service, self.path)
-            body = json.dumps(page, default=str).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
+            status, kind, body = _answer(service, self.path.partition("?")[0])
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploy.local.pages import ServiceView
+from common.health.views import ServiceView
 
 UNKNOWN = "-"
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -24,6 +24,17 @@ WAITS = {
 }
 #: per role without such shares: what it waits for whenever it is not busy
 IDLE = {"broker": "requests", "envserver": "actions"}
+#: per role: the number of conversations
+PEERS = {"actor": "groups", "broker": "clients", "envserver": "sessions", "learner": "peers"}
+TROUBLES = {
+    "refused": "refused",
+    "dropped": "dropped",
+    "restarts": "unrolls lost",
+    "reconnects": "reconnects",
+    "moves": "moves",
+    "env_errors": "env errors",
+    "nonfinite_updates": "non-finite updates",
+}
 RATES = {"broker": ("rows_per_s", "rows/s")}
 
 
@@ -107,10 +118,10 @@ def state(view: ServiceView) -> str:
     """What a service is doing, in a word or two."""
     if view.code is not None:
         return "ended" if view.code == 0 else f"ended ({view.code})"
-    if not view.page:
-        return "starting"
     if view.silent_s > SILENT_S:
         return "no answer"
+    if not view.page:
+        return "starting"
     loop_age = number(view.page, "loop_age_s")
     if loop_age is not None and loop_age > SILENT_S and view.page.get("state") == "ready":
         return "stuck"
@@ -128,6 +139,35 @@ def waits_for(view: ServiceView) -> str:
         return UNKNOWN
     what = max(known, key=lambda name: known[name])
     return f"{what} {share(max(0.0, known[what]))}"
+
+
+def load(view: ServiceView) -> str:
+    """How full it is: the learner's queue, the broker's batches, what the others host or drive."""
+    page = view.page
+    if view.role == "learner":
+        return f"queue {count(number(page, 'queue_rows'))}/{count(number(page, 'queue_capacity'))}"
+    if view.role == "broker":
+        return f"batch {decimal(number(page, 'batch_rows_mean'))}/{count(number(page, 'max_batch_rows'))}"
+    return f"{count(number(page, 'envs'))} envs"
+
+
+def policy(view: ServiceView) -> str:
+    """Version of the weights, and how far behind it the actors' steps were."""
+    version, lag = number(view.page, "policy_version"), number(view.page, "policy_lag_mean")
+    if version is None:
+        return ""
+    return f"v{version:.0f}" if lag is None else f"v{version:.0f} lag {lag:.1f}"
+
+
+def peers(view: ServiceView) -> str:
+    """Conversations that it has with others."""
+    return count(number(view.page, PEERS[view.role])) if view.role in PEERS else UNKNOWN
+
+
+def trouble(view: ServiceView) -> str:
+    """What was refused, dropped, lost or made anew since its start; empty where nothing was."""
+    found = {what: number(view.page, key) or 0 for key, what in TROUBLES.items()}
+    return ", ".join(f"{many:,.0f} {what}" for what, many in found.items() if many)
 
 
 def rate(view: ServiceView) -> str:

@@ -1,0 +1,103 @@
+"""`python -m services.<role> health`: one service, looked at from beside it, as a container's health check does.
+
+0 healthy, 1 unhealthy, 2 unreachable. Imports little: a health check runs every few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from common.health.pages import fetch_page
+from common.health.table import as_json, table
+from common.health.verdict import healthy
+from common.health.views import ServiceView
+
+WATCH_PERIOD_S = 2.0
+UNREACHABLE = float("inf")
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Look at the service of a role; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m services.{role} health",
+        description="Ask a running service how it is. Exit code: 0 healthy, 1 unhealthy, 2 unreachable.",
+    )
+    add_flags(parser)
+    flags = parser.parse_args(argv)
+    addresses = flags.endpoint or [own_address(environ)]
+
+    def look() -> list[ServiceView]:
+        return [view_at(address, role) for address in addresses]
+
+    return show(look, lambda _: "", watch=flags.watch, as_json_text=flags.json)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that every health command has."""
+    parser.add_argument("--endpoint", action="append", metavar="HOST:PORT", help="of a health page; may be repeated")
+    parser.add_argument("--json", action="store_true", help="everything that is known, as JSON")
+    parser.add_argument("--watch", action="store_true", help=f"again every {WATCH_PERIOD_S:g} s, until Ctrl-C")
+
+
+def own_address(environ: Mapping[str, str]) -> str:
+    """Where the service in this container serves its page."""
+    return f"{environ.get('BEAST_HEALTH__HOST', '')}:{environ.get('BEAST_HEALTH__PORT', '')}"
+
+
+def view_at(address: str, role: str = "") -> ServiceView:
+    """The service whose page is at host:port.
+
+    Args:
+      address: host:port.
+      role: that it should have; empty for any.
+    """
+    page = fetch_page(address)
+    found = str(page.get("role", "")) if page else ""
+    if page is None:
+        return ServiceView(role or address, role, silent_s=UNREACHABLE, note=f"nobody answers at {address}")
+    if role and found != role:
+        return ServiceView(
+            role, role, silent_s=UNREACHABLE, note=f"the service at {address} is a {found or 'stranger'}"
+        )
+    return ServiceView(found if role else f"{found} {address}", found, page)
+
+
+def show(
+    look: Callable[[], Sequence[ServiceView]],
+    sentence: Callable[[Sequence[ServiceView]], str],
+    *,
+    watch: bool,
+    as_json_text: bool,
+) -> int:
+    """Print what `look` finds, once or until Ctrl-C; returns the exit code of the last time."""
+    while True:
+        services = look()
+        text = render(services, sentence(services), as_json_text=as_json_text)
+        clear = CLEAR if watch and not as_json_text and sys.stdout.isatty() else ""
+        sys.stdout.write(f"{clear}{text}\n")
+        sys.stdout.flush()
+        if not watch:
+            return exit_code(services)
+        try:
+            time.sleep(WATCH_PERIOD_S)
+        except KeyboardInterrupt:
+            return exit_code(services)
+
+
+def render(services: Sequence[ServiceView], sentence: str, *, as_json_text: bool) -> str:
+    """The table with the verdict under it, or JSON in one line."""
+    if as_json_text:
+        return json.dumps(as_json(services, sentence), default=str)
+    return f"{table(services)}\n\n{sentence}" if sentence else table(services)
+
+
+def exit_code(services: Sequence[ServiceView]) -> int:
+    """0 all healthy, 1 one is not, 2 none could be reached."""
+    if not any(view.page for view in services):
+        return 2
+    return 0 if all(map(healthy, services)) else 1

@@ -1,0 +1,138 @@
+"""The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
+
+A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`, a counter gets `_total`. What is not
+in the catalogue, such as texts and histories, is not a metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+PREFIX = "zerobeast_"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metric(NamedTuple):
+    """One entry of the catalogue."""
+
+    kind: Literal["gauge", "counter"]
+    meaning: str
+    label: str = ""  #: the page holds a map from values of this label to numbers
+
+
+def _gauge(meaning: str) -> Metric:
+    return Metric("gauge", meaning)
+
+
+def _counter(meaning: str, label: str = "") -> Metric:
+    return Metric("counter", meaning, label)
+
+
+METRICS: dict[str, Metric] = {
+    # every service
+    "live": _gauge("1 while the loop turns"),
+    "ready": _gauge("1 while the service takes work"),
+    "uptime_s": _gauge("seconds since the start"),
+    "loop_age_s": _gauge("seconds since the loop last turned"),
+    "progress_age_s": _gauge("seconds since the service last got something done"),
+    "memory_bytes": _gauge("resident set size of the process"),
+    "cpu_s": _counter("CPU seconds of the process"),
+    "cpu_share": _gauge("cores in use by the process"),
+    "cpus": _gauge("cores that the process may use"),
+    # several
+    "agent_steps": _counter("steps of environments: hosted, driven or learned from"),
+    "agent_steps_per_s": _gauge("the same per second"),
+    "busy_fraction": _gauge("share of the time spent working"),
+    "envs": _gauge("environments hosted or driven"),
+    "episodes": _counter("episodes that ended"),
+    "policy_version": _gauge("newest version of the weights, in updates"),
+    "refused": _counter("messages refused as malformed"),
+    "refused_by_reason": _counter("messages refused as malformed", "reason"),
+    "dropped": _counter("replies dropped because their client was stuck"),
+    # actor
+    "groups": _gauge("env groups"),
+    "rollouts_sent": _counter("rollout messages pushed"),
+    "unacked": _gauge("rollout messages under way"),
+    "restarts": _counter("unrolls in progress that a peer's restart has cost"),
+    "reconnects": _counter("connections made anew"),
+    "moves": _counter("env groups that went to another server"),
+    "waiting_connect_fraction": _gauge("share of the groups' time spent waiting for sessions"),
+    "waiting_env_fraction": _gauge("share of the groups' time spent waiting for env-servers"),
+    "waiting_broker_fraction": _gauge("share of the groups' time spent waiting for brokers"),
+    "waiting_credit_fraction": _gauge("share of the groups' time spent waiting for the learner"),
+    # broker
+    "rows": _counter("environments inferred for"),
+    "rows_per_s": _gauge("the same per second"),
+    "requests_per_s": _gauge("requests answered per second"),
+    "batch_rows_mean": _gauge("rows of a mean forward pass"),
+    "max_batch_rows": _gauge("rows that a forward pass may have"),
+    "clients": _gauge("env groups with a session"),
+    # env-server
+    "sessions": _gauge("vector environments hosted"),
+    "env_errors": _counter("environments that raised or died"),
+    # learner
+    "env_frames": _counter("frames of the simulator behind the agent steps"),
+    "total_steps": _gauge("agent steps at which the run ends"),
+    "updates": _counter("steps of the optimiser"),
+    "nonfinite_updates": _counter("batches skipped because loss or gradient was not finite"),
+    "mean_return_100": _gauge("mean return of the last 100 episodes"),
+    "mean_length_100": _gauge("mean length of the last 100 episodes, in agent steps"),
+    "policy_lag_mean": _gauge("updates between the acting and the learning policy, mean"),
+    "policy_lag_max": _gauge("updates between the acting and the learning policy, maximum"),
+    "waiting_fraction": _gauge("share of the time spent waiting for rollouts"),
+    "update_ms": _gauge("milliseconds of one update"),
+    "learning_rate": _gauge("present learning rate"),
+    "loss": _gauge("newest loss"),
+    "grad_norm": _gauge("newest norm of the gradient, before clipping"),
+    "queue_rows": _gauge("rollouts in the queue"),
+    "queue_capacity": _gauge("rollouts that fit into the queue"),
+    "peers": _gauge("env groups with a session"),
+}
+
+
+class Collector:
+    """Gives prometheus_client the numbers of one page.
+
+    Args:
+      page: as `common.health.server.current_page` returns it.
+    """
+
+    def __init__(self, page: Mapping[str, Any]) -> None:
+        self._page = page
+
+    def collect(self) -> Iterator[Any]:
+        """One family for every number."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        role = str(self._page.get("role", "unknown"))
+        for name, metric in METRICS.items():
+            make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            labels = ["role", *([metric.label] if metric.label else [])]
+            family = make(PREFIX + name, metric.meaning, labels=labels)
+            for values, number in _samples(self._page.get(name), metric):
+                family.add_metric([role, *values], number)
+            if family.samples:
+                yield family
+
+
+def render(page: Mapping[str, Any]) -> bytes:
+    """The page in Prometheus' text format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(page))
+    return generate_latest(registry)
+
+
+def _samples(value: Any, metric: Metric) -> Iterator[tuple[list[str], float]]:
+    if metric.label:
+        entries = value.items() if isinstance(value, dict) else ()
+        yield from (([str(key)], float(number)) for key, number in entries if _finite(number))
+    elif _finite(value):
+        yield [], float(value)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

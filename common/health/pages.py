@@ -1,0 +1,42 @@
+"""Fetching the health page of a service."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+
+ANSWER_LIMIT_S = 2.0
+MAX_PAGE_BYTES = 1 << 20
+
+
+def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
+    """The page of the service that wrote a status file, or None where there is none."""
+    try:
+        address = str(json.loads(status.read_text())["health"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return fetch_page(address, timeout_s)
+
+
+def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
+    """The page of the service at host:port, or None where nobody answers with one."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return None
+    connection = http.client.HTTPConnection(_reachable(host), int(port), timeout=timeout_s)
+    try:
+        connection.request("GET", "/healthz")
+        page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return page if isinstance(page, dict) else None
+
+
+def _reachable(host: str) -> str:
+    """Where to connect for a page that is bound to `host`."""
+    plain = host.strip("[]")
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(plain, plain)  # noqa: S104

@@ -1,0 +1,121 @@
+"""Which service limits the throughput, and what to scale. Pages in, one sentence out; no sockets, no clock.
+
+The learner is asked first: where it never waits, nothing else matters. Where it waits, somebody in front of it is
+busy all the time, or nobody is, and then what is missing is work under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from common.health import figures
+from common.health.figures import count, decimal, number, share
+from common.health.views import ServiceView
+
+ROLES = ("learner", "broker", "envserver", "actor")
+HEALTHY = "ready"
+BUSY = 0.85  #: of its time, from where on a service counts as the limit
+NEVER_WAITS = 0.1  #: of the learner's time
+CORES_FULL = 0.9
+STANDSTILL_S = 30.0  #: without progress, from where on a run does not train
+
+
+def healthy(view: ServiceView) -> bool:
+    """Whether a service does what it is there for."""
+    return figures.state(view) == HEALTHY
+
+
+def verdict(services: Sequence[ServiceView]) -> str:
+    """What a person should know first about a run."""
+    return _missing(services) or _unhealthy(services) or _standstill(services) or _limit(services)
+
+
+def _missing(services: Sequence[ServiceView]) -> str:
+    missing = [role for role in ROLES if not any(view.role == role and view.page for view in services)]
+    return f"not training: no {' and no '.join(missing)} answers" if missing else ""
+
+
+def _unhealthy(services: Sequence[ServiceView]) -> str:
+    bad = [f"{view.name} is {figures.state(view)}" for view in services if not healthy(view)]
+    return f"not well: {', '.join(bad)}" if bad else ""
+
+
+def _standstill(services: Sequence[ServiceView]) -> str:
+    learner = _of(services, "learner")[0]
+    age = number(learner.page, "progress_age_s")
+    if age is None or age < STANDSTILL_S:
+        return ""
+    if (number(learner.page, "agent_steps") or 0) >= (number(learner.page, "total_steps") or float("inf")):
+        return "finished: the run has reached its last step"
+    waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") for what, key in ACTOR_WAITS.items()}
+    what = max(waits, key=lambda name: waits[name] or 0.0)
+    return f"standing still for {figures.duration(age)}: the actors wait for {what}"
+
+
+ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
+
+
+def _limit(services: Sequence[ServiceView]) -> str:
+    learner = _of(services, "learner")[0].page
+    if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
+        return "starting: no update yet"
+    return _full_machine(services) or _training_bound(learner) or _server_bound(services) or _latency_bound(services)
+
+
+def _training_bound(learner: Mapping[str, Any]) -> str:
+    waiting = number(learner, "waiting_fraction")
+    if waiting is None or waiting > NEVER_WAITS:
+        return ""
+    queue = f"{count(number(learner, 'queue_rows'))} of {count(number(learner, 'queue_capacity'))}"
+    spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
+    return f"training-bound: the learner never waits (queue {queue}, {spent}): a GPU or a smaller network helps"
+
+
+def _server_bound(services: Sequence[ServiceView]) -> str:
+    """The service that is busy all the time, the one nearest to the learner first."""
+    if _is_busy(busy := _mean(services, "broker", "busy_fraction")):
+        rows, most = _mean(services, "broker", "batch_rows_mean"), _mean(services, "broker", "max_batch_rows")
+        batches = f"batches {count(rows)} of {count(most)} full"
+        return f"inference-bound: {batches}, broker busy {share(busy)}: add a broker or a GPU"
+    if _is_busy(busy := _mean(services, "envserver", "busy_fraction")):
+        return f"environment-bound: env-servers busy {share(busy)}: add env-servers, or threads and workers to them"
+    if _is_busy(busy := _mean(services, "actor", "cpu_share")):
+        return f"actor-bound: actors busy {share(busy)}: add actors"
+    return ""
+
+
+def _latency_bound(services: Sequence[ServiceView]) -> str:
+    waiting = _mean(services, "learner", "waiting_fraction")
+    broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
+    idle = f"learner waits {share(waiting)}, brokers busy {share(broker)}, env-servers busy {share(env)}"
+    return f"latency-bound: nobody is busy ({idle}): add actors or env groups"
+
+
+def _is_busy(value: float | None) -> bool:
+    return value is not None and value > BUSY
+
+
+def _full_machine(services: Sequence[ServiceView]) -> str:
+    """A sentence where all services share one machine and its cores are in use."""
+    if len({view.page.get("host") for view in services}) != 1:
+        return ""
+    cores = number(services[0].page, "cpus")
+    used = {view.name: _cpu(view) for view in services}
+    if not cores or sum(used.values()) < CORES_FULL * cores:
+        return ""
+    most = max(used, key=lambda name: used[name])
+    return f"CPU-bound: the {count(cores)} cores are full, most with {most} ({share(used[most])}): add cores or a GPU"
+
+
+def _cpu(view: ServiceView) -> float:
+    return view.cpu_share if view.cpu_share is not None else number(view.page, "cpu_share") or 0.0
+
+
+def _of(services: Sequence[ServiceView], role: str) -> list[ServiceView]:
+    return [view for view in services if view.role == role and view.page]
+
+
+def _mean(services: Sequence[ServiceView], role: str, key: str) -> float | None:
+    values = [value for view in _of(services, role) if (value := number(view.page, key)) is not None]
+    return sum(values) / len(values) if values else None

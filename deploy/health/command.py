@@ -1,0 +1,79 @@
+"""`beast health`: flags, where to look, one table and one verdict."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.health.command import add_flags, show, view_at
+from common.health.verdict import ROLES, verdict
+from common.health.views import ServiceView
+from deploy.health import compose, run
+
+DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
+Looks at the newest run in --root or, where none answers, at the compose project of this folder.
+Exit code: 0 all healthy, 1 a service is not, 2 none can be reached."""
+
+Look = Callable[[], list[ServiceView]]
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: there is nothing to look at.
+    """
+    flags = _parser().parse_args(argv)
+    look = _where(flags)
+
+    def wanted() -> list[ServiceView]:
+        services = look()
+        return [view for view in services if flags.role in (None, view.role)]
+
+    def sentence(services: Sequence[ServiceView]) -> str:
+        return verdict(services) if flags.role is None and not flags.endpoint else ""
+
+    return show(wanted, sentence, watch=flags.watch, as_json_text=flags.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="beast health", description=DESCRIPTION, formatter_class=formatter)
+    parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
+    parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
+    parser.add_argument("--root", default=RunConfig().root, help="folder of run folders")
+    parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
+    parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
+    add_flags(parser)
+    return parser
+
+
+def _where(flags: argparse.Namespace) -> Look:
+    if flags.endpoint:
+        return lambda: [view_at(address, flags.role or "") for address in flags.endpoint]
+    root = Path(flags.root).expanduser()
+    if flags.run:
+        return lambda: run.services_of(root / flags.run)
+    project = ["-p", flags.project] if flags.project else []
+    if flags.compose or project:
+        return lambda: compose.services_of(project)
+    return lambda: _found(root)
+
+
+def _found(root: Path) -> list[ServiceView]:
+    """The newest run here if it still answers, else the compose project, else what is left of that run."""
+    folder = run.newest(root)
+    here = run.services_of(folder) if folder else []
+    if any(view.page for view in here):
+        return here
+    try:
+        return compose.services_of()
+    except ConfigError as error:
+        if here:
+            return here
+        raise ConfigError(
+            f"nothing to look at: no run in {root}, and {error}; or give --endpoint host:port of a health page"
+        ) from error

@@ -1,0 +1,124 @@
+"""The connections of one plane: a port to each server that an env group uses, and the moves between servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from common.errors import PeerLost, RemoteProtocolError
+from common.lookup import Lookup
+from common.messages import Header, Plane
+from common.transport import ClientPort, Context, Incoming
+from services.actor.directory import Address, Directory
+
+log = logging.getLogger(__name__)
+
+RETRY_LOOKUP_S = 1.0  #: while no server is known
+LOOKUP_PERIOD_S = 5.0  #: to learn of servers that came or left
+FORGIVE_AFTER_S = 60.0  #: before groups may go back to a server that was away
+LINGER_MS = 200  #: for BYE to leave
+
+
+class Servers:
+    """Who serves an actor's groups on one plane.
+
+    Args:
+      plane: which.
+      endpoint: whose name may stand for several servers.
+      sender: id of this actor.
+      directory: which group uses which server.
+    """
+
+    def __init__(self, plane: Plane, endpoint: str, sender: int, directory: Directory) -> None:
+        self.plane, self.endpoint = plane, endpoint
+        self._sender = sender
+        self._directory = directory
+        self._lookup = Lookup(endpoint)
+        self._lookup_at = float("-inf")
+        self._forgive_at = float("-inf")
+        self._using: dict[int, Address] = {}  #: the choices that are connected
+        self.ports: dict[Address, ClientPort] = {}
+        self.lost: PeerLost | None = None  #: why no server is known
+        self._refused = 0  #: by ports that are closed
+
+    @property
+    def refused(self) -> int:
+        """Malformed replies so far."""
+        return self._refused + sum(sum(port.refused.values()) for port in self.ports.values())
+
+    def port_of(self, slot: int) -> ClientPort | None:
+        """Where a group's server is reached, None while none is known."""
+        return self.ports.get(self._using.get(slot, ""))
+
+    def refresh(self, now: float) -> list[int]:
+        """Look the name up when it is time; returns groups that have to change their server.
+
+        Until `connect` they can still say goodbye to the old one.
+        """
+        if now >= self._lookup_at:
+            self._lookup_at = now + (LOOKUP_PERIOD_S if self.ports else RETRY_LOOKUP_S)
+            self._lookup.start()
+        try:
+            found = self._lookup.take()
+        except PeerLost as error:
+            if str(error) != str(self.lost):
+                log.info("%s; trying again", error)
+            self.lost = error
+            return []
+        if not found:
+            return []
+        if now >= self._forgive_at:
+            self._forgive_at = now + FORGIVE_AFTER_S
+            self._directory.forgive()
+        self.lost = None
+        changed = self._directory.update([str(place) for place in found])
+        return [slot for slot in changed if slot in self._using]
+
+    def elsewhere(self, slot: int, now: float) -> bool:
+        """Choose another server for a group; False where there is no other."""
+        self._forgive_at = now + FORGIVE_AFTER_S
+        return self._directory.elsewhere(slot) is not None
+
+    def connect(self, context: Context) -> bool:
+        """Open and close connections as the choices ask for; whether there was anything to do."""
+        if self._using == self._directory.choice:
+            return False
+        self._using = dict(self._directory.choice)
+        used = set(self._using.values())
+        for address in used - self.ports.keys():
+            self.ports[address] = ClientPort(context, self.plane, address, self._sender, linger_ms=LINGER_MS)
+        for address in self.ports.keys() - used:
+            port = self.ports.pop(address)
+            self._refused += sum(port.refused.values())
+            port.close()
+        return True
+
+    def sharing(self, slot: int) -> list[int]:
+        """The groups that use the same server as one, itself included."""
+        return [other for other, address in self._using.items() if address == self._using.get(slot)]
+
+    def reopen(self, slot: int) -> None:
+        """Make a group's connection anew: one that libzmq gave up comes back."""
+        if port := self.port_of(slot):
+            port.reopen()
+
+    def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
+        """Every message that is there and comes from the server which its group uses."""
+        for port in self.ports.values():
+            while message := port.receive():
+                slot = message.header.slot
+                if slot not in self._using:
+                    port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))
+                elif self.port_of(slot) is port:
+                    yield port, message
+
+    def say(self, header: Header) -> None:
+        """Send something without payload to a group's server, if it can leave."""
+        if port := self.port_of(header.slot):
+            port.send(header)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for port in self.ports.values():
+            port.close()
+        self.ports = {}

@@ -1,0 +1,95 @@
+"""A compose project of this repository under a name of its own, on a real Docker engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("learner", "broker", "envserver", "actor")
+
+
+def engine() -> str:
+    """Why there is no Docker engine with Compose here; empty where there is one."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    for command in (["docker", "info"], ["docker", "compose", "version"]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            return f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}"
+    return ""
+
+
+NO_ENGINE = engine()
+needs_docker = pytest.mark.skipif(bool(NO_ENGINE), reason=NO_ENGINE)
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    """Run docker; what it prints."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=1200, check=False)
+    assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout + ("" if check else done.stderr)
+
+
+class Project:
+    """One project; settings go to all services.
+
+    Args:
+      name: of the project.
+      settings: environment variables for compose.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
+        self.name = name
+        self.environ = os.environ | settings
+
+    def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run docker compose for this project."""
+        command = ["docker", "compose", "-p", self.name, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=1200, check=False
+        )
+        assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        return done
+
+    def containers(self, service: str = "") -> list[dict[str, Any]]:
+        """All containers of a service or of the project, those that ended too."""
+        listing = self.compose("ps", "--all", "--format", "json", *([service] if service else [])).stdout
+        if listing.lstrip().startswith("["):
+            return list(json.loads(listing))
+        return [json.loads(line) for line in listing.splitlines() if line.strip()]
+
+    def health(self) -> dict[str, Any]:
+        """What `beast health --json` says."""
+        done = subprocess.run(
+            [sys.executable, "-m", "deploy.cli", "health", "--project", self.name, "--json"],
+            cwd=ROOT,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        return dict(json.loads(done.stdout)) | {"code": done.returncode}
+
+    def pages(self, role: str) -> list[dict[str, Any]]:
+        """Health pages of a role, of those that answer."""
+        found = [entry["page"] for entry in self.health()["services"] if entry["role"] == role]
+        return [page for page in found if page]
+
+    def total(self, role: str, key: str) -> float:
+        """A number added up over the services of a role."""
+        return sum(page.get(key) or 0 for page in self.pages(role))
+
+    def down(self) -> None:
+        """Remove everything, the volume too."""
+        self.compose("down", "--volumes", "--timeout", "15", check=False)

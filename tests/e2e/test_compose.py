@@ -1,0 +1,144 @@
+"""Images and compose with a real Docker engine: up, healthy, scaled, killed, stopped, continued."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.compose_project import NO_ENGINE, SERVICES, Project, docker, needs_docker
+from tests.helpers import wait_until
+
+pytestmark = [pytest.mark.e2e, needs_docker, pytest.mark.timeout(1500)]
+
+BASE = "python:3.11-slim-bookworm"
+SETTINGS = {
+    "BEAST_NAME": "cartpole",
+    "BEAST_ENV__ID": "CartPole-v1",
+    "BEAST_TOTAL_STEPS": "1000000000",
+}
+ENVS = 16  #: that an actor drives on CartPole
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def images() -> None:
+    """Build all four; a second time everything comes from the cache."""
+    assert not NO_ENGINE
+    Project("zerobeast-build", {}).compose("build")
+
+
+@pytest.fixture(scope="module")
+def project(images: None) -> Iterator[Project]:
+    """A run that trains on CartPole, with every container healthy."""
+    project = Project(f"zerobeast-test-{os.getpid()}", SETTINGS)
+    try:
+        project.compose("up", "--detach", "--wait", "--wait-timeout", "180")
+        yield project
+    finally:
+        project.down()
+
+
+def steps(project: Project) -> float:
+    return project.total("learner", "agent_steps")
+
+
+def goes_on(project: Project) -> bool:
+    """Whether the learner gets new rollouts."""
+    before = steps(project)
+    time.sleep(1)
+    return before > 0 and steps(project) > before
+
+
+def envs(project: Project) -> tuple[float, float]:
+    return project.total("actor", "envs"), project.total("envserver", "envs")
+
+
+@pytest.mark.parametrize("role", ["envserver", "actor"])
+def test_images_of_env_server_and_actor_have_no_torch_and_stay_small(images: None, role: str) -> None:
+    answer = docker("run", "--rm", "--entrypoint", "python", f"zerobeast/{role}", "-c", "import torch", check=False)
+    assert "No module named 'torch'" in answer
+    base, image = (int(docker("image", "inspect", "-f", "{{.Size}}", name)) for name in (BASE, f"zerobeast/{role}"))
+    assert image - base <= 400 * MB
+
+
+@pytest.mark.parametrize("role", SERVICES)
+def test_images_run_as_nobody_in_particular_and_say_what_is_wrong(images: None, role: str) -> None:
+    assert docker("image", "inspect", "-f", "{{.Config.User}}", f"zerobeast/{role}").strip() == "1000:1000"
+    wrong = ["run", "--rm", "--read-only", "-e", "BEAST_SEED=minus", f"zerobeast/{role}"]
+    lines = docker(*wrong, check=False).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{role}: environment BEAST_SEED: ")
+
+
+def test_a_broker_without_its_gpu_ends_with_one_line(images: None) -> None:
+    name = f"zerobeast-gpu-{os.getpid()}"
+    try:
+        docker("run", "--name", name, "-e", "BEAST_BROKER__DEVICE=cuda", "zerobeast/broker", check=False)
+        assert docker("inspect", "-f", "{{.State.ExitCode}}", name).strip() == "2"
+        assert "broker.device" in docker("logs", name, check=False).splitlines()[-1]
+    finally:
+        docker("rm", "-f", name)
+
+
+def test_all_are_healthy_and_train(project: Project) -> None:
+    assert {entry["Health"] for entry in project.containers()} == {"healthy"}
+    wait_until(lambda: goes_on(project), 60)
+    found = project.health()
+    assert found["code"] == 0
+    assert found["healthy"]
+    assert "-bound: " in found["verdict"] or found["verdict"].startswith("starting")
+    assert envs(project) == (ENVS, ENVS)
+
+
+def test_scaling_up_and_down_while_it_trains(project: Project) -> None:
+    project.compose("up", "--detach", "--no-recreate", "--scale", "actor=4", "--scale", "envserver=2")
+    wait_until(lambda: envs(project) == (4 * ENVS, 4 * ENVS), 30)
+    assert all(page["sessions"] for page in project.pages("envserver"))
+    project.compose("up", "--detach", "--no-recreate", "--scale", "actor=1", "--scale", "envserver=1")
+    wait_until(lambda: envs(project) == (ENVS, ENVS), 30)
+    wait_until(lambda: goes_on(project), 30)
+    assert project.total("learner", "refused") == 0
+
+
+def test_several_brokers_share_the_groups(project: Project) -> None:
+    project.compose("up", "--detach", "--no-recreate", "--scale", "broker=2")
+    wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [1, 1], 60)
+    project.compose("up", "--detach", "--no-recreate", "--scale", "broker=1")
+    wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [2], 60)
+    wait_until(lambda: goes_on(project), 30)
+
+
+@pytest.mark.parametrize("role", SERVICES)
+def test_a_service_that_is_killed_comes_back_and_the_run_goes_on(project: Project, role: str) -> None:
+    container = project.containers(role)[0]["Name"]
+    started = docker("inspect", "-f", "{{.State.StartedAt}}", container)
+    os.kill(int(docker("inspect", "-f", "{{.State.Pid}}", container)), signal.SIGKILL)
+    wait_until(lambda: docker("inspect", "-f", "{{.State.StartedAt}}", container) != started, 60)
+    wait_until(lambda: project.health()["healthy"], 90)
+    wait_until(lambda: goes_on(project), 60)
+
+
+def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) -> None:
+    project.compose("stop")
+    assert {entry["ExitCode"] for entry in project.containers()} == {0}
+    found = project.health()
+    assert found["code"] == 2
+    assert "not training" in found["verdict"]
+    copied = ["run", "--rm", "--no-deps", "--entrypoint", "ls", "learner", "/app/runs/cartpole"]
+    assert {"checkpoint.pt", "config.yaml", "metrics.csv"} <= set(project.compose(*copied).stdout.split())
+    logs = project.compose("logs", "--no-color", "learner").stdout
+    project.compose("up", "--detach", "--wait", "--wait-timeout", "120")
+    wait_until(lambda: goes_on(project), 60)
+    later = project.compose("logs", "--no-color", "learner").stdout[len(logs) :]
+    assert "continuing" in later
+
+
+def test_a_service_with_a_wrong_setting_stays_down_and_health_names_the_cause(project: Project) -> None:
+    broken = Project(project.name, SETTINGS | {"BEAST_SEED": "minus"})
+    broken.compose("up", "--detach", "--no-deps", "actor")
+    wait_until(lambda: broken.containers("actor")[0]["State"] == "exited", 60)
+    entry = next(entry for entry in broken.health()["services"] if entry["role"] == "actor")
+    assert entry["state"] == "ended (2)"
+    assert "BEAST_SEED" in entry["note"]

@@ -1,0 +1,184 @@
+"""The health pages of a real service, and the commands that read them."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.health.pages import fetch_page
+from common.health.server import STALL_S, HealthServer
+from common.service import Service
+from deploy.cli import main
+from tests.helpers import free_port, wait_until
+from tests.integration.envservers import running
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
+
+
+class Worker(Service):
+    """Does one piece of work a turn, until it is told to hang."""
+
+    role = "broker"
+    work = "rows"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+        self.hang = threading.Event()
+        self.resume = threading.Event()
+
+    def open(self) -> None:
+        pass
+
+    def poll(self, timeout_s: float) -> None:
+        self.rows += 1
+        if self.hang.wait(min(timeout_s, 0.01)):
+            self.resume.wait()
+
+    def report(self) -> dict[str, object]:
+        return {"rows": self.rows, "refused_by_reason": {"kind": 2}}
+
+
+@contextmanager
+def served() -> Iterator[tuple[Worker, str]]:
+    worker = Worker()
+    thread = threading.Thread(target=worker.run)
+    with HealthServer(worker, "127.0.0.1", 0) as health:
+        thread.start()
+        try:
+            wait_until(lambda: worker.page.get("state") == "ready" or worker.page.get("rows"))
+            yield worker, f"127.0.0.1:{health.port}"
+        finally:
+            worker.stop()
+            worker.resume.set()
+            thread.join(timeout=10)
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_service_answers_about_its_own_loop() -> None:
+    with served() as (_, address):
+        wait_until(lambda: get(address, "/readyz")[0] == 200)
+        assert [get(address, path)[0] for path in PATHS] == [200] * 4
+        assert get(address, "/livez?verbose")[0] == 200
+        assert get(address, "/other")[0] == 404
+        page = json.loads(get(address, "/healthz")[1])
+        assert {"role", "state", "host", "pid", "uptime_s", "memory_bytes", "cpu_s", "progress_age_s"} <= page.keys()
+        assert page["memory_bytes"] > 1 << 20
+        assert page["progress_age_s"] < 2
+
+
+def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
+    with served() as (worker, address):
+        worker.hang.set()
+        clock, worker.clock = worker.clock, lambda: clock() + STALL_S + 1
+        wait_until(lambda: get(address, "/livez")[0] == 503)
+        assert get(address, "/readyz")[0] == 503
+        assert get(address, "/healthz")[0] == 200
+        assert 'zerobeast_live{role="broker"} 0.0' in get(address, "/metrics")[1]
+        assert main(["health", "--endpoint", address]) == 1
+
+
+def test_metrics_are_what_prometheus_reads() -> None:
+    with served() as (_, address):
+        families = {family.name: family for family in text_string_to_metric_families(get(address, "/metrics")[1])}
+        assert families["zerobeast_rows"].type == "counter"
+        assert families["zerobeast_rows"].samples[0].value > 0
+        assert families["zerobeast_refused_by_reason"].samples[0].labels == {"role": "broker", "reason": "kind"}
+        assert all(family.documentation for family in families.values())
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n\r\n[1]", b"HTTP/1.1 200 OK\r\n\r\n{", b"\0" * 100])
+def test_a_stranger_at_the_address_is_no_page(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert fetch_page(f"127.0.0.1:{server.getsockname()[1]}") is None
+    assert fetch_page("nowhere") is None
+
+
+def health(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    """`python -m services.envserver health` as a container runs it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "services.envserver", "health", *arguments],
+        cwd=ROOT,
+        env=os.environ | (environ or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable() -> None:
+    with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, "127.0.0.1", 0) as page:
+        here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
+        wait_until(lambda: server.page.get("state") == "ready")
+        code, out = health(environ=here)
+        assert code == 0
+        assert "envserver  ready" in out
+        code, out = health("--json", environ=here)
+        assert code == 0
+        assert json.loads(out)["services"][0]["page"]["role"] == "envserver"
+    assert health(environ={"BEAST_HEALTH__PORT": str(free_port())})[0] == 2
+    with served() as (_, address):
+        code, out = health("--endpoint", address)
+        assert code == 2
+        assert "is a broker" in out
+
+
+def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    services = tmp_path / "x" / "services"
+    services.mkdir(parents=True)
+    assert main(["health", "--run", "x", "--root", str(tmp_path)]) == 2
+    assert "no service has announced itself" in capsys.readouterr().err
+    with served() as (_, address):
+        (services / "broker-0.json").write_text(json.dumps({"health": address}))
+        (services / "actor-1.json").write_text(json.dumps({"health": f"127.0.0.1:{free_port()}"}))
+        assert main(["health", "--root", str(tmp_path)]) == 1
+        out = capsys.readouterr().out
+        assert "broker 0" in out
+        assert "actor 1   no answer" in out
+        assert out.splitlines()[-1] == "not training: no learner and no envserver and no actor answers"
+        assert main(["health", "broker", "--root", str(tmp_path), "--json"]) == 0
+        assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["services"]] == ["broker 0"]
+        assert main(["health", "broker", "--endpoint", address]) == 0
+    assert main(["health", "--run", "x", "--root", str(tmp_path)]) == 2
+
+
+def test_beast_health_with_nothing_to_look_at_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["health", "--root", "runs"]) == 2
+    assert capsys.readouterr().err.startswith("beast health: nothing to look at: no run in runs, and ")
+    assert main(["health", "--run", "y", "--root", "runs"]) == 2
+    assert "run 'y': there is no folder" in capsys.readouterr().err

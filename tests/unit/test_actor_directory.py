@@ -1,0 +1,117 @@
+"""Which of several servers each env group uses."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.actor.directory import Directory
+
+pytestmark = pytest.mark.unit
+
+A, B, C = "tcp://10.0.0.1:5550", "tcp://10.0.0.2:5550", "tcp://10.0.0.3:5550"
+
+
+def directory(slots: int = 2, first: int = 0, *, spread: bool = True) -> Directory:
+    return Directory(slots, first, spread=spread)
+
+
+def test_one_address_serves_all_groups_and_there_is_nothing_else() -> None:
+    d = directory()
+    assert d.update([A]) == {0: A, 1: A}
+    assert d.update([A]) == {}
+    assert d.elsewhere(0) is None
+    assert d.choice == {0: A, 1: A}
+
+
+def test_groups_of_different_actors_begin_at_different_servers() -> None:
+    chosen = Counter(directory(1, first).update([C, A, B])[0] for first in range(9))
+    assert chosen == {A: 3, B: 3, C: 3}
+
+
+def test_the_order_in_which_a_name_lists_its_addresses_does_not_matter() -> None:
+    d = directory()
+    d.update([A, B])
+    assert d.update([B, A]) == {}
+
+
+def test_a_new_server_takes_a_group_from_the_fullest() -> None:
+    d = directory(4)
+    d.update([A])
+    assert d.update([A, B]) == {2: B, 3: B}
+    assert len(d.update([A, B, C])) == 1 or Counter(d.choice.values()) == {A: 2, B: 2}
+
+
+def test_a_group_stays_where_it_is_while_nothing_is_uneven() -> None:
+    d = directory(2)
+    d.update([A, B])
+    assert d.update([A, B, C]) == {}
+
+
+def test_a_server_that_the_name_forgets_keeps_its_groups_until_it_is_silent() -> None:
+    d = directory(2)
+    d.update([A, B])
+    assert d.update([B]) == {}
+    slot = next(slot for slot, address in d.choice.items() if address == A)
+    assert d.elsewhere(slot) == B
+
+
+def test_whoever_flees_goes_where_fewest_are() -> None:
+    d = directory(3)
+    d.update([A, B, C])
+    d.choice.update({0: A, 1: B, 2: B})
+    assert d.elsewhere(0) == C
+
+
+def test_nobody_goes_back_to_a_server_that_was_fled_until_it_is_forgiven_or_new() -> None:
+    d = directory(2)
+    d.update([A, B])
+    assert d.elsewhere(1) == A
+    assert d.update([A, B]) == {}
+    d.forgive()
+    assert d.update([A, B]) == {1: B}
+    assert d.elsewhere(1) == A
+    d.update([A])
+    assert d.update([A, B]) == {1: B}
+
+
+def test_a_server_that_was_fled_is_better_than_none() -> None:
+    d = directory(1)
+    d.update([A, B])
+    assert [d.elsewhere(0), d.elsewhere(0)] == [B, A]
+
+
+def test_a_name_without_addresses_changes_nothing() -> None:
+    d = directory()
+    d.update([A, B])
+    before = dict(d.choice)
+    assert d.update([]) == {}
+    assert d.choice == before
+
+
+def test_groups_that_do_not_spread_follow_the_first_address() -> None:
+    d = directory(3, first=1, spread=False)
+    assert set(d.update([B, A]).values()) == {B}
+    assert d.update([A, B]) == {}
+    assert d.elsewhere(0) == A
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(0, 100),
+    st.lists(st.sets(st.sampled_from([f"tcp://10.0.0.{i}:1" for i in range(6)]), min_size=1), min_size=1),
+)
+def test_groups_are_never_uneven_by_more_than_one(slots: int, first: int, lookups: list[set[str]]) -> None:
+    d = directory(slots, first)
+    for addresses in lookups:
+        d.update(sorted(addresses))
+        for slot in range(slots):  # those whose server has gone find out
+            if d.choice[slot] not in addresses:
+                d.elsewhere(slot)
+        d.forgive()
+        d.update(sorted(addresses))
+        users = Counter({address: 0 for address in addresses}) + Counter(d.choice.values())
+        counts = [users.get(address, 0) for address in addresses]
+        assert max(counts) - min(counts) <= 1
+        assert set(d.choice.values()) <= addresses

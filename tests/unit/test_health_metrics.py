@@ -1,0 +1,64 @@
+"""Numbers of a page as Prometheus metrics, and a dashboard that asks for nothing else."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.health.metrics import METRICS, PREFIX, render
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+
+
+def samples(page: dict[str, object]) -> dict[str, float]:
+    families = text_string_to_metric_families(render(page).decode())
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}": sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
+    page = {
+        "role": "broker",
+        "ready": True,
+        "rows": 7,
+        "batch_rows_mean": 3.5,
+        "refused_by_reason": {"kind": 2, "payload": 1},
+    }
+    assert samples(page) == {
+        "zerobeast_ready[('role', 'broker')]": 1,
+        "zerobeast_rows_total[('role', 'broker')]": 7,
+        "zerobeast_batch_rows_mean[('role', 'broker')]": 3.5,
+        "zerobeast_refused_by_reason_total[('reason', 'kind'), ('role', 'broker')]": 2,
+        "zerobeast_refused_by_reason_total[('reason', 'payload'), ('role', 'broker')]": 1,
+    }
+
+
+@pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1, 2], {"a": 1}])
+def test_what_is_no_number_is_no_metric(value: object) -> None:
+    assert samples({"role": "learner", "loss": value, "unheard_of": 1}) == {}
+
+
+def test_a_map_that_holds_no_numbers_is_no_metric() -> None:
+    assert samples({"role": "learner", "refused_by_reason": {"kind": "many"}}) == {}
+    assert samples({"role": "learner", "refused_by_reason": 3}) == {}
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    dashboard = json.loads((ROOT / "deploy/monitoring/grafana/dashboards/zerobeast.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(rf"{PREFIX}\w+", target["expr"])
+    }
+    exported = {PREFIX + name + ("_total" if metric.kind == "counter" else "") for name, metric in METRICS.items()}
+    assert len(asked) > 20
+    assert asked <= exported

@@ -1,0 +1,126 @@
+"""Which service limits the throughput: pages in, one sentence out. And the table around it."""
+
+from typing import Any
+
+import pytest
+
+from common.health.table import as_json, table
+from common.health.verdict import verdict
+from common.health.views import ServiceView
+
+pytestmark = pytest.mark.unit
+
+PAGES: dict[str, dict[str, Any]] = {
+    "learner": {
+        "agent_steps": 1000,
+        "agent_steps_per_s": 900.0,
+        "total_steps": 10_000,
+        "waiting_fraction": 0.4,
+        "progress_age_s": 0.2,
+        "queue_rows": 3,
+        "queue_capacity": 32,
+        "update_ms": 120.0,
+        "policy_version": 50,
+        "policy_lag_mean": 1.5,
+        "peers": 2,
+    },
+    "broker": {
+        "busy_fraction": 0.4,
+        "batch_rows_mean": 9.2,
+        "max_batch_rows": 64,
+        "rows_per_s": 910.0,
+        "policy_version": 50,
+        "clients": 2,
+    },
+    "envserver": {"busy_fraction": 0.5, "envs": 32, "sessions": 2, "agent_steps_per_s": 905.0},
+    "actor": {
+        "cpu_share": 0.1,
+        "envs": 32,
+        "groups": 2,
+        "agent_steps_per_s": 900.0,
+        "waiting_env_fraction": 0.4,
+        "waiting_broker_fraction": 0.5,
+        "waiting_credit_fraction": 0.0,
+        "waiting_connect_fraction": 0.0,
+    },
+}
+
+
+def services(**changes: dict[str, Any]) -> list[ServiceView]:
+    """A run that is well, but for changes; every service on a machine of its own."""
+    return [
+        ServiceView(
+            f"{role} 0", role, {"role": role, "state": "ready", "host": role, "cpus": 2} | page | changes.get(role, {})
+        )
+        for role, page in PAGES.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "latency-bound: nobody is busy (learner waits 40%, brokers busy 40%, env-servers busy 50%)"),
+        ({"learner": {"waiting_fraction": 0.02}}, "training-bound: the learner never waits (queue 3 of 32, 120.0 ms"),
+        (
+            {"broker": {"busy_fraction": 0.97}},
+            "inference-bound: batches 9 of 64 full, broker busy 97%: add a broker or a GPU",
+        ),
+        ({"envserver": {"busy_fraction": 0.93}}, "environment-bound: env-servers busy 93%: add env-servers"),
+        ({"actor": {"cpu_share": 0.99}}, "actor-bound: actors busy 99%: add actors"),
+        (
+            {"learner": {"waiting_fraction": 0.0}, "broker": {"busy_fraction": 1.0}},
+            "training-bound: the learner never waits",
+        ),
+        ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
+        ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),
+        (
+            {"learner": {"progress_age_s": 75.0}, "actor": {"waiting_broker_fraction": 0.9}},
+            "standing still for 0:01:15: the actors wait for brokers",
+        ),
+        ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}}, "finished: the run has reached its last step"),
+        ({"broker": {"state": "draining"}}, "not well: broker 0 is draining"),
+        ({"actor": {"loop_age_s": 40.0}}, "not well: actor 0 is stuck"),
+    ],
+)
+def test_the_verdict_names_what_limits_the_run(changes: dict[str, Any], sentence: str) -> None:
+    assert verdict(services(**changes)).startswith(sentence)
+
+
+def test_a_full_machine_is_named_before_any_service_of_it() -> None:
+    shares = {"learner": 0.84, "broker": 0.46, "envserver": 0.56, "actor": 0.06}
+    full = services(**{role: {"host": "one", "cpu_share": share} for role, share in shares.items()})
+    assert verdict(full) == "CPU-bound: the 2 cores are full, most with learner 0 (84%): add cores or a GPU"
+
+
+def test_services_that_are_missing_are_all_named() -> None:
+    assert verdict([]) == "not training: no learner and no broker and no envserver and no actor answers"
+    gone = [view for view in services() if view.role != "broker"]
+    gone.append(ServiceView("broker 0", "broker", silent_s=float("inf"), code=2, note="a setting is wrong"))
+    assert verdict(gone) == "not training: no broker answers"
+    assert "ended (2)" in table(gone)
+    assert "a setting is wrong" in table(gone)
+
+
+def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know() -> None:
+    seen = services(
+        learner={"uptime_s": 3725.0, "memory_bytes": 512 << 20, "refused": 3, "dropped": 1},
+        broker={"progress_age_s": 75.0},
+    )
+    header, learner, broker, envserver, actor = table(seen).splitlines()
+    assert header.split()[:3] == ["service", "state", "uptime"]
+    for text in ("1:02:05", "900 steps/s", "now", "queue 3/32", "v50 lag 1.5", "512 MB", "3 refused, 1 dropped"):
+        assert text in learner
+    assert "batch 9.2/64" in broker
+    assert "0:01:15 ago" in broker
+    assert "32 envs" in envserver
+    assert "actions 50%" in actor
+    assert len({len(line) >= len("service") for line in table(seen).splitlines()}) == 1
+
+
+def test_json_has_every_page_and_says_what_is_healthy() -> None:
+    found = as_json(services(broker={"state": "starting"}), "a sentence")
+    assert found["verdict"] == "a sentence"
+    assert not found["healthy"]
+    assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
+    assert found["services"][0]["page"]["queue_rows"] == 3
+    assert not as_json([], "")["healthy"]

@@ -1,7 +1,8 @@
 """The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
 
-A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`, a counter gets `_total`. What is not
-in the catalogue, such as texts and histories, is not a metric.
+A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`. Counters get `_total`, and units are
+written out in seconds, as Prometheus wants its names. What is not in the catalogue, such as texts and histories, is no
+metric.
 """
 
 from __future__ import annotations
@@ -92,6 +93,15 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def exported(key: str) -> tuple[str, float]:
+    """The metric's name for a key of a page, and the factor between their values."""
+    total = "_total" if METRICS[key].kind == "counter" else ""
+    for unit, written, factor in (("_per_s", "_per_second", 1.0), ("_ms", "_seconds", 1e-3), ("_s", "_seconds", 1.0)):
+        if key.endswith(unit):
+            return PREFIX + key.removesuffix(unit) + written + total, factor
+    return PREFIX + key + total, 1.0
+
+
 class Collector:
     """Gives prometheus_client the numbers of one page.
 
@@ -107,12 +117,13 @@ class Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         role = str(self._page.get("role", "unknown"))
-        for name, metric in METRICS.items():
+        for key, metric in METRICS.items():
+            name, factor = exported(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             labels = ["role", *([metric.label] if metric.label else [])]
-            family = make(PREFIX + name, metric.meaning, labels=labels)
-            for values, number in _samples(self._page.get(name), metric):
-                family.add_metric([role, *values], number)
+            family = make(name, metric.meaning, labels=labels)
+            for values, number in _samples(self._page.get(key), metric):
+                family.add_metric([role, *values], number * factor)
             if family.samples:
                 yield family
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.health.metrics import METRICS, PREFIX, render
+from common.health.metrics import METRICS, PREFIX, exported, render
 
 pytestmark = pytest.mark.unit
 
@@ -41,6 +41,19 @@ def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "value"),
+    [
+        ("uptime_s", "zerobeast_uptime_seconds", 2.0),
+        ("update_ms", "zerobeast_update_seconds", 0.002),
+        ("rows_per_s", "zerobeast_rows_per_second", 2.0),
+        ("cpu_s", "zerobeast_cpu_seconds_total", 2.0),
+    ],
+)
+def test_units_are_seconds_and_written_out(key: str, name: str, value: float) -> None:
+    assert samples({"role": "learner", key: 2.0}) == {f"{name}[('role', 'learner')]": value}
+
+
 @pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1, 2], {"a": 1}])
 def test_what_is_no_number_is_no_metric(value: object) -> None:
     assert samples({"role": "learner", "loss": value, "unheard_of": 1}) == {}
@@ -59,6 +72,5 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
         for target in panel["targets"]
         for name in re.findall(rf"{PREFIX}\w+", target["expr"])
     }
-    exported = {PREFIX + name + ("_total" if metric.kind == "counter" else "") for name, metric in METRICS.items()}
     assert len(asked) > 20
-    assert asked <= exported
+    assert asked <= {exported(key)[0] for key in METRICS}

@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.config.tree import RunConfig
 from common.nets.normalize import CLIP, HORIZON, ObsNorm
 from common.nets.torsos import ConvTorso
 from common.nets.weights import flatten, layout_id, load_flat
 from common.specs import ActionSpec, EnvSpec
+from services.envserver.catalogue import make_vector_env
 from services.learner.update import assemble
+from tests.helpers import wait_until
 from tests.learner_fakes import ENV, rollout_rows, run_config
 from tests.unit.test_learner_update import trainer_for
 from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
@@ -117,3 +120,28 @@ def test_the_learner_counts_every_observation_once_and_before_it_learns(tmp_path
     assert trainer.net.norm is not None
     assert trainer.net.norm.count == config.learner.batch_size * config.learner.unroll_length
     torch.testing.assert_close(trainer.net.norm.mean, batch.obs[:-1].flatten(0, 1).mean(0))
+
+
+@pytest.mark.parametrize(("normalised", "most", "least"), [(False, np.inf, 100.0), (True, 3.0, 0.0)])
+def test_it_frees_the_features_of_pong_from_what_never_changes(normalised: bool, most: float, least: float) -> None:
+    """What all frames share in the features, over what tells them apart and a policy has to be learned from."""
+    config = RunConfig.model_validate({"env": {"id": "PongNoFrameskip-v4"}})
+    env = make_vector_env(config.env, 8, 1, config.envserver)
+    actions = np.random.default_rng(1)
+    wait_until(env.collect)
+    env.reset()
+    wait_until(env.collect)
+    frames = []
+    for _ in range(80):
+        env.step(actions.integers(0, 6, 8))
+        wait_until(env.collect)
+        frames.append(env.rows["obs"].copy())
+    env.close()
+    newest = torch.from_numpy(np.stack(frames))
+    obs = torch.stack([newest[i : i - 3 or None] for i in range(4)], dim=2)
+    net = network(env.spec, "shallow", normalize_obs=normalised)
+    net.observe(obs)
+    with torch.no_grad():
+        features = net.torso(obs.flatten(0, 1)[::2], net.norm)
+    constant, varying = features.mean(0).square().sum(), features.var(0).sum()
+    assert least < constant / varying < most

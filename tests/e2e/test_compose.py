@@ -1,7 +1,6 @@
 """Images and compose with a real Docker engine: up, healthy, scaled, killed, stopped, continued."""
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 
@@ -49,6 +48,11 @@ def goes_on(project: Project) -> bool:
     before = steps(project)
     time.sleep(1)
     return before > 0 and steps(project) > before
+
+
+def recovers(project: Project) -> None:
+    wait_until(lambda: project.health()["healthy"], 90)
+    wait_until(lambda: goes_on(project), 60)
 
 
 def envs(project: Project) -> tuple[float, float]:
@@ -111,13 +115,21 @@ def test_several_brokers_share_the_groups(project: Project) -> None:
 
 
 @pytest.mark.parametrize("role", SERVICES)
-def test_a_service_that_is_killed_comes_back_and_the_run_goes_on(project: Project, role: str) -> None:
+def test_a_service_that_dies_is_started_again_and_the_run_goes_on(project: Project, role: str) -> None:
     container = project.containers(role)[0]["Name"]
     started = docker("inspect", "-f", "{{.State.StartedAt}}", container)
-    os.kill(int(docker("inspect", "-f", "{{.State.Pid}}", container)), signal.SIGKILL)
+    docker("exec", container, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")  # process 1 is tini
     wait_until(lambda: docker("inspect", "-f", "{{.State.StartedAt}}", container) != started, 60)
-    wait_until(lambda: project.health()["healthy"], 90)
-    wait_until(lambda: goes_on(project), 60)
+    recovers(project)
+
+
+@pytest.mark.parametrize("role", SERVICES)
+def test_a_service_that_was_killed_by_hand_comes_back_with_up(project: Project, role: str) -> None:
+    """Docker takes `docker kill` for a wish, and starts nothing again by itself after it."""
+    docker("kill", project.containers(role)[0]["Name"])
+    assert project.containers(role)[0]["State"] == "exited"
+    project.compose("up", "--detach", "--no-recreate")
+    recovers(project)
 
 
 def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) -> None:

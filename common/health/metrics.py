@@ -89,7 +89,7 @@ METRICS: dict[str, Metric] = {
     "grad_norm": _gauge("newest norm of the gradient, before clipping"),
     "queue_rows": _gauge("rollouts in the queue"),
     "queue_capacity": _gauge("rollouts that fit into the queue"),
-    "peers": _gauge("env groups with a session"),
+    "peers": _gauge("actors with a session"),
 }
 
 

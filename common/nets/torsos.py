@@ -37,10 +37,6 @@ class Torso(nn.Module):
     #: whether policy and value share one; a small one would fit the value's large errors and neglect the policy
     shared: ClassVar[bool] = True
 
-    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
-        """[N, (k,) *frame] -> [N, out_size]; `norm` normalises what goes in."""
-        raise NotImplementedError
-
 
 T = TypeVar("T", bound=nn.Module)
 

@@ -1,7 +1,6 @@
 """Images and compose with a real Docker engine: up, healthy, scaled, killed, stopped, continued."""
 
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -43,16 +42,15 @@ def steps(project: Project) -> float:
     return project.total("learner", "agent_steps")
 
 
-def goes_on(project: Project) -> bool:
-    """Whether the learner gets new rollouts."""
-    before = steps(project)
-    time.sleep(1)
-    return before > 0 and steps(project) > before
+def trains_on(project: Project) -> None:
+    """Wait until the learner has used rollouts that came after now."""
+    before = wait_until(lambda: steps(project), 60)
+    wait_until(lambda: steps(project) > before, 60)
 
 
 def recovers(project: Project) -> None:
     wait_until(lambda: project.health()["healthy"], 90)
-    wait_until(lambda: goes_on(project), 60)
+    trains_on(project)
 
 
 def envs(project: Project) -> tuple[float, float]:
@@ -88,7 +86,7 @@ def test_a_broker_without_its_gpu_ends_with_one_line(images: None) -> None:
 
 def test_all_are_healthy_and_train(project: Project) -> None:
     assert {entry["Health"] for entry in project.containers()} == {"healthy"}
-    wait_until(lambda: goes_on(project), 60)
+    trains_on(project)
     found = project.health()
     assert found["code"] == 0
     assert found["healthy"]
@@ -102,7 +100,7 @@ def test_scaling_up_and_down_while_it_trains(project: Project) -> None:
     assert all(page["sessions"] for page in project.pages("envserver"))
     project.compose("up", "--detach", "--no-recreate", "--scale", "actor=1", "--scale", "envserver=1")
     wait_until(lambda: envs(project) == (ENVS, ENVS), 30)
-    wait_until(lambda: goes_on(project), 30)
+    trains_on(project)
     assert project.total("learner", "refused") == 0
 
 
@@ -111,7 +109,7 @@ def test_several_brokers_share_the_groups(project: Project) -> None:
     wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [1, 1], 60)
     project.compose("up", "--detach", "--no-recreate", "--scale", "broker=1")
     wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [2], 60)
-    wait_until(lambda: goes_on(project), 30)
+    trains_on(project)
 
 
 @pytest.mark.parametrize("role", SERVICES)
@@ -142,7 +140,7 @@ def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) 
     assert {"checkpoint.pt", "config.yaml", "metrics.csv"} <= set(project.compose(*copied).stdout.split())
     logs = project.compose("logs", "--no-color", "learner").stdout
     project.compose("up", "--detach", "--wait", "--wait-timeout", "120")
-    wait_until(lambda: goes_on(project), 60)
+    trains_on(project)
     later = project.compose("logs", "--no-color", "learner").stdout[len(logs) :]
     assert "continuing" in later
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from common.transport import Context, make_context
+from common.transport import Context
 from tests.helpers import free_port
 
 
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context that must be able to terminate, i.e. every socket was closed."""
-    context = make_context()
+    context = Context()
     yield context
     closer = threading.Thread(target=context.term, daemon=True)
     closer.start()

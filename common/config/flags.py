@@ -64,7 +64,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
         elif flag.key in torchbeast.FLAGS:
             _torchbeast(flag, line, mistakes)
         else:
-            known = [*TREE, *own, CONFIG, PRESET, "help", *torchbeast.FLAGS]
+            known = [*TREE, *SHORT, *own, CONFIG, PRESET, "help", *torchbeast.FLAGS]
             mistakes.append(f"{flag.where}: unknown setting{did_you_mean(flag.key, known)}")
     return line
 

@@ -81,7 +81,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             example = next(name for name in TREE if name.startswith(f"{path}."))
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
         else:
-            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SECTIONS, PRESET])}")
+            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *SECTIONS, PRESET])}")
 
 
 def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -103,7 +103,7 @@ def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterato
         if path in TREE:
             yield Given(path, scalar(TREE[path], text), f"environment {name}")
         elif path not in (PRESET, CONFIG):
-            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, PRESET, CONFIG])}")
+            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, *SHORT, PRESET, CONFIG])}")
 
 
 def _is_link(name: str, text: str) -> bool:

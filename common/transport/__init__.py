@@ -10,7 +10,7 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
             server.send(Header(...), reply)
 """
 
-from common.transport.context import Context, make_context
+from common.transport.context import Context
 from common.transport.keys import Keys, load_keys, make_keys
 from common.transport.ports import ClientPort, Incoming, ServerPort
 from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
@@ -30,7 +30,6 @@ __all__ = [
     "WeightsSubscriber",
     "chunks",
     "load_keys",
-    "make_context",
     "make_keys",
     "random_id",
 ]

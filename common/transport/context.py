@@ -54,8 +54,3 @@ class Context:
         if self._admission is not None:
             self._admission.stop()
         self._zmq.term()
-
-
-def make_context(keys: Keys | None = None) -> Context:
-    """A context for a process with or without keys."""
-    return Context(keys)

@@ -29,7 +29,7 @@ from common.config.setting import Section, setting
 from common.config.tree import RunConfig
 from common.env_client import EnvClient
 from common.errors import BeastError, ConfigError, PeerLost
-from common.transport import make_context
+from common.transport import Context
 from deploy.local.child import Child, ChildSpec
 from deploy.local.fleet import child_environ, endpoint_flags, service_command
 from deploy.local.folder import CHECKPOINT, CONFIG
@@ -165,7 +165,7 @@ def _play(checkpoint: Path, config: RunConfig, flags: EvaluateFlags, endpoint: s
     from deploy.local.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
-    context = make_context()
+    context = Context()
     try:
         with EnvClient(context, endpoint, config.env.model_dump(), num_envs, flags.seed) as envs:
             player = Player(config, checkpoint, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy)

@@ -20,7 +20,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record
 from common.service import Service
 from common.session import Arrival, Session, SessionTable
-from common.transport import Incoming, Poller, ServerPort, load_keys, make_context, random_id
+from common.transport import Context, Incoming, Poller, ServerPort, load_keys, random_id
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.terms import MAX_ENVS, Terms
@@ -80,7 +80,7 @@ class EnvServer(Service):
 
     def open(self) -> None:
         """Bind."""
-        self._context = make_context(load_keys(self._keys, self.role))
+        self._context = Context(load_keys(self._keys, self.role))
         self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint)
         self._poller = Poller([self._port])
 

@@ -24,7 +24,7 @@ from common.ops.frames import stack_frames
 from common.records import rollout_record
 from common.service import Service
 from common.specs import EnvSpec, PolicySpec
-from common.transport import Context, ServerPort, WeightsPublisher, chunks, make_context, random_id
+from common.transport import Context, ServerPort, WeightsPublisher, chunks, random_id
 from services.actor.service import Actor
 from services.broker import lobby
 from services.broker.service import Broker
@@ -138,7 +138,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
         }
     )
     instance = SimpleNamespace(index=0, supervisor_pid=0, status_file=None)
-    context = make_context()
+    context = Context()
     stub = StubLearner(context, config.learner.endpoint)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lobby, "make_algorithm", algorithm)

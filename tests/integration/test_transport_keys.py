@@ -11,7 +11,7 @@ from common.config.tree import RunConfig
 from common.entry import Instance
 from common.errors import ConfigError
 from common.messages import Header, Kind, Plane
-from common.transport import ClientPort, Context, Poller, ServerPort, load_keys, make_context, make_keys
+from common.transport import ClientPort, Context, Poller, ServerPort, load_keys, make_keys
 from deploy.cli import main
 from services.envserver.service import EnvServer
 from tests.helpers import free_port
@@ -32,7 +32,7 @@ def contexts() -> Iterator[Callable[..., Context]]:
     made: list[Context] = []
 
     def make(folder: Path | None, role: str) -> Context:
-        made.append(make_context(load_keys(str(folder or ""), role)))
+        made.append(Context(load_keys(str(folder or ""), role)))
         return made[-1]
 
     yield make

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from common.health.hops import Hops
 from common.usage import Usage
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Service(ABC):
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
+        self.hops = Hops(self.role, clock())  #: how long what takes; `common.health.hops` says which
         self._usage = Usage(clock())
         self._done, self._progress_at = 0, clock()
 
@@ -113,6 +115,7 @@ class Service(ABC):
             "uptime_s": round(now - self.started_at, 1),
             "progress_age_s": round(now - self._progress_at, 1),
             **self._usage.measure(now),
+            "hops": self.hops.page(now),
             **report,
         }
 

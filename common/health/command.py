@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from common.health.pages import fetch_page
-from common.health.table import as_json, table
+from common.health.table import as_json, hop_table, table
 from common.health.verdict import healthy
 from common.health.views import ServiceView
 
@@ -90,10 +90,10 @@ def show(
 
 
 def render(services: Sequence[ServiceView], sentence: str, *, as_json_text: bool) -> str:
-    """The table with the verdict under it, or JSON in one line."""
+    """The tables with the verdict under them, or JSON in one line."""
     if as_json_text:
         return json.dumps(as_json(services, sentence), default=str)
-    return f"{table(services)}\n\n{sentence}" if sentence else table(services)
+    return "\n\n".join(part for part in (table(services), hop_table(services), sentence) if part)
 
 
 def exit_code(services: Sequence[ServiceView]) -> int:

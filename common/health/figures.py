@@ -65,6 +65,14 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
+def milliseconds(seconds: float | None) -> str:
+    """1.23 ms, 12.3 ms, 123 ms."""
+    if seconds is None:
+        return UNKNOWN
+    value = 1000 * seconds
+    return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:,.0f} ms"
+
+
 def duration(seconds: float | None) -> str:
     """1:02:03, or 3d 01:02:03."""
     if seconds is None:

@@ -1,17 +1,21 @@
 """The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
 
 A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`. Counters get `_total`, and units are
-written out in seconds, as Prometheus wants its names. What is not in the catalogue, such as texts and histories, is no
-metric.
+written out in seconds, as Prometheus wants its names. The histograms of `common.health.hops` are one metric,
+zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
+from common.health.hops import EDGES_S
+
 PREFIX = "zerobeast_"
+HOP_METRIC = f"{PREFIX}hop_seconds"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -117,6 +121,7 @@ class Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         role = str(self._page.get("role", "unknown"))
+        yield from _hop_family(role, self._page.get("hops"))
         for key, metric in METRICS.items():
             name, factor = exported(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -135,6 +140,19 @@ def render(page: Mapping[str, Any]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector(page))
     return generate_latest(registry)
+
+
+def _hop_family(role: str, pages: Any) -> Iterator[Any]:
+    """One histogram for all hops of a service, cumulative as Prometheus wants it."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(HOP_METRIC, "seconds that a hop takes, by hop", labels=["role", "hop"])
+    for hop, page in pages.items() if isinstance(pages, dict) else ():
+        edges = [*map(str, EDGES_S), "+Inf"]
+        buckets = list(zip(edges, accumulate(page["buckets"]), strict=True))
+        family.add_metric([role, hop], buckets, page["sum_s"])
+    if family.samples:
+        yield family
 
 
 def _samples(value: Any, metric: Metric) -> Iterator[tuple[list[str], float]]:

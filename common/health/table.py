@@ -1,12 +1,12 @@
-"""Services as a table of plain text, and as JSON."""
+"""Services as a table of plain text, the times of their hops as another, and all of it as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from common.health import figures
-from common.health.figures import UNKNOWN, duration, number, share, size
+from common.health import figures, hops
+from common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
 from common.health.verdict import healthy
 from common.health.views import ServiceView
 
@@ -29,9 +29,22 @@ LEFT = {"service", "state", "load", "waits for", "policy", "trouble"}
 
 def table(services: Sequence[ServiceView]) -> str:
     """A header and a line per service."""
-    rows = [list(COLUMNS), *([cell(view) for cell in COLUMNS.values()] for view in services)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    return "\n".join(_line(row, widths) for row in rows)
+    return _aligned([list(COLUMNS), *([cell(view) for cell in COLUMNS.values()] for view in services)], LEFT)
+
+
+def hop_table(services: Sequence[ServiceView]) -> str:
+    """How long what takes: a header and a line per hop that something passed in the last seconds; else empty."""
+    pages = [view.page for view in services]
+    rows = []
+    for role, names in hops.HOPS.items():
+        for name, meaning in names.items():
+            counts = hops.recent(pages, name)
+            if any(counts):
+                times = [milliseconds(hops.quantile(counts, part)) for part in (0.5, 0.9)]
+                rows.append([f"{role} {name}", *times, meaning])
+    for peer, seconds in hops.wires(pages).items():
+        rows.append([f"wire to {peer}", f"~{milliseconds(seconds)}", "", "the round trip less the server's part, mean"])
+    return _aligned([["hop", "median", "90 %", "what"], *rows], {"hop", "what"}) if rows else ""
 
 
 def as_json(services: Sequence[ServiceView], sentence: str) -> dict[str, Any]:
@@ -53,12 +66,14 @@ def as_json(services: Sequence[ServiceView], sentence: str) -> dict[str, Any]:
     }
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        text.ljust(width) if name in LEFT else text.rjust(width)
-        for name, text, width in zip(COLUMNS, row, widths, strict=True)
-    )
-    return "  ".join(cells).rstrip()
+def _aligned(rows: Sequence[Sequence[str]], left: Set[str]) -> str:
+    """Lines of equal columns; the first row names them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(rows[0], row, widths, strict=True)
+        lines.append("  ".join(text.ljust(w) if name in left else text.rjust(w) for name, text, w in cells).rstrip())
+    return "\n".join(lines)
 
 
 def _ago(seconds: float | None) -> str:

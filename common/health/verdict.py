@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.health import figures
-from common.health.figures import count, decimal, number, share
+from common.health import figures, hops
+from common.health.figures import count, decimal, milliseconds, number, share
 from common.health.views import ServiceView
 
 ROLES = ("learner", "broker", "envserver", "actor")
@@ -18,6 +18,7 @@ HEALTHY = "ready"
 BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time
 CORES_FULL = 0.9
+MOSTLY = 0.5  #: of the time of a step
 STANDSTILL_S = 30.0  #: without progress, from where on a run does not train
 
 
@@ -60,7 +61,13 @@ def _limit(services: Sequence[ServiceView]) -> str:
     learner = _of(services, "learner")[0].page
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
-    return _full_machine(services) or _training_bound(learner) or _server_bound(services) or _latency_bound(services)
+    return (
+        _full_machine(services)
+        or _training_bound(learner)
+        or _server_bound(services)
+        or _wire_bound(services)
+        or _latency_bound(services)
+    )
 
 
 def _training_bound(learner: Mapping[str, Any]) -> str:
@@ -83,6 +90,19 @@ def _server_bound(services: Sequence[ServiceView]) -> str:
     if _is_busy(busy := _mean(services, "actor", "cpu_share")):
         return f"actor-bound: actors busy {share(busy)}: add actors"
     return ""
+
+
+def _wire_bound(services: Sequence[ServiceView]) -> str:
+    """A sentence where an agent step is mostly messages on their way."""
+    pages = [view.page for view in services]
+    step_s, wires = hops.step_s(pages), hops.wires(pages)
+    if not step_s or not wires:
+        return ""
+    peer = max(wires, key=lambda name: wires[name])
+    if wires[peer] < MOSTLY * step_s:
+        return ""
+    spent = f"{milliseconds(wires[peer])} of the {milliseconds(step_s)} of a step"
+    return f"network-bound: {spent} are the way to the {peer} and back: move them closer or add env groups"
 
 
 def _latency_bound(services: Sequence[ServiceView]) -> str:

@@ -15,8 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from common.health import figures
-from common.health.figures import UNKNOWN, count, decimal, duration, number, percent
+from common.health import figures, hops
+from common.health.figures import UNKNOWN, count, decimal, duration, milliseconds, number, percent
+from common.health.verdict import verdict
 from common.health.views import ServiceView
 from deploy.local.pages import Snapshot
 
@@ -46,6 +47,7 @@ def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> Rend
     hidden = len(snapshot.services) - MAX_SERVICES
     if hidden > 0:
         parts.append(Text(f"and {hidden} more", style="dim"))
+    parts.append(Text(verdict(snapshot.services), style="bold"))
     parts += [Text(warning, style="yellow", no_wrap=True, overflow="ellipsis") for warning in snapshot.warnings]
     return Group(*parts)
 
@@ -67,6 +69,7 @@ def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> l
         f"lag {_lag(learner)}",
         f"batch {_batch(snapshot)}",
         f"queue {_queue(learner)}",
+        verdict(snapshot.services).partition(":")[0],
     ]
 
 
@@ -139,7 +142,18 @@ def _figures(snapshot: Snapshot) -> Table:
     grid.add_row("return", returns)
     grid.add_row("policy lag", f"{_lag(learner)}, in updates")
     grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
+    grid.add_row("times", _times(snapshot))
     return grid
+
+
+def _times(snapshot: Snapshot) -> str:
+    """Means of the last seconds: a step's way, and an update's."""
+    pages = [view.page for view in snapshot.services]
+    wires = hops.wires(pages)
+    times = {name: hops.mean(hops.recent(pages, name)) for name in ("env_step", "forward", "update", "learner_wait")}
+    times |= {"wire": sum(wires.values()) if wires else None}
+    names = {"env_step": "env", "forward": "forward", "wire": "wire", "update": "update", "learner_wait": "wait"}
+    return ", ".join(f"{text} {milliseconds(times[name])}" for name, text in names.items())
 
 
 def _services(services: Sequence[ServiceView]) -> Table:

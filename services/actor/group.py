@@ -17,6 +17,7 @@ import numpy as np
 
 from common.config.tree import RunConfig
 from common.errors import ConfigError, RemoteProtocolError
+from common.health.hops import Hops
 from common.messages import Header, Kind, Plane
 from common.records import act_record, action_record, step_record
 from common.session import Frames, Reply, Stream
@@ -37,6 +38,10 @@ class Wait(StrEnum):
     CREDIT = "credit"
 
 
+#: what the end of a wait is an entry of; a wait that a peer's restart cuts short is none
+HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CREDIT: "credit_wait"}
+
+
 class EnvGroup:
     """N environments that are stepped and inferred together.
 
@@ -46,9 +51,10 @@ class EnvGroup:
       slot: which of its groups this is.
       seed: of its first environment.
       now: seconds.
+      hops: of the actor.
     """
 
-    def __init__(self, config: RunConfig, sender: int, slot: int, seed: int, now: float) -> None:
+    def __init__(self, config: RunConfig, sender: int, slot: int, seed: int, now: float, hops: Hops) -> None:
         self.slot = slot
         self.num_envs = config.actor.envs_per_group
         self.unroll_length = config.learner.unroll_length
@@ -61,7 +67,8 @@ class EnvGroup:
         self.waited = dict.fromkeys(Wait, 0.0)  #: seconds spent waiting, by reason
         self.agent_steps = 0
         self.restarts = 0  #: unrolls in progress that a peer's restart has cost
-        self._wait, self._since = Wait.CONNECT, now
+        self._hops = hops
+        self._wait, self._since, self._entered = Wait.CONNECT, now, now
         self._needs_reset = True  # the env session is new
         self._resetting = False
         self._forgotten = False  # the broker session is new: it has no memory of these environments
@@ -114,7 +121,7 @@ class EnvGroup:
 
     def settle(self, now: float) -> None:
         """Book the time waited so far."""
-        self._enter(self._wait, now)
+        self._book(now)
 
     def _take_steps(self, message: Incoming, now: float) -> None:
         header = message.header
@@ -261,8 +268,14 @@ class EnvGroup:
         self._enter(Wait.ENV, now)
 
     def _enter(self, wait: Wait, now: float) -> None:
+        self._book(now)
+        if wait is not Wait.CONNECT and self._wait in HOP_OF:
+            self._hops.add(HOP_OF[self._wait], now - self._entered)
+        self._wait, self._entered = wait, now
+
+    def _book(self, now: float) -> None:
         self.waited[self._wait] += now - self._since
-        self._wait, self._since = wait, now
+        self._since = now
 
 
 def _offered(stream: Stream, name: str, read: Callable[[Any], D]) -> D:

@@ -48,7 +48,7 @@ class Actor(Service):
         count, size = config.actor.env_groups, config.actor.envs_per_group
         place = self.sender if instance.index is None else instance.index
         self.groups = [
-            EnvGroup(config, self.sender, slot, _seed(config.seed, place * count + slot, size), now)
+            EnvGroup(config, self.sender, slot, _seed(config.seed, place * count + slot, size), now, self.hops)
             for slot in range(count)
         ]
         endpoints = {

@@ -39,6 +39,7 @@ class Request(NamedTuple):
     session: Session[Client]
     start: int  #: its first row
     with_core: bool
+    at: float  #: when it came
 
 
 class Running(NamedTuple):
@@ -236,13 +237,16 @@ class Broker(Service):
         if client.fresh:
             batch.first[start:stop] = 1
         client.fresh, client.pending = False, True
-        self._batcher.add(Request(session, start, header.body[0]), client.rows, header.sender, self.clock())
+        now = self.clock()
+        self._batcher.add(Request(session, start, header.body[0], now), client.rows, header.sender, now)
 
     def _start(self, now: float) -> None:
         policy, inbox = self._lobby.policy, self._inbox
         assert policy is not None, "there are requests, so there is a policy"
         assert inbox is not None, "there are requests, so there are weights"
         rows, requests = self._batcher.rows, self._batcher.take()
+        for request in requests:
+            self.hops.add("batch_wait", now - request.at)
         policy.submit(rows, with_cores=any(request.with_core for request in requests))
         self._running = Running(policy, requests, rows, inbox.version, now)
 
@@ -252,9 +256,11 @@ class Broker(Service):
         if running is None or not running.policy.done():
             return
         self._running = None
-        self._meter.batch(running.rows, len(running.requests), self.clock() - running.since)
+        seconds = self.clock() - running.since
+        self._meter.batch(running.rows, len(running.requests), seconds)
+        self.hops.add("forward", seconds)
         acts, cores = running.policy.acts, running.policy.cores
-        for session, start, with_core in running.requests:
+        for session, start, with_core, _ in running.requests:
             stop = start + session.state.rows
             frames: tuple[bytes, ...] = (acts[start:stop].tobytes(),)
             if with_core and cores.size:

@@ -48,6 +48,7 @@ class Hosted:
     env: VectorEnv
     opened_at: float
     request: Header | None  #: being worked on; the HELLO at first
+    begun_at: float = 0.0  #: when that came
     used: bool = False  #: RESET came
     check: ActionCheck | None = None
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
@@ -202,7 +203,7 @@ class EnvServer(Service):
             return
         actions = self._receive_actions(message, session.state)  # before the request counts as taken
         session.arrival(header.seq)
-        session.state.request, session.state.used = header, True
+        session.state.request, session.state.used, session.state.begun_at = header, True, self.clock()
         try:
             if actions is None:
                 session.state.env.reset()
@@ -242,6 +243,7 @@ class EnvServer(Service):
         rows, episodes = hosted.env.rows, hosted.env.episodes
         if request.kind is Kind.STEP:
             self._agent_steps += len(rows) - int(np.count_nonzero(rows["first"]))
+            self.hops.add("env_step", self.clock() - hosted.begun_at)
         self._episodes += len(episodes)
         header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, (episodes,))
         session.reply = (header, (rows,))

@@ -68,7 +68,7 @@ class Intake:
             message = self.port.receive() if self._room else None
             if message is None:
                 break
-            self._handle(message)
+            self._handle(message, now)
         if self.queue is not None:
             self.acknowledge(self.queue.release())  # messages of no rows may be done already
 
@@ -89,13 +89,13 @@ class Intake:
     def _room(self) -> bool:
         return self.terms is None or self.queue is None or self.queue.free >= self.terms.num_envs
 
-    def _handle(self, message: Incoming) -> None:
+    def _handle(self, message: Incoming, now: float) -> None:
         header = message.header
         try:
             if header.kind is Kind.HELLO:
                 self._greet(header)
             elif header.kind is Kind.ROLLOUT:
-                self._rollout(message)
+                self._rollout(message, now)
             elif header.kind is Kind.BYE:
                 self._forget(header.sender)
             else:
@@ -141,7 +141,7 @@ class Intake:
         seq = session.state.consumed
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self._sessions.epoch, seq, (terms,)))
 
-    def _rollout(self, message: Incoming) -> None:
+    def _rollout(self, message: Incoming, now: float) -> None:
         header = message.header
         session = self._sessions.of(header)
         if session is None:
@@ -159,20 +159,23 @@ class Intake:
             self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
             return
         assert self.queue is not None, "a session has a queue"
-        entry = Message(header.sender, header.slot, header.seq)
+        entry = Message(header.sender, header.slot, header.seq, at=now)
         try:
-            entry = self._receive_rows(message, self.queue)
+            entry = entry._replace(episodes=self._receive_rows(message, self.queue))
         except RemoteProtocolError as error:
             self.queue.cancel()
             self.port.refuse(error)
         session.state.take(header.seq)
         self.queue.commit(entry)
 
-    def _receive_rows(self, message: Incoming, queue: RowQueue) -> Message:
-        """Fill a reservation. Raises RemoteProtocolError where the rollout cannot be trained on."""
+    def _receive_rows(self, message: Incoming, queue: RowQueue) -> tuple[tuple[float, int], ...]:
+        """Fill a reservation; returns the episodes that ended in it.
+
+        Raises:
+          RemoteProtocolError: the rollout cannot be trained on.
+        """
         assert self.terms is not None, "a session has terms"
-        header = message.header
-        n_rows, entries = header.body
+        n_rows, entries = message.header.body
         if not 0 < n_rows <= self.terms.num_envs:
             raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {self.terms.num_envs}", "payload")
         episodes = episodes_of(entries)
@@ -182,7 +185,7 @@ class Intake:
             raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
         if sentence := flaw(rows, self.terms.env):
             raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
-        return Message(header.sender, header.slot, header.seq, episodes)
+        return episodes
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
         body = (session.state.consumed, self._granted)

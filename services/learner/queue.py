@@ -31,6 +31,7 @@ class Message(NamedTuple):
     slot: int
     seq: int
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
+    at: float = 0.0  #: when it came
 
 
 @dataclass

@@ -44,6 +44,9 @@ COLUMNS = {
     "queue_rows": "perf/queue_rows",
     "waiting_fraction": "perf/waiting_fraction",
     "update_ms": "perf/update_ms",
+    "rollout_queue_ms": "perf/rollout_queue_ms",
+    "learner_wait_ms": "perf/learner_wait_ms",
+    "publish_ms": "perf/publish_ms",
     "nonfinite_updates": "perf/nonfinite_updates",
     "refused": "perf/refused",
 }

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from common.config.tree import RunConfig
 from common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from common.health import hops
 from common.messages import Header, Kind, Plane
 from common.nets.precision import pick_device
 from common.nets.weights import checksum, flatten, layout_id
@@ -33,9 +34,9 @@ from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_c
 from services.learner.folder import claim, keep_settings
 from services.learner.intake import Intake
 from services.learner.meters import Meters
-from services.learner.queue import RowQueue
+from services.learner.queue import Message, RowQueue
 from services.learner.recorder import COLUMNS, Recorder
-from services.learner.update import Trainer
+from services.learner.update import Trainer, Update
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Learner(Service):
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
         self._published = -1  #: newest version that went out
+        self._waited_s = 0.0  #: for the batch that comes next
         self._resources = ExitStack()
         self._checkpoint_failed = False
         self._elapsed_at = now
@@ -112,7 +114,9 @@ class Learner(Service):
         else:
             started = self.clock()
             self._poller.wait(timeout_s)
-            self.meters.waited(self.clock() - started, self.clock())
+            now = self.clock()
+            self._waited_s += now - started
+            self.meters.waited(now - started, now)
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""
@@ -224,6 +228,7 @@ class Learner(Service):
         return Terms(trainer.env, trainer.policy, self.config.learner.unroll_length, self._most_rows)
 
     def _learn(self, trainer: Trainer, intake: Intake, queue: RowQueue) -> None:
+        taken_at = self.clock()
         rows = queue.take()
         assert rows is not None, "the queue was ready"
         version = trainer.counters.updates
@@ -233,15 +238,25 @@ class Learner(Service):
             self._publish(trainer)
         intake.acknowledge(messages)
         self.meters.updated(update, version, messages, self.clock())
+        self._time(update, messages, taken_at)
+
+    def _time(self, update: Update, messages: list[Message], taken_at: float) -> None:
+        self.hops.add("learner_wait", self._waited_s)
+        self._waited_s = 0.0
+        self.hops.add("update", update.seconds)
+        for message in messages:
+            self.hops.add("rollout_queue", taken_at - message.at)
 
     def _publish(self, trainer: Trainer) -> None:
         version = trainer.counters.updates
         if version == self._published:
             return
+        started = self.clock()
         snapshot = flatten(trainer.net)
         body = (version, layout_id(trainer.net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
         self._published = version
+        self.hops.add("publish", self.clock() - started)
 
     def _record(self, now: float) -> None:
         """Write a row, once anything was learned."""
@@ -252,6 +267,9 @@ class Learner(Service):
         page = self.report()
         page["elapsed_s"] = round(trainer.counters.elapsed_s, 3)
         page["env_frames_per_s"] = round(page["agent_steps_per_s"] * trainer.env.frame_skip, 1)
+        for hop in ("rollout_queue", "learner_wait", "publish"):
+            seconds = hops.mean(hops.recent([self.page], hop))
+            page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         self._recorder.write({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
 
     def _checkpoint(self, now: float) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from common.config.tree import RunConfig
 from common.errors import ConfigError
+from common.health.hops import Hops
 from common.messages import Header, Kind, Plane, Reason
 from common.records import act_record, rollout_record, step_record
 from common.session import RESEND_AFTER_S, Arrival
@@ -149,7 +150,7 @@ class World:
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
-        self.group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0)
+        self.group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
         self.stuck_learner = False
@@ -284,7 +285,7 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
 
 
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
-    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0)
+    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
     with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': 'action' must be"):
         group.take(Plane.STEPS, Message(welcome), 0.1)  # type: ignore[arg-type]

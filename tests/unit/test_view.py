@@ -130,7 +130,7 @@ def test_the_screen_says_when_it_is_stopping() -> None:
 def test_a_line_has_the_same_figures() -> None:
     assert line(RUN, snapshot()) == (
         "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | 1,234 steps/s, 4,938 frames/s | "
-        "return -3.46, 1,500 episodes | lag 1.2 mean 3 max | batch 27.5/256 | queue 12/64"
+        "return -3.46, 1,500 episodes | lag 1.2 mean 3 max | batch 27.5/256 | queue 12/64 | environment-bound"
     )
 
 

@@ -1,0 +1,134 @@
+"""Histograms of hops: what they count, what they forget, and how they add up over processes."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, mean, quantile, recent, step_s, wires
+from common.health.metrics import render
+from common.health.table import hop_table
+from common.health.verdict import ROLES
+from common.health.views import ServiceView
+
+pytestmark = pytest.mark.unit
+
+
+def counts(*seconds: float) -> list[int]:
+    histogram = Histogram()
+    for value in seconds:
+        histogram.add(value)
+    return histogram.buckets
+
+
+def pages(**hops: list[float]) -> list[dict[str, object]]:
+    """A page for each hop, as if each came from another process."""
+    return [{"hops": {name: {"recent": counts(*seconds)}}} for name, seconds in hops.items()]
+
+
+def test_a_bucket_holds_what_is_at_most_its_edge() -> None:
+    buckets = counts(EDGES_S[0], EDGES_S[0] * 1.01, EDGES_S[-1], EDGES_S[-1] * 2, 0.0)
+    assert buckets[0] == 2
+    assert buckets[1] == 1
+    assert buckets[-2:] == [1, 1]
+    assert sum(buckets) == 5
+
+
+def test_edges_run_1_2_5_without_gaps() -> None:
+    ratios = [high / low for low, high in pairwise(EDGES_S)]
+    assert all(math.isclose(ratio, 2.0) or math.isclose(ratio, 2.5) for ratio in ratios)
+
+
+@given(st.lists(st.floats(1e-5, 50.0), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], share: float) -> None:
+    ordered = sorted(seconds)
+    true = ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+    found = quantile(counts(*seconds), share)
+    assert found is not None
+    edges = (0.0, *EDGES_S)
+    place = next(i for i in range(1, len(edges)) if true <= edges[i])
+    assert edges[place - 1] - 1e-12 <= found <= edges[place] + 1e-12
+
+
+def test_nothing_has_no_quantile_and_no_mean() -> None:
+    assert quantile(counts(), 0.5) is None
+    assert mean(counts()) is None
+
+
+def test_a_mean_is_right_to_within_a_bucket() -> None:
+    assert mean(counts(*[0.015] * 10)) == pytest.approx(0.015)
+    assert mean(counts(0.012, 0.04)) == pytest.approx((0.015 + 0.035) / 2)
+
+
+def test_recent_forgets_what_is_older_than_its_window_and_buckets_do_not() -> None:
+    hops = Hops("learner", 0.0)
+    hops.add("update", 0.1)
+    for tick in range(1, 5):
+        assert sum(hops.page(float(tick))["update"]["recent"]) == 1
+    hops.add("update", 0.2)
+    page = hops.page(2 * RECENT_S)["update"]
+    assert sum(page["buckets"]) == 2
+    assert page["sum_s"] == pytest.approx(0.3)
+    later = hops.page(4 * RECENT_S)["update"]
+    assert sum(later["recent"]) == 0
+    assert sum(later["buckets"]) == 2
+
+
+def test_a_page_asked_for_often_keeps_few_marks() -> None:
+    hops = Hops("broker", 0.0)
+    for index in range(10_000):
+        hops.page(index / 1000)
+    assert len(hops._marks) < 20
+
+
+def test_every_service_has_hops_of_its_own() -> None:
+    assert set(HOPS) == set(ROLES)
+    names = [name for hops in HOPS.values() for name in hops]
+    assert len(names) == len(set(names))
+
+
+def test_histograms_of_several_processes_add_up() -> None:
+    both = [*pages(forward=[0.001, 0.001]), *pages(forward=[0.1]), {"role": "broker"}, {"hops": "nonsense"}]
+    assert sum(recent(both, "forward")) == 3
+    assert sum(recent(both, "update")) == 0
+
+
+def test_the_wire_is_what_the_servers_do_not_account_for() -> None:
+    seen = pages(
+        env_round_trip=[0.015], env_step=[0.0075], broker_round_trip=[0.035], batch_wait=[0.0035], forward=[0.015]
+    )
+    assert wires(seen) == pytest.approx({"env-server": 0.0075, "broker": 0.035 - 0.0035 - 0.015})
+    assert step_s(seen) == pytest.approx(0.05)
+    assert wires(pages(env_round_trip=[0.015])) == {}
+    assert step_s([]) is None
+
+
+def test_a_wire_is_never_negative() -> None:
+    assert wires(pages(env_round_trip=[0.001], env_step=[0.002]))["env-server"] == 0.0
+
+
+def test_the_table_shows_what_something_passed() -> None:
+    view = ServiceView("broker 0", "broker", pages(forward=[0.0075] * 10)[0])
+    header, line = hop_table([view]).splitlines()
+    assert header.split()[:3] == ["hop", "median", "90"]
+    assert line.startswith("broker forward")
+    assert "7.50 ms" in line
+    assert hop_table([ServiceView("broker 0", "broker")]) == ""
+
+
+def test_prometheus_gets_cumulative_histograms_of_all_hops() -> None:
+    hops = Hops("broker", 0.0)
+    for seconds in (0.001, 0.0011, 80.0):
+        hops.add("forward", seconds)
+    text = render({"role": "broker", "hops": hops.page(1.0)}).decode()
+    family = next(f for f in text_string_to_metric_families(text) if f.name == "zerobeast_hop_seconds")
+    found = {(s.name, s.labels.get("le")): s.value for s in family.samples if s.labels["hop"] == "forward"}
+    assert found["zerobeast_hop_seconds_bucket", "0.001"] == 1
+    assert found["zerobeast_hop_seconds_bucket", "0.002"] == 2
+    assert found["zerobeast_hop_seconds_bucket", "50.0"] == 2
+    assert found["zerobeast_hop_seconds_bucket", "+Inf"] == 3
+    assert found["zerobeast_hop_seconds_count", None] == 3
+    assert found["zerobeast_hop_seconds_sum", None] == pytest.approx(80.0021)

@@ -107,7 +107,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     loaded = gather(argv, environ, own=ProcessFlags)
     config, instance = loaded.config, Instance(**loaded.own.model_dump())
     torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role, 1))))
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
     keep_freed_memory()
     signals.service = service = build(config, instance)

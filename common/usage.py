@@ -1,4 +1,4 @@
-"""What a process uses of the machine, as the process itself can tell. Linux; elsewhere memory stays 0."""
+"""What a process may use of the machine and what it uses, as it can tell itself. Linux; elsewhere memory stays 0."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import time
 from pathlib import Path
 
 STATM = Path("/proc/self/statm")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cores(cgroup: Path = CGROUP) -> float:
+    """Cores that this process may use: those that it may run on, less where its container has a smaller quota."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    try:
+        if (whole := cgroup / "cpu.max").exists():
+            quota, period = whole.read_text().split()
+        else:
+            quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        share = float(quota) / float(period)  # "max" is no number, -1 is no limit
+    except (OSError, ValueError, ZeroDivisionError):
+        return allowed
+    return min(allowed, share) if share > 0 else allowed
 
 
 class Usage:
@@ -20,6 +35,7 @@ class Usage:
         self._at = now
         self._cpu_s = time.process_time()
         self._share = 0.0
+        self._cores = cores()
 
     def measure(self, now: float) -> dict[str, float]:
         """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory."""
@@ -30,7 +46,7 @@ class Usage:
         return {
             "cpu_s": round(cpu_s, 2),
             "cpu_share": round(self._share, 3),
-            "cpus": len(os.sched_getaffinity(0)),
+            "cpus": self._cores,
             "memory_bytes": _memory_bytes(),
         }
 

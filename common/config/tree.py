@@ -18,6 +18,7 @@ from common.config.setting import Section, setting
 from common.endpoints import Endpoint
 from common.errors import ConfigError
 
+BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
@@ -67,8 +68,8 @@ class EnvServerConfig(Section):
     """The service that steps environments."""
 
     endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
-    threads: int = setting(1, "C++ threads of a native vector environment", ge=1, le=1024)
-    workers: int = setting(1, "processes that step a session's pure-Python environments", ge=1, le=1024)
+    threads: int = setting(0, f"C++ threads of a native vector environment; {BY_CORES}", ge=0, le=1024)
+    workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
 
 
 class ActorConfig(Section):
@@ -87,7 +88,7 @@ class BrokerConfig(Section):
     max_batch_delay_s: float = setting(0.005, "longest that a request waits for company", ge=0, le=10)
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 where the device is faster with it")
-    threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
+    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
 
 
 class LearnerConfig(Section):
@@ -99,7 +100,7 @@ class LearnerConfig(Section):
     window: int = setting(1, "rollout messages that a group may have under way: bounds memory and lag", ge=1, le=64)
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
-    threads: int = setting(1, "of torch on the CPU", ge=1, le=1024)
+    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
     publish_every: int = setting(1, "updates between two versions of the weights", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
     log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)

@@ -6,7 +6,6 @@ and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) ag
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,6 +21,7 @@ from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
 from common.specs import EnvSpec
 from common.transport import Poller
+from common.usage import cores
 from deploy.bench.options import emit, parse
 from services.envserver.catalogue import make_vector_env
 from services.envserver.vector import VectorEnv
@@ -37,11 +37,6 @@ def main(argv: list[str]) -> int:
     result = measure(config, options.seconds)
     emit(result, describe(result), options.json)
     return 0
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
@@ -68,7 +63,7 @@ def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
 def describe(result: dict[str, Any]) -> str:
     """The result as a small table."""
     lines = [
-        f"{result['env_id']} on {result['cores']} cores, agent steps a second on one thread",
+        f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one thread",
         f"  environment             {result['env']:9.0f}",
     ]
     for name in DTYPES:

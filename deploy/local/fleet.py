@@ -13,6 +13,7 @@ from common.config.tree import RunConfig
 from deploy.local.child import Child, ChildSpec
 from deploy.local.folder import CONFIG, LOGS, SERVICES
 from deploy.local.supervisor import Stage
+from deploy.local.threads import thread_flags
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
@@ -28,14 +29,26 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
       environ: of the launcher.
     """
     counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
+    common = tuple(thread_flags(config))
     shared = child_environ(environ)
     return [
-        Stage([Child(_spec(config, role, index, sockets, lock, shared)) for index in range(count)], HEAD_START_S[role])
+        Stage(
+            [Child(_spec(config, role, index, sockets, lock, common, shared)) for index in range(count)],
+            HEAD_START_S[role],
+        )
         for role, count in counts.items()
     ]
 
 
-def _spec(config: RunConfig, role: str, index: int, sockets: Path, lock: int, environ: dict[str, str]) -> ChildSpec:
+def _spec(
+    config: RunConfig,
+    role: str,
+    index: int,
+    sockets: Path,
+    lock: int,
+    flags: tuple[str, ...],
+    environ: dict[str, str],
+) -> ChildSpec:
     status = config.folder / SERVICES / f"{role}-{index}.json"
     command = service_command(
         role,
@@ -43,6 +56,7 @@ def _spec(config: RunConfig, role: str, index: int, sockets: Path, lock: int, en
         *("--supervisor-pid", str(os.getpid()), "--status-file", str(status)),
         *("--health.port", str(_health_port(config, role, index))),
         *endpoint_flags(sockets, index % config.local.env_servers),
+        *flags,
     )
     log = config.folder / LOGS / f"{role}-{index}.log"
     return ChildSpec(role, index, command, environ, log, status, keep_open=(lock,))

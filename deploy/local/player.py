@@ -48,7 +48,7 @@ class Player:
         algorithm = make_algorithm(config, env)
         net = algorithm.network()
         load_model(checkpoint, net, saved["model"])
-        torch.set_num_threads(config.broker.threads)
+        torch.set_num_threads(config.broker.threads or 1)
         device = pick_device(config.broker.device, "broker.device")
         self._inference = Inference(
             algorithm,

@@ -84,7 +84,7 @@ class Broker(Service):
         settings = self.config.broker
         device = pick_device(settings.device, "broker.device")
         dtype = pick_dtype(settings.precision, device)
-        torch.set_num_threads(settings.threads)
+        torch.set_num_threads(settings.threads or 1)
         self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
         self._context = Context(load_keys(self.config.security.keys, self.role))
         self._resources.callback(self._context.term)

@@ -39,12 +39,12 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
     match = _ATARI.fullmatch(config.id)
     if match:
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
-        return AtariVectorEnv(rom, config, num_envs, seed, server.threads)
+        return AtariVectorEnv(rom, config, num_envs, seed, server.threads or 1)
     if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
         env = make_native(config, num_envs, seed)
         if env is not None:
             return env
-    return WorkerVectorEnv(config, num_envs, seed, server.workers)
+    return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 
 
 def closest(wrong: str, known: Iterable[str]) -> str:

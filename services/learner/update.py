@@ -75,7 +75,7 @@ class Trainer:
     """
 
     def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec) -> None:
-        torch.set_num_threads(config.learner.threads)
+        torch.set_num_threads(config.learner.threads or 1)
         torch.manual_seed(config.seed)
         self.config = config
         self.device = device

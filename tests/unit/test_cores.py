@@ -1,0 +1,60 @@
+"""How many cores there are, and how they are shared out among the services of a run."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from common.config.load import load
+from common.usage import cores
+from deploy.local import fleet, threads
+
+pytestmark = pytest.mark.unit
+
+
+def value_of(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1]
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("envs", [1, 4, 64])
+@pytest.mark.parametrize("available", range(1, 65))
+def test_threads_fit_the_cores_and_nobody_goes_without(available: int, envs: int, *, gpu: bool) -> None:
+    shares = threads.share_out(available, envs, gpu=gpu)
+    assert min(shares) >= 1
+    assert sum(shares) <= max(3, available)
+    assert shares.envserver <= envs
+
+
+def test_shares_follow_the_cost_of_the_parts() -> None:
+    assert threads.share_out(2, 16, gpu=False) == (1, 1, 1)
+    assert threads.share_out(16, 16, gpu=False) == (7, 4, 5)
+    assert threads.share_out(16, 32, gpu=True) == (1, 1, 14)
+
+
+def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 16.0)
+    config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})
+    learner = list(fleet.stages(config, Path("/tmp/s"), 9, {})[-1].children[0].spec.command)
+    found = {name: value_of(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
+    assert found == {"learner": "7", "broker": "3", "envserver": "5"}
+    assert value_of(learner, "--envserver.workers") == "5"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "50000 100000\n"}, 0.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "nonsense"}, None),
+        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_container_s_quota_bounds_its_cores(tmp_path: Path, files: dict[str, str], expected: float | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    everything = len(os.sched_getaffinity(0))
+    assert cores(tmp_path) == (everything if expected is None else min(expected, everything))

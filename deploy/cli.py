@@ -18,6 +18,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
   beast evaluate   play whole episodes with the policy of a run
   beast health     one line per service of a run, and which of them limits the throughput
   beast keygen     make keys for encrypted tcp
+  beast tune       find the fastest settings for this machine by short trials
   beast bench      measure this machine's limit and the training rate beside it
   beast --version
 
@@ -118,6 +119,12 @@ def _bench(argv: list[str]) -> int:
     return bench(argv)
 
 
+def _tune(argv: list[str]) -> int:
+    from deploy.tune import main as tune
+
+    return tune(argv)
+
+
 def _health(argv: list[str]) -> int:
     from deploy.health.command import main as health
 
@@ -147,6 +154,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "evaluate": _evaluate,
     "health": _health,
     "keygen": _keygen,
+    "tune": _tune,
     "bench": _bench,
 }
 #: module that a command needs -> the extra that brings it

@@ -13,7 +13,7 @@ from common.config.tree import RunConfig
 from deploy.local.child import Child, ChildSpec
 from deploy.local.folder import CONFIG, LOGS, SERVICES
 from deploy.local.supervisor import Stage
-from deploy.local.threads import thread_flags
+from deploy.local.threads import threads_of
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
@@ -29,11 +29,11 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
       environ: of the launcher.
     """
     counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
-    common = tuple(thread_flags(config))
+    threads = tuple(text for name, count in threads_of(config).items() for text in (f"--{name}", str(count)))
     shared = child_environ(environ)
     return [
         Stage(
-            [Child(_spec(config, role, index, sockets, lock, common, shared)) for index in range(count)],
+            [Child(_spec(config, role, index, sockets, lock, threads, shared)) for index in range(count)],
             HEAD_START_S[role],
         )
         for role, count in counts.items()

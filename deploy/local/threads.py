@@ -6,7 +6,6 @@ use the cores that are left and never more, since threads that wait for a core i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +38,8 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool) -> Threads:
     return Threads(learner, broker, min(envs_per_group, max(1, available - learner - broker)))
 
 
-def thread_flags(config: RunConfig) -> Iterator[str]:
-    """Flags for the children of a run: the threads that the settings leave open."""
+def threads_of(config: RunConfig) -> dict[str, int]:
+    """Setting -> threads of each service of a run on this machine: as given, or its share of the cores."""
     threads = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
     servers = config.local.env_servers
     wanted = {
@@ -49,8 +48,7 @@ def thread_flags(config: RunConfig) -> Iterator[str]:
         "envserver.threads": (config.envserver.threads, max(1, threads.envserver // servers)),
         "envserver.workers": (config.envserver.workers, max(1, threads.envserver // servers)),
     }
-    for name, (given, share) in wanted.items():
-        yield from (f"--{name}", str(given or share))
+    return {name: given or share for name, (given, share) in wanted.items()}
 
 
 def _uses_gpu(config: RunConfig) -> bool:

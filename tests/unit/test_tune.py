@@ -1,0 +1,115 @@
+"""`beast tune`: how it climbs, what it leaves alone, and what it says of bad input."""
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.config.load import load
+from common.config.tree import RunConfig
+from common.errors import BeastError, ConfigError
+from deploy import tune
+from deploy.tune import DIMENSIONS, Trial, Values, climb
+
+pytestmark = pytest.mark.unit
+
+PATHS = {path for dimension in DIMENSIONS.values() for path in dimension.paths}
+START: Values = {
+    "learner.threads": 1,
+    "broker.threads": 1,
+    "envserver.threads": 1,
+    "envserver.workers": 1,
+    "broker.precision": "auto",
+    "learner.precision": "auto",
+    "actor.env_groups": 2,
+    "actor.envs_per_group": 16,
+    "learner.batch_size": 8,
+}
+
+
+class Machine:
+    """A made-up machine: its rate is best at 64 environments, a batch of 16, 3 learner threads and bfloat16."""
+
+    def __init__(self) -> None:
+        self.tried: list[Values] = []
+
+    def measure(self, values: Values) -> Trial:
+        self.tried.append(values)
+        rate = 1000.0
+        rate /= 1 + abs(math.log2(values["actor.envs_per_group"] / 64))
+        rate /= 1 + abs(math.log2(values["learner.batch_size"] / 16))
+        rate /= 1 + abs(values["learner.threads"] - 3)
+        rate *= {"auto": 1.0, "float32": 0.9, "bfloat16": 2.0}[values["learner.precision"]]
+        return Trial(values, rate)
+
+
+def test_it_finds_the_best_of_each_dimension_and_tries_nothing_twice() -> None:
+    machine = Machine()
+    best = climb(START, list(DIMENSIONS), set(), machine.measure).values
+    assert (best["actor.envs_per_group"], best["learner.batch_size"], best["learner.threads"]) == (64, 16, 3)
+    assert best["learner.precision"] == best["broker.precision"] == "bfloat16"
+    assert best["actor.env_groups"] == 2  # made no difference, so it stays
+    assert all(machine.tried.count(values) == 1 for values in machine.tried)
+    assert len(machine.tried) < 40
+
+
+def test_what_was_given_and_what_was_not_asked_for_stays() -> None:
+    machine = Machine()
+    best = climb(START, ["threads", "envs"], {"actor.envs_per_group", "broker.threads"}, machine.measure).values
+    assert best == START | {"learner.threads": 3}
+    assert {values["broker.threads"] for values in machine.tried} == {1}
+
+
+def test_a_change_within_the_noise_is_not_kept() -> None:
+    def barely(values: Values) -> Trial:
+        return Trial(values, 1000.0 + values["actor.env_groups"])
+
+    assert climb(START, ["groups"], set(), barely).values == START
+
+
+def test_every_dimension_varies_settings_that_exist() -> None:
+    assert set(tune._start(RunConfig(), list(DIMENSIONS))) == PATHS == set(START)
+
+
+def test_the_choice_is_a_file_that_train_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def rate(flags: list[str], _warmup: float, _seconds: float) -> tuple[float, dict[str, object]]:
+        seen.append(flags)
+        config = load(flags, {})
+        if config.learner.batch_size == 4:
+            raise BeastError("training did not start")
+        return float(config.learner.batch_size), {}
+
+    monkeypatch.setattr(tune, "training_rate", rate)
+    out = tmp_path / "tuned.yaml"
+    argv = ["--env", "CartPole-v1", "--learner.unroll_length", "5", "--only", "batch", "--out", str(out)]
+    monkeypatch.setattr(tune, "DIMENSIONS", {"batch": DIMENSIONS["batch"]._replace(candidates=_to_64)})
+    assert tune.main(argv) == 0
+    assert yaml.safe_load(out.read_text()) == {"learner": {"batch_size": 64}}
+    assert load(["--config", str(out)], {}).learner.batch_size == 64
+    assert all(flags[:4] == argv[:4] for flags in seen)
+    assert "fastest: 64 agent steps a second" in capsys.readouterr().out
+
+
+def _to_64(best: Values) -> list[Values]:
+    size = best["learner.batch_size"]
+    return [{**best, "learner.batch_size": value} for value in (4, min(64, 2 * size))]
+
+
+def test_where_nothing_trains_it_says_so_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> tuple[float, dict[str, object]]:
+        raise BeastError("training did not start")
+
+    monkeypatch.setattr(tune, "training_rate", fails)
+    with pytest.raises(ConfigError, match="none of the combinations trained"):
+        tune.main(["--only", "groups", "--out", str(tmp_path / "t.yaml")])
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_dimension_is_named() -> None:
+    with pytest.raises(ConfigError, match="--only 'speed': expected some of threads, precision"):
+        tune.main(["--only", "threads,speed"])

@@ -21,7 +21,7 @@ from common.config.table import nested, value_at
 from common.config.tree import RunConfig
 from common.errors import BeastError, ConfigError
 from common.files import write_atomically
-from deploy.bench.train import training_rate
+from deploy.bench.train import measure as measure_training
 from deploy.local.threads import threads_of
 
 CLEARLY = 1.05  #: times faster, from where on a change is more than noise
@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
     def measure(values: Values) -> Trial:
         chosen = [text for path, value in values.items() if path not in given for text in (f"--{path}", str(value))]
         try:
-            rate, _ = training_rate([*flags, *chosen], options.warmup, options.seconds)
+            rate = measure_training([*flags, *chosen], options.warmup, options.seconds).rate
         except BeastError:
             rate = 0.0
         described = "  ".join(f"{path} {value}" for path, value in values.items())

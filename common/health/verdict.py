@@ -87,7 +87,7 @@ def _server_bound(services: Sequence[ServiceView]) -> str:
         return f"inference-bound: {batches}, broker busy {share(busy)}: add a broker or a GPU"
     if _is_busy(busy := _mean(services, "envserver", "busy_fraction")):
         return f"environment-bound: env-servers busy {share(busy)}: add env-servers, or threads and workers to them"
-    if _is_busy(busy := _mean(services, "actor", "cpu_share")):
+    if _is_busy(busy := _mean(services, "actor", "busy_fraction")):
         return f"actor-bound: actors busy {share(busy)}: add actors"
     return ""
 

@@ -48,16 +48,14 @@ def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
     net = algorithm.network()
     inference = {name: _best(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
     training = {name: _best(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
-    limit = {name: cores() / (1 / env_rate + 1 / inference[name] + 1 / training[name]) for name in DTYPES}
-    return {
-        "env_id": config.env.id,
-        "cores": cores(),
-        "env": env_rate,
-        "inference": inference,
-        "training": training,
-        "limit": limit,
-        "best": max(limit.values()),
-    }
+    rates = {"env": env_rate, "inference": inference, "training": training}
+    limit = {name: cores() / cost_s(rates, name) for name in DTYPES}
+    return {"env_id": config.env.id, "cores": cores(), **rates, "limit": limit, "best": max(limit.values())}
+
+
+def cost_s(result: dict[str, Any], precision: str) -> float:
+    """CPU seconds of environment, inference and training for one agent step."""
+    return float(1 / result["env"] + 1 / result["inference"][precision] + 1 / result["training"][precision])
 
 
 def describe(result: dict[str, Any]) -> str:

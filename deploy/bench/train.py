@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import BeastError
+from common.health.pages import announced_page
 from deploy.bench import limit
 from deploy.bench.options import emit, parse
 
@@ -21,20 +22,30 @@ START_LIMIT_S = 120.0
 STOP_LIMIT_S = 20.0
 
 
+class Training(NamedTuple):
+    """What was seen of a run between two moments."""
+
+    rate: float  #: agent steps a second
+    cpu_s: float  #: of all services, per second
+    pages: dict[str, dict[str, Any]]  #: the newest health page of each role
+
+
 def main(argv: list[str]) -> int:
     """`beast bench train`: limit, then training, then the ratio."""
     options, config, flags = parse("train", argv, seconds=60.0, warmup=20.0, part=3.0)
     machine = limit.measure(config, options.part)
-    rate, pages = training_rate(flags, options.warmup, options.seconds)
-    precision = str(pages["learner"].get("precision", "float32"))
+    run = measure(flags, options.warmup, options.seconds)
+    precision = str(run.pages["learner"].get("precision", "float32"))
     result = {
         "machine": machine,
-        "rate": rate,
-        "ratio": rate / machine["best"],
-        "ratio_same_precision": rate / machine["limit"][precision],
+        "rate": run.rate,
+        "ratio": run.rate / machine["best"],
+        "ratio_same_precision": run.rate / machine["limit"][precision],
+        "cpu_s_per_s": run.cpu_s,
+        "cpu_outside": 1 - run.rate * limit.cost_s(machine, precision) / run.cpu_s,
         "precision": precision,
         "seconds": options.seconds,
-        "pages": pages,
+        "pages": run.pages,
     }
     emit(result, f"{limit.describe(machine)}\n{_describe(result)}", options.json)
     return 0
@@ -51,6 +62,7 @@ def _describe(result: dict[str, Any]) -> str:
     lines = [
         f"  training, all services  {result['rate']:9.0f}   over {result['seconds']:.0f} s, {result['precision']}",
         f"  ratio to the limit      {result['ratio']:9.2f}   (same precision: {result['ratio_same_precision']:.2f})",
+        f"  CPU outside the parts   {result['cpu_outside']:9.1%}   of {result['cpu_s_per_s']:.2f} CPU seconds a second",
     ]
     for role, names in keys.items():
         page = pages.get(role, {})
@@ -58,8 +70,34 @@ def _describe(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def training_rate(flags: list[str], warmup_s: float, seconds: float) -> tuple[float, dict[str, Any]]:
-    """Train for a while in a throw-away folder and return (agent steps a second, last health pages)."""
+def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
+    """Train for a while in a throw-away folder.
+
+    Args:
+      flags: settings of the run.
+      warmup_s: seconds of training before measuring begins.
+      seconds: to measure.
+
+    Raises:
+      BeastError: it does not train.
+    """
+    with training(flags) as services:
+        time.sleep(warmup_s)
+        start = _Moment(services)
+        time.sleep(seconds)
+        return _Moment(services).since(start)
+
+
+@contextlib.contextmanager
+def training(flags: list[str]) -> Iterator[Path]:
+    """`beast train` in a throw-away folder, from its first update on.
+
+    Yields:
+      The folder in which its services announce their health pages.
+
+    Raises:
+      BeastError: it does not train.
+    """
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as root:
         command = [sys.executable, "-m", "deploy.cli", "train", *flags]
         command += ["--plain", "--root", root, "--name", "bench", "--total_steps", str(10**9)]
@@ -69,11 +107,7 @@ def training_rate(flags: list[str], warmup_s: float, seconds: float) -> tuple[fl
             try:
                 services = Path(root) / "bench" / "services"
                 _wait_for_steps(process, services, log)
-                time.sleep(warmup_s)
-                start = _agent_steps(services)
-                time.sleep(seconds)
-                end = _agent_steps(services)
-                return (end[1] - start[1]) / (end[0] - start[0]), _pages(services)
+                yield services
             finally:
                 process.send_signal(signal.SIGINT)
                 try:
@@ -82,28 +116,31 @@ def training_rate(flags: list[str], warmup_s: float, seconds: float) -> tuple[fl
                     process.kill()
 
 
+def pages_in(services: Path) -> list[dict[str, Any]]:
+    """The health pages of all services that answer."""
+    found = (announced_page(path) for path in sorted(services.glob("*.json")))
+    return [page for page in found if page]
+
+
+class _Moment:
+    """The health pages of all services at one time."""
+
+    def __init__(self, services: Path) -> None:
+        self.at = time.monotonic()
+        self.pages = pages_in(services)
+        self.cpu_s = sum(float(page["cpu_s"]) for page in self.pages)
+        self.by_role = {str(page["role"]): page for page in self.pages}
+
+    def since(self, start: _Moment) -> Training:
+        seconds = self.at - start.at
+        steps = self.by_role["learner"]["agent_steps"] - start.by_role["learner"]["agent_steps"]
+        return Training(steps / seconds, (self.cpu_s - start.cpu_s) / seconds, self.by_role)
+
+
 def _wait_for_steps(process: subprocess.Popen[bytes], services: Path, log: Path) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while process.poll() is None and time.monotonic() < deadline:
-        if _pages(services).get("learner", {}).get("updates", 0) > 0:
+        if any(page.get("updates", 0) > 0 for page in pages_in(services)):
             return
         time.sleep(0.2)
     raise BeastError(f"training did not start:\n{log.read_text()[-2000:]}")
-
-
-def _agent_steps(services: Path) -> tuple[float, int]:
-    """(when, agent steps consumed by updates so far)."""
-    now = time.monotonic()
-    return now, int(_pages(services)["learner"]["agent_steps"])
-
-
-def _pages(services: Path) -> dict[str, Any]:
-    pages = {}
-    for path in sorted(services.glob("*.json")):
-        entry = json.loads(path.read_text())
-        try:
-            with urllib.request.urlopen(f"http://{entry['health']}/healthz", timeout=5) as reply:
-                pages[str(entry["role"])] = json.load(reply)
-        except OSError:
-            continue
-    return pages

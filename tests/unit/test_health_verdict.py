@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from common.health.hops import Histogram
 from common.health.table import as_json, table
 from common.health.verdict import verdict
 from common.health.views import ServiceView
@@ -34,7 +35,7 @@ PAGES: dict[str, dict[str, Any]] = {
     },
     "envserver": {"busy_fraction": 0.5, "envs": 32, "sessions": 2, "agent_steps_per_s": 905.0},
     "actor": {
-        "cpu_share": 0.1,
+        "busy_fraction": 0.1,
         "envs": 32,
         "groups": 2,
         "agent_steps_per_s": 900.0,
@@ -44,6 +45,16 @@ PAGES: dict[str, dict[str, Any]] = {
         "waiting_connect_fraction": 0.0,
     },
 }
+
+
+def hops(**seconds: float) -> dict[str, Any]:
+    """A page's hops, each passed once in the last seconds."""
+    found = {}
+    for name, value in seconds.items():
+        histogram = Histogram()
+        histogram.add(value)
+        found[name] = {"recent": histogram.buckets}
+    return found
 
 
 def services(**changes: dict[str, Any]) -> list[ServiceView]:
@@ -66,10 +77,20 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
             "inference-bound: batches 9 of 64 full, broker busy 97%: add a broker or a GPU",
         ),
         ({"envserver": {"busy_fraction": 0.93}}, "environment-bound: env-servers busy 93%: add env-servers"),
-        ({"actor": {"cpu_share": 0.99}}, "actor-bound: actors busy 99%: add actors"),
+        ({"actor": {"busy_fraction": 0.99}}, "actor-bound: actors busy 99%: add actors"),
         (
             {"learner": {"waiting_fraction": 0.0}, "broker": {"busy_fraction": 1.0}},
             "training-bound: the learner never waits",
+        ),
+        (
+            {"actor": {"hops": hops(env_round_trip=0.015, broker_round_trip=0.035)}}
+            | {"envserver": {"hops": hops(env_step=0.0075)}, "broker": {"hops": hops(batch_wait=0.0, forward=0.0075)}},
+            "network-bound: 27.5 ms of the 50.0 ms of a step are the way to the broker and back",
+        ),
+        (
+            {"actor": {"hops": hops(env_round_trip=0.015, broker_round_trip=0.015)}}
+            | {"envserver": {"hops": hops(env_step=0.0075)}, "broker": {"hops": hops(batch_wait=0.0, forward=0.0075)}},
+            "latency-bound: nobody is busy",
         ),
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
         ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),

@@ -10,6 +10,7 @@ from common.config.load import load
 from common.config.tree import RunConfig
 from common.errors import BeastError, ConfigError
 from deploy import tune
+from deploy.bench.train import Training
 from deploy.tune import DIMENSIONS, Trial, Values, climb
 
 pytestmark = pytest.mark.unit
@@ -77,14 +78,14 @@ def test_the_choice_is_a_file_that_train_reads(
 ) -> None:
     seen = []
 
-    def rate(flags: list[str], _warmup: float, _seconds: float) -> tuple[float, dict[str, object]]:
+    def rate(flags: list[str], _warmup: float, _seconds: float) -> Training:
         seen.append(flags)
         config = load(flags, {})
         if config.learner.batch_size == 4:
             raise BeastError("training did not start")
-        return float(config.learner.batch_size), {}
+        return Training(float(config.learner.batch_size), 1.0, {})
 
-    monkeypatch.setattr(tune, "training_rate", rate)
+    monkeypatch.setattr(tune, "measure_training", rate)
     out = tmp_path / "tuned.yaml"
     argv = ["--env", "CartPole-v1", "--learner.unroll_length", "5", "--only", "batch", "--out", str(out)]
     monkeypatch.setattr(tune, "DIMENSIONS", {"batch": DIMENSIONS["batch"]._replace(candidates=_to_64)})
@@ -101,10 +102,10 @@ def _to_64(best: Values) -> list[Values]:
 
 
 def test_where_nothing_trains_it_says_so_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> tuple[float, dict[str, object]]:
+    def fails(*_: object) -> Training:
         raise BeastError("training did not start")
 
-    monkeypatch.setattr(tune, "training_rate", fails)
+    monkeypatch.setattr(tune, "measure_training", fails)
     with pytest.raises(ConfigError, match="none of the combinations trained"):
         tune.main(["--only", "groups", "--out", str(tmp_path / "t.yaml")])
     assert not list(tmp_path.iterdir())

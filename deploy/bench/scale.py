@@ -1,0 +1,33 @@
+"""Whether more actors ever make a run slower: 1, 2, 4, ... of them on environments that cost no CPU."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from deploy.bench.constant_envserver import ENV_ID
+from deploy.bench.options import emit, parse
+from deploy.bench.services import Services
+
+MOST = 64
+FLAT = 0.8  #: of the best rate: less, with more actors, is a collapse
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench scale`."""
+    options, _, flags = parse("scale", [*argv, "--env", ENV_ID], seconds=10.0, warmup=5.0)
+    rates: dict[int, float] = {}
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, Services(flags, Path(name)) as run:
+        run.start("learner")
+        run.start("envserver", module="deploy.bench.constant_envserver")
+        run.start("broker")
+        for count in (1 << power for power in range(MOST.bit_length())):
+            for _ in range(count - sum(child.spec.role == "actor" for child in run.children)):
+                run.start("actor")
+            rates[count] = run.rate(options.warmup, options.seconds)
+    peak = max(rates, key=lambda count: rates[count])
+    left = min(rate for count, rate in rates.items() if count >= peak) / rates[peak]
+    lines = ["actors   agent steps a second", *(f"{count:6}   {rate:12.0f}" for count, rate in rates.items())]
+    lines.append(f"beyond the best, at least {left:.2f} of it is left; goal {FLAT}")
+    emit({"rates": rates, "left": left, "goal": FLAT}, "\n".join(lines), options.json)
+    return 0

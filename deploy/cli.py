@@ -18,7 +18,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
   beast evaluate   play whole episodes with the policy of a run
   beast health     one line per service of a run, and which of them limits the throughput
   beast keygen     make keys for encrypted tcp
-  beast bench      measure this machine's limit and the training rate beside it
+  beast bench      measure this machine's limit, the training rate beside it, and the transport
   beast --version
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>

@@ -19,7 +19,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
   beast health     one line per service of a run, and which of them limits the throughput
   beast keygen     make keys for encrypted tcp
   beast tune       find the fastest settings for this machine by short trials
-  beast bench      measure this machine's limit and the training rate beside it
+  beast bench      measure this machine's limit, the training rate beside it, and the planes
   beast --version
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>

@@ -1,44 +1,40 @@
-"""`beast bench`: how fast this machine could train, and how fast it does.
-
-beast bench limit     each part alone on one thread: environment, inference, training; and what they imply
-beast bench train     the steady rate of the real system, as a ratio to that limit
-beast bench curve     learning curves of finished runs as a picture
-"""
+"""`beast bench`: how fast this machine could train, how fast it does, and what carrying messages costs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
 
+#: command -> module whose `main(argv)` runs it, and what it measures
+COMMANDS = {
+    "limit": ("deploy.bench.limit", "environment, inference and training alone on one thread, and what they imply"),
+    "train": ("deploy.bench.train", "the steady rate of the real system, as a ratio to that limit"),
+    "curve": ("deploy.bench.curve", "learning curves of finished runs as a picture"),
+    "latency": ("deploy.bench.latency", "what is left of that rate when the broker is far away"),
+    "scale": ("deploy.bench.scale", "1 to 64 actors on environments that cost nothing"),
+    "memory": ("deploy.bench.memory", "whether every process keeps its size over a long run"),
+    "broker": ("deploy.bench.broker", "inference plane: the broker without a model, asked by two processes"),
+    "steps": ("deploy.bench.steps", "steps plane: a round trip to an env-server, beside a ping-pong in C"),
+    "rollouts": ("deploy.bench.rollouts", "rollouts plane: bytes a second, beside a bare tcp stream"),
+    "weights": ("deploy.bench.weights", "weights plane: from publishing to eight subscribers that have a version"),
+}
 HELP = f"""{__doc__}
-Every command takes the flags of `beast train` (such as --env and --net.torso) and --json FILE."""
+
+{{commands}}
+
+All but curve write their result with --json FILE as well. Up to memory they take the flags of `beast train` (such as
+--env and --net.torso); the planes are measured in one setting each and know --seconds alone."""
 
 
 def main(argv: list[str]) -> int:
     """Run one benchmark; returns the exit code."""
-    commands: dict[str, Callable[[list[str]], int]] = {"limit": _limit, "train": _train, "curve": _curve}
     if not argv or argv[0] in ("-h", "--help"):
-        sys.stdout.write(HELP + "\n")
+        commands = "\n".join(f"beast bench {name:<10} {meaning}" for name, (_, meaning) in COMMANDS.items())
+        sys.stdout.write(HELP.format(commands=commands) + "\n")
         return 0
-    if argv[0] not in commands:
-        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}, expected {', '.join(commands)}\n")
+    if argv[0] not in COMMANDS:
+        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}, expected {', '.join(COMMANDS)}\n")
         return 2
-    return commands[argv[0]](argv[1:])
-
-
-def _limit(argv: list[str]) -> int:
-    from deploy.bench.limit import main as run
-
-    return run(argv)
-
-
-def _train(argv: list[str]) -> int:
-    from deploy.bench.train import main as run
-
-    return run(argv)
-
-
-def _curve(argv: list[str]) -> int:
-    from deploy.bench.curve import main as run
-
-    return run(argv)
+    module, _ = COMMANDS[argv[0]]
+    code: int = import_module(module).main(argv[1:])  # what one needs, the others do not wait for
+    return code

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from common.config.load import load
 from common.config.tree import RunConfig
+from deploy.bench.figures import Figure, table
 
 SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
@@ -39,7 +42,23 @@ def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Nam
     return options, load(flags, os.environ), flags
 
 
-def emit(result: dict[str, Any], text: str, path: Path | None) -> None:
+def parse_plane(command: str, argv: list[str]) -> argparse.Namespace:
+    """The options of a benchmark that is measured in one setting alone: `seconds` per figure and `json`."""
+    parser = argparse.ArgumentParser(prog=f"beast bench {command}", allow_abbrev=False)
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each figure; default 3")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    options = parser.parse_args(argv)
+    if not 0 < options.seconds < math.inf:
+        parser.error(f"--seconds {options.seconds:g}: expected more than 0")
+    return options
+
+
+def emit_figures(figures: Sequence[Figure], path: Path | None, note: str = "") -> None:
+    """Print figures as a table, and write them as a list of objects where asked."""
+    emit([figure._asdict() for figure in figures], table(figures) + (f"\n{note}" if note else ""), path)
+
+
+def emit(result: Any, text: str, path: Path | None) -> None:
     """Print for people, and write for programs where asked."""
     sys.stdout.write(text + "\n")
     if path is not None:

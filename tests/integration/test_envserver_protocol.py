@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 TERMS: dict[str, Any] = {"env": {"id": COUNTER}, "num_envs": 2, "seed": 0}
 
 
-class Peer:
+class Process:
     """A client without manners."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
@@ -75,8 +75,8 @@ def server(endpoint: str) -> Iterator[EnvServer]:
 
 
 @pytest.fixture
-def peer(context: Context, server: EnvServer, endpoint: str) -> Iterator[Peer]:
-    peer = Peer(context, endpoint)
+def peer(context: Context, server: EnvServer, endpoint: str) -> Iterator[Process]:
+    peer = Process(context, endpoint)
     yield peer
     peer.port.close()
 
@@ -103,14 +103,14 @@ def counts(frames: list[bytes]) -> list[int]:
 
 
 def test_hello_is_answered_with_the_environments_description_however_often_it_is_said(
-    server: EnvServer, peer: Peer
+    server: EnvServer, peer: Process
 ) -> None:
     assert peer.hello().body == ({"env": COUNTER_SPEC},)
     assert peer.hello().body == ({"env": COUNTER_SPEC},)
     assert len(server.table) == 1
 
 
-def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(server: EnvServer, peer: Peer) -> None:
+def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(server: EnvServer, peer: Process) -> None:
     peer.hello()
     assert counts(peer.ask(Kind.RESET, seq=1)[1]) == [0, 0]
     first = peer.ask(Kind.STEP, actions(1, 2), seq=2)
@@ -121,7 +121,7 @@ def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(serve
     wait_until(lambda: server.report()["agent_steps"] == 4)
 
 
-def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(peer: Peer) -> None:
+def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(peer: Process) -> None:
     peer.hello()
     peer.ask(Kind.RESET, seq=1)
     peer.ask(Kind.STEP, actions(0, 0), seq=2)
@@ -130,7 +130,7 @@ def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(p
     assert peer.hello().seq == 3
 
 
-def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Peer) -> None:
+def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Process) -> None:
     peer.hello(slot=0)
     peer.hello(slot=1)
     peer.ask(Kind.RESET, seq=1, slot=0)
@@ -143,14 +143,14 @@ def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Peer
 
 
 @pytest.mark.parametrize("kind", [Kind.RESET, Kind.STEP])
-def test_a_request_without_a_session_is_told_so(peer: Peer, kind: Kind) -> None:
+def test_a_request_without_a_session_is_told_so(peer: Process, kind: Kind) -> None:
     peer.hello()
     peer.send(Kind.BYE)
     header, _ = peer.ask(kind, seq=1)
     assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.UNKNOWN_SESSION, 1)
 
 
-def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Peer) -> None:
+def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Process) -> None:
     peer.hello()
     peer.epoch += 1
     assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
@@ -169,7 +169,7 @@ def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Peer) ->
     ],
 )
 def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(
-    server: EnvServer, peer: Peer, frames: tuple[Any, ...], sentence: str
+    server: EnvServer, peer: Process, frames: tuple[Any, ...], sentence: str
 ) -> None:
     peer.hello()
     peer.ask(Kind.RESET, seq=1)
@@ -180,7 +180,7 @@ def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(
     assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
 
 
-def test_a_step_before_the_reset_is_refused(peer: Peer) -> None:
+def test_a_step_before_the_reset_is_refused(peer: Process) -> None:
     peer.hello()
     header, _ = peer.ask(Kind.STEP, actions(0, 0), seq=1)
     assert (header.body[0], "RESET has to come" in header.body[1]) == (Reason.TERMS, True)
@@ -197,7 +197,7 @@ def test_a_step_before_the_reset_is_refused(peer: Peer) -> None:
     ],
 )
 def test_what_cannot_be_hosted_is_refused_in_words(
-    server: EnvServer, peer: Peer, changes: dict[str, Any], reason: Reason, sentence: str
+    server: EnvServer, peer: Process, changes: dict[str, Any], reason: Reason, sentence: str
 ) -> None:
     header = peer.hello(**changes)
     assert (header.kind, header.body[0]) == (Kind.ERROR, reason)
@@ -212,7 +212,7 @@ def test_a_full_server_says_busy(
     monkeypatch.setattr(*limit)
     monkeypatch.setattr(service, limit[1], limit[2])
     with running(endpoint) as server:
-        peer = Peer(context, endpoint)
+        peer = Process(context, endpoint)
         first, second, hosted = peer.hello(), peer.hello(slot=1), len(server.table)
         peer.port.close()
         assert first.kind is Kind.WELCOME
@@ -221,7 +221,7 @@ def test_a_full_server_says_busy(
 
 
 def test_a_client_that_goes_takes_its_environments_along(context: Context, server: EnvServer, endpoint: str) -> None:
-    peer = Peer(context, endpoint)
+    peer = Process(context, endpoint)
     peer.hello()
     assert len(server.table) == 1
     peer.port.close()
@@ -229,7 +229,7 @@ def test_a_client_that_goes_takes_its_environments_along(context: Context, serve
 
 
 def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
-    server: EnvServer, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    server: EnvServer, peer: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.hello()
     monkeypatch.setattr(service, "UNUSED_S", -1.0)
@@ -239,7 +239,7 @@ def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
     assert peer.hello().kind is Kind.WELCOME
 
 
-def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Peer, endpoint: str) -> None:
+def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Process, endpoint: str) -> None:
     peer.hello()
     peer.ask(Kind.RESET, seq=1)
     context = zmq.Context()

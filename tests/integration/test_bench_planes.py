@@ -1,0 +1,67 @@
+"""The benchmarks of the planes run and find something. How fast is not asked: a test run is no measurement."""
+
+import json
+import time
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from common.errors import BeastError
+from deploy import bench
+from deploy.bench.figures import Figure
+from deploy.bench.processes import Processes
+
+pytestmark = pytest.mark.integration
+
+FIGURES = {
+    "broker": {"agent steps/s": 2, "us/agent step": 2},  # with a stack of frames and without
+    "steps": {"us": 1},
+    "rollouts": {"MB/s": 2},  # with either window
+    "weights": {"ms": 1},
+}
+
+
+def exit_3(_pipe: Connection) -> None:
+    raise SystemExit(3)
+
+
+def wait_for_the_end(pipe: Connection) -> None:
+    pipe.poll(None)
+
+
+@pytest.mark.parametrize("command", FIGURES)
+def test_every_plane_has_figures(command: str) -> None:
+    module, _ = bench.COMMANDS[command]
+    figures: list[Figure] = import_module(module).measure(0.2)
+    units = [figure.unit for figure in figures]
+    assert {unit: units.count(unit) for unit in units} == FIGURES[command]
+    for figure in figures:
+        assert figure.value > 0
+        assert figure.yardstick is None or figure.yardstick > 0
+        assert figure.ratio is None or figure.ratio > 0
+
+
+def test_a_report_is_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "figures.json"
+    assert bench.main(["weights", "--seconds", "0.1", "--json", str(path)]) == 0
+    assert "goal" in capsys.readouterr().out
+    (entry,) = json.loads(path.read_text())
+    assert tuple(entry) == Figure._fields
+    assert entry["value"] > 0
+
+
+def test_a_process_that_ends_early_is_named() -> None:
+    with Processes() as peers:
+        peer = peers.start(exit_3)
+        with pytest.raises(BeastError, match=r"test_bench_planes\.exit_3 ended with code 3"):
+            peer.hear()
+
+
+def test_waiting_for_one_process_ends_with_another_that_it_needs() -> None:
+    with Processes() as peers:
+        peers.start(exit_3)
+        waiting = peers.start(wait_for_the_end)
+        with pytest.raises(BeastError, match=r"exit_3 ended with code 3"):
+            peers.until_heard([waiting], meanwhile=lambda: time.sleep(0.01))

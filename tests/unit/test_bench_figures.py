@@ -1,0 +1,78 @@
+"""`beast bench`: its commands, and how a figure is judged and shown."""
+
+from importlib import import_module
+
+import pytest
+
+from deploy import bench
+from deploy.bench import steps
+from deploy.bench.figures import Goal, figure, table
+from deploy.bench.pingpong import NO_COMPILER, round_trip_us
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, (module, meaning) in bench.COMMANDS.items():
+        assert f"beast bench {name}" in text
+        assert meaning in text
+        assert callable(import_module(module).main)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_an_unknown_command_is_named_beside_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["setps"]) == 2
+    assert "unknown command 'setps', expected limit, train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_measurement_takes_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["steps", "--seconds", seconds])
+    assert "--seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("goal", "value", "yardstick", "met"),
+    [
+        (Goal("<=", 60), 60.0, None, True),
+        (Goal("<=", 60), 61.0, None, False),
+        (Goal(">=", 100_000), 99_999.0, None, False),
+        (Goal("<=", 6, of_ratio=True), 60.0, 10.0, True),
+        (Goal(">=", 0.35, of_ratio=True), 3.0, 10.0, False),
+        (Goal("<=", 6, of_ratio=True), 1.0, None, None),
+    ],
+)
+def test_a_figure_is_judged_by_its_goal(goal: Goal, value: float, yardstick: float | None, met: bool | None) -> None:
+    assert figure("it", value, "us", goal, yardstick).met is met
+
+
+def test_a_table_shows_figure_yardstick_ratio_and_goal_side_by_side() -> None:
+    text = table(
+        [
+            figure("fast", 123_456.0, "steps/s", Goal(">=", 100_000)),
+            figure("close", 50.0, "us", Goal("<=", 6, of_ratio=True), yardstick=10.0),
+            figure("alone", 50.0, "us", Goal("<=", 6, of_ratio=True)),
+        ]
+    )
+    heading, *lines = (line.split() for line in text.splitlines())
+    assert heading == ["figure", "yardstick", "ratio", "goal"]
+    assert lines == [
+        ["fast", "123,456", "-", "steps/s", "-", ">=", "100,000", "met"],
+        ["close", "50", "10", "us", "5", "<=", "6", "x", "met"],
+        ["alone", "50", "-", "us", "-", "<=", "6", "x", "not", "known"],
+    ]
+
+
+def test_without_a_compiler_a_round_trip_has_no_yardstick(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("deploy.bench.pingpong.shutil.which", lambda _name: None)
+    assert round_trip_us(100, 100, 0.1) is None
+    monkeypatch.setattr(steps, "_round_trip_us", lambda _seconds: 50.0)
+    assert steps.main([]) == 0
+    text = capsys.readouterr().out
+    assert NO_COMPILER in text
+    assert "not known" in text

@@ -20,16 +20,23 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from common.health.hops import Hops
-from common.usage import Usage
+from common.usage import Busy, Usage
 
 log = logging.getLogger(__name__)
 
 MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
 REPORT_PERIOD_S = 0.5
 DRAIN_LIMIT_S = 4.0
+
+
+class Waiting(Protocol):
+    """What a loop waits on."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return at the latest after `timeout_s`."""
 
 
 class Flag:
@@ -68,7 +75,7 @@ class Service(ABC):
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
         self.hops = Hops(self.role, clock())  #: how long what takes; `common.health.hops` says which
-        self._usage = Usage(clock())
+        self._usage, self._busy = Usage(clock()), Busy(clock())
         self._done, self._progress_at = 0, clock()
 
     def run(self) -> int:
@@ -114,10 +121,26 @@ class Service(ABC):
             "pid": os.getpid(),
             "uptime_s": round(now - self.started_at, 1),
             "progress_age_s": round(now - self._progress_at, 1),
+            "busy_fraction": round(self._busy.fraction(now), 3),
             **self._usage.measure(now),
             "hops": self.hops.page(now),
             **report,
         }
+
+    def wait(self, poller: Waiting, timeout_s: float, *, idle: bool = True) -> float:
+        """Wait for input; returns the seconds that passed.
+
+        Args:
+          poller: what to wait on.
+          timeout_s: how long at most.
+          idle: nothing is being worked on meanwhile, in another process or on a device.
+        """
+        before = self.clock()
+        poller.wait(timeout_s)
+        waited_s = self.clock() - before
+        if idle:
+            self._busy.idle(waited_s)
+        return waited_s
 
     @abstractmethod
     def open(self) -> None:

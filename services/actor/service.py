@@ -65,8 +65,7 @@ class Actor(Service):
         self._tried_at = {(plane, slot): now for plane in endpoints for slot in range(count)}
         self._absent_since: dict[tuple[Plane, int], float] = {}
         self._reconnects = self._moves = 0
-        self._idle_s = 0.0
-        self._past = (now, 0, 0.0, dict.fromkeys(Wait, 0.0))
+        self._past = (now, 0, dict.fromkeys(Wait, 0.0))
         self._rates: dict[str, float] = {}
 
     def open(self) -> None:
@@ -80,10 +79,8 @@ class Actor(Service):
         self._send_due(self.clock())
         if not all(servers.ports for servers in self._servers.values()):
             timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
-        before = self.clock()
-        self._poller.wait(timeout_s)
+        self.wait(self._poller, timeout_s)
         now = self.clock()
-        self._idle_s += now - before
         for plane, servers in self._servers.items():
             self._receive(plane, servers, now)
         self._send_due(now)
@@ -233,17 +230,14 @@ class Actor(Service):
     def _measure(self, now: float) -> None:
         for group in self.groups:
             group.settle(now)
-        then, steps_then, idle_then, waited_then = self._past
+        then, steps_then, waited_then = self._past
         if now - then < min(RATE_PERIOD_S, now - self.started_at):
             return
         span = max(now - then, 1e-9)
         steps = sum(group.agent_steps for group in self.groups)
         waited = {wait: sum(group.waited[wait] for group in self.groups) for wait in Wait}
-        self._past = (now, steps, self._idle_s, waited)
-        self._rates = {
-            "agent_steps_per_s": round((steps - steps_then) / span, 1),
-            "busy_fraction": round(1 - (self._idle_s - idle_then) / span, 3),
-        }
+        self._past = (now, steps, waited)
+        self._rates = {"agent_steps_per_s": round((steps - steps_then) / span, 1)}
         for wait in Wait:
             share = (waited[wait] - waited_then[wait]) / (span * len(self.groups))
             self._rates[f"waiting_{wait}_fraction"] = round(share, 3)

@@ -96,9 +96,9 @@ class Broker(Service):
     def poll(self, timeout_s: float) -> None:
         """Take requests, departures and weights."""
         if self._held is None:
-            self._poller.wait(timeout_s)
+            self.wait(self._poller, timeout_s)
         elif not self._armed and self._inbox is not None:
-            Poller([self._inbox]).wait(timeout_s)  # the requests' socket would wake it at once
+            self.wait(Poller([self._inbox]), timeout_s)  # the requests' socket would wake it at once
         self._collect()
         for sender in self._port.departures():
             self._lobby.leave(sender)
@@ -256,9 +256,8 @@ class Broker(Service):
         if running is None or not running.policy.done():
             return
         self._running = None
-        seconds = self.clock() - running.since
-        self._meter.batch(running.rows, len(running.requests), seconds)
-        self.hops.add("forward", seconds)
+        self._meter.batch(running.rows, len(running.requests))
+        self.hops.add("forward", self.clock() - running.since)
         acts, cores = running.policy.acts, running.policy.cores
         for session, start, with_core, _ in running.requests:
             stop = start + session.state.rows

@@ -75,9 +75,8 @@ class EnvServer(Service):
         self._agent_steps = 0
         self._episodes = 0
         self._past_errors = 0  #: of sessions that are closed
-        self._waited_s = 0.0
-        self._past = (self.clock(), 0, 0.0)
-        self._rates = {"agent_steps_per_s": 0.0, "busy_fraction": 0.0}
+        self._past = (self.clock(), 0)
+        self._steps_per_s = 0.0
 
     def open(self) -> None:
         """Bind."""
@@ -87,9 +86,8 @@ class EnvServer(Service):
 
     def poll(self, timeout_s: float) -> None:
         """Take requests, then answer whatever is finished."""
-        before = self.clock()
-        self._poller.wait(timeout_s)
-        self._waited_s += self.clock() - before
+        at_work = any(session.state.request for session in self.table)
+        self.wait(self._poller, timeout_s, idle=not at_work)
         for _ in range(MAX_REQUESTS_PER_TURN):
             message = self.port.receive()
             if message is None:
@@ -140,7 +138,7 @@ class EnvServer(Service):
             "env_errors": self._past_errors + sum(env.errors for env in envs),
             "refused": sum(self._port.refused.values()) if self._port else 0,
             "dropped": self._port.dropped if self._port else 0,
-            **self._rates,
+            "agent_steps_per_s": self._steps_per_s,
         }
 
     @property
@@ -287,12 +285,9 @@ class EnvServer(Service):
             self._poller = Poller([self.port], files)
 
     def _measure(self, now: float) -> None:
-        then, steps_then, waited_then = self._past
+        then, steps_then = self._past
         span = now - then
         if span < min(RATE_PERIOD_S, now - self.started_at) or not span:
             return
-        self._past = (now, self._agent_steps, self._waited_s)
-        self._rates = {
-            "agent_steps_per_s": round((self._agent_steps - steps_then) / span, 1),
-            "busy_fraction": round(1 - (self._waited_s - waited_then) / span, 3),
-        }
+        self._past = (now, self._agent_steps)
+        self._steps_per_s = round((self._agent_steps - steps_then) / span, 1)

@@ -112,11 +112,9 @@ class Learner(Service):
         elif self.trainer is not None and self.intake.queue is not None and self.intake.queue.ready:
             self._learn(self.trainer, self.intake, self.intake.queue)
         else:
-            started = self.clock()
-            self._poller.wait(timeout_s)
-            now = self.clock()
-            self._waited_s += now - started
-            self.meters.waited(now - started, now)
+            waited_s = self.wait(self._poller, timeout_s)
+            self._waited_s += waited_s
+            self.meters.waited(waited_s, self.clock())
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""

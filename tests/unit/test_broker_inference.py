@@ -124,14 +124,13 @@ def test_a_network_that_cannot_act_fails_at_once() -> None:
 
 def test_rates_are_of_the_last_seconds() -> None:
     meter = Meter(now=10.0, span_s=3.0)
-    meter.batch(rows=30, requests=3, busy_s=0.5)
-    meter.batch(rows=10, requests=1, busy_s=0.5)
+    meter.batch(rows=30, requests=3)
+    meter.batch(rows=10, requests=1)
     assert meter.rates(12.0) == {
         "rows": 40,
         "rows_per_s": 20.0,
         "requests_per_s": 2.0,
         "batch_rows_mean": 20.0,
-        "busy_fraction": 0.5,
     }
     assert meter.rates(15.0)["rows_per_s"] == 0.0, "what was before is forgotten"
     assert meter.rates(15.0)["batch_rows_mean"] == 0.0

@@ -1,0 +1,34 @@
+"""A service with one slow part: `python -m tests.e2e.slow`, with the flags of the service and SLOW=<role>."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from common.entry import main
+
+#: role -> what of it is slowed down, and by how many seconds at each call
+PARTS = {
+    "learner": ("services.learner.update", "Trainer", "update", 0.2),
+    "broker": ("services.broker.inference", "Inference", "submit", 0.03),
+    "envserver": ("services.envserver.native", "NativeVectorEnv", "finish_step", 0.03),
+    "actor": ("services.actor.group", "EnvGroup", "take", 0.03),
+}
+
+
+def slowed(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(seconds)
+        return call(*args, **kwargs)
+
+    return slow
+
+
+if __name__ == "__main__":
+    role = os.environ["SLOW"]
+    module, owner, name, seconds = PARTS[role]
+    part = getattr(import_module(module), owner)
+    setattr(part, name, slowed(getattr(part, name), seconds))
+    sys.exit(main(role, import_module(f"services.{role}.__main__").build, sys.argv[1:]))

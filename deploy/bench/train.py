@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     """`beast bench train`: limit, then training, then the ratio."""
     options, config, flags = parse("train", argv, seconds=60.0, warmup=20.0, part=3.0)
     machine = limit.measure(config, options.part)
-    rate, pages = _training_rate(flags, options.warmup, options.seconds)
+    rate, pages = training_rate(flags, options.warmup, options.seconds)
     precision = str(pages["learner"].get("precision", "float32"))
     result = {
         "machine": machine,
@@ -58,7 +58,7 @@ def _describe(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _training_rate(flags: list[str], warmup_s: float, seconds: float) -> tuple[float, dict[str, Any]]:
+def training_rate(flags: list[str], warmup_s: float, seconds: float) -> tuple[float, dict[str, Any]]:
     """Train for a while in a throw-away folder and return (agent steps a second, last health pages)."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as root:
         command = [sys.executable, "-m", "deploy.cli", "train", *flags]

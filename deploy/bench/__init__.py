@@ -9,6 +9,7 @@ from importlib import import_module
 COMMANDS = {
     "limit": ("deploy.bench.limit", "environment, inference and training alone on one thread, and what they imply"),
     "train": ("deploy.bench.train", "the steady rate of the real system, as a ratio to that limit"),
+    "peers": ("deploy.bench.peers", "the same work done by public packages, one after the other, and by this one"),
     "curve": ("deploy.bench.curve", "learning curves of finished runs as a picture"),
     "latency": ("deploy.bench.latency", "what is left of that rate when the broker is far away"),
     "scale": ("deploy.bench.scale", "1 to 64 actors on environments that cost nothing"),
@@ -22,8 +23,8 @@ HELP = f"""{__doc__}
 
 {{commands}}
 
-All but curve write their result with --json FILE as well. Up to memory they take the flags of `beast train` (such as
---env and --net.torso); the planes are measured in one setting each and know --seconds alone."""
+All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, latency,
+scale and memory take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

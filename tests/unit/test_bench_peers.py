@@ -1,0 +1,182 @@
+"""`beast bench peers`: choosing, reading a runner's line, the clock, the table and the end of a child."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError
+from deploy import cli
+from deploy.bench import peers
+from deploy.bench.peers import installation, process
+from deploy.bench.peers.catalogue import OURS, PEERS, choose
+from deploy.bench.peers.measure import RUNNERS, measure_peer
+from deploy.bench.peers.process import PeerFailed
+from deploy.bench.peers.runners.meter import Meter
+from deploy.bench.peers.table import Row, as_json, describe, parse_line
+
+pytestmark = pytest.mark.unit
+
+OUR_ROW = Row(name=OURS, version="0", settings="all services", rate=1000.0)
+FAST = Row(name="sb3", version="2", settings="A2C", rate=500.0)
+SLOW = Row(name="rllib", version="3", settings="IMPALA", rate=400.0)
+BROKEN = Row(name="sample-factory", version="1", settings="APPO", failure="cannot be installed: no compiler")
+
+
+class Ticks:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_without_only_every_peer_runs_and_ours_last() -> None:
+    assert choose(None) == [*(peer.name for peer in PEERS), OURS]
+
+
+def test_only_chooses_in_the_order_of_the_table() -> None:
+    assert choose("zerobeast, sb3") == ["sb3", "zerobeast"]
+
+
+@pytest.mark.parametrize(("only", "what"), [("sb3,sb4", "unknown peer 'sb4'"), (",", "names no peer")])
+def test_a_choice_that_cannot_be_is_refused_with_the_names(only: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=f"--only: {what}; expected some of sb3, sample-factory, rllib, zerobeast"):
+        choose(only)
+
+
+def test_the_command_refuses_an_unknown_peer_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "peers", "--only", "sb4"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_peer_has_its_script_and_exact_versions() -> None:
+    for peer in PEERS:
+        assert (RUNNERS / peer.runner).is_file()
+        assert all(package.count("==") == 1 for package in peer.packages)
+        assert peer.packages[0].endswith(f"=={peer.version}")
+
+
+def test_the_line_is_found_between_others() -> None:
+    line = '{"agent_steps": 1200, "seconds": 10.0, "version": "2.9"}'
+    measured = parse_line(f'a warning\n{{"fps": 3}}\n{line}\n[1, 2]\n7\nbye\n')
+    assert (measured.rate, measured.version) == (120.0, "2.9")
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", "Fps is 0.0\n", '{"agent_steps": 0, "seconds": 10.0, "version": "1"}', '{"agent_steps": null, "seconds": 1}'],
+)
+def test_output_without_a_measurement_is_a_failure(output: str) -> None:
+    with pytest.raises(PeerFailed, match="without a measurement"):
+        parse_line(output)
+
+
+def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins() -> None:
+    ticks = Ticks()
+    meter = Meter(warmup_s=10, seconds=60, clock=ticks)
+    for now, steps in [(0, 0), (100, 50), (109, 100), (110, 150), (169, 800), (170, 1350)]:
+        ticks.now = now
+        over = meter.saw(steps)
+        assert over == (now == 170)
+    ticks.now = 180
+    assert meter.saw(9999), "what comes later does not count"
+    assert json.loads(meter.line("1.2")) == {"agent_steps": 1200, "seconds": 60, "version": "1.2"}
+
+
+def test_the_table_compares_and_judges() -> None:
+    lines = describe([FAST, SLOW, OUR_ROW]).splitlines()
+    assert len({len(line) for line in lines[:3]}) == 1, "columns are aligned"
+    assert lines[1].split() == ["sb3", "2", "A2C", "500", "2.00", "not", "met"]
+    assert lines[2].split() == ["rllib", "3", "IMPALA", "400", "2.50", "met"]
+    assert lines[3].split() == ["zerobeast", "0", "all", "services", "1000"]
+
+
+def test_a_failed_peer_is_a_row_that_says_why() -> None:
+    text = describe([FAST, BROKEN, OUR_ROW])
+    assert text.splitlines()[2].split() == ["sample-factory", "1", "APPO", "failed"]
+    assert text.endswith("\nsample-factory: cannot be installed: no compiler")
+    entry = as_json([BROKEN, OUR_ROW], seconds=60)["rows"][0]
+    assert (entry["rate"], entry["ratio"], entry["failure"]) == (None, None, BROKEN.failure)
+
+
+def test_without_our_rate_nothing_is_compared() -> None:
+    failed = Row(name=OURS, version="0", settings="all services", failure="training did not start")
+    for rows in ([FAST], [FAST, failed]):
+        assert [entry["ratio"] for entry in as_json(rows)["rows"]] == [None] * len(rows)
+        assert describe(rows).splitlines()[1].split() == ["sb3", "2", "A2C", "500"]
+
+
+def test_the_others_go_on_where_one_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_venv(*_: object) -> None:
+        raise PeerFailed("no network")
+
+    monkeypatch.setattr(installation, "run", no_venv)
+    monkeypatch.setattr(peers, "measure_ours", lambda *_: OUR_ROW)
+    out = tmp_path / "result.json"
+    assert peers.main(["--only", "sb3,zerobeast", "--venvs", str(tmp_path / "venvs"), "--json", str(out)]) == 1
+    assert "sb3: cannot be installed: no network" in capsys.readouterr().out
+    assert [entry["rate"] for entry in json.loads(out.read_text())["rows"]] == [None, 1000.0]
+
+
+def test_an_environment_that_is_there_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+
+    def record(command: list[str], *_: object) -> str:
+        commands.append(command)
+        (tmp_path / "sb3").mkdir(exist_ok=True)
+        return ""
+
+    monkeypatch.setattr(installation, "run", record)
+    for _ in range(2):
+        python = installation.prepare(PEERS[0], tmp_path)
+    assert python == tmp_path / "sb3" / "bin" / "python"
+    assert len(commands) == 3, "venv, torch, the rest; nothing the second time"
+
+
+def test_a_runner_that_dies_is_named_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("deploy.bench.peers.measure.prepare", lambda *_: Path(sys.executable))
+    monkeypatch.setattr("deploy.bench.peers.measure.RUNNERS", tmp_path)
+    (tmp_path / PEERS[0].runner).write_text("raise RuntimeError('no such game')")
+    row = measure_peer(PEERS[0], tmp_path, 1.0, 1.0)
+    assert row.failure == f"exit code 1: RuntimeError: no such game; its log: {tmp_path / 'sb3.log'}"
+
+
+@pytest.mark.parametrize("escape", ["os.setpgid(0, 0)", "os.setsid()"])
+def test_nothing_of_a_child_is_left(escape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(process, "TIDY_LIMIT_S", 0.0)
+    grandchild = f"import os, time; {escape}; print(os.getpid(), flush=True); time.sleep(100)"
+    start = f"subprocess.Popen([sys.executable, '-c', {grandchild!r}], stdout=subprocess.PIPE)"
+    child = f"import subprocess, sys; print({start}.stdout.readline().decode())"
+    _wait_until_gone(int(process.run([sys.executable, "-c", child], tmp_path / "log", 60.0)))
+
+
+def test_a_child_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(PeerFailed, match="not done after 0 s"):
+        process.run([sys.executable, "-c", "import time; time.sleep(100)"], tmp_path / "log", 0.1)
+
+
+def test_a_child_gets_no_variable_of_our_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    show = "import os; print(os.environ.get('PYTHONPATH'), os.environ['OMP_NUM_THREADS'], os.getcwd())"
+    output = process.run([sys.executable, "-c", show], tmp_path / "log", 60.0, {"OMP_NUM_THREADS": "1"}, tmp_path)
+    assert output.split() == ["None", "1", str(tmp_path)]
+
+
+def _wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    pytest.fail("it still runs")

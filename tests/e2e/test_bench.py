@@ -1,0 +1,61 @@
+"""The benchmarks that run the whole system: that they run it, and what they report. Never how fast it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy import cli
+from deploy.bench import scale
+from deploy.bench.memory import growth
+
+pytestmark = pytest.mark.e2e
+
+CARTPOLE = ["--env", "CartPole-v1"]
+SHORT = ["--seconds", "0.5", "--warmup", "0.2"]
+
+
+def run(tmp_path: Path, *argv: str) -> dict[str, object]:
+    out = tmp_path / "result.json"
+    assert cli.main(["bench", *argv, "--json", str(out)]) == 0
+    found: dict[str, object] = json.loads(out.read_text())
+    return found
+
+
+def test_train_reports_its_rate_beside_the_limit(tmp_path: Path) -> None:
+    result = run(tmp_path, "train", *CARTPOLE, *SHORT, "--part", "0.1")
+    assert isinstance(result["rate"], float)
+    assert result["rate"] > 0
+    assert isinstance(result["cpu_outside"], float)
+    assert result["cpu_outside"] < 1
+
+
+def test_latency_reports_a_rate_for_every_distance(tmp_path: Path) -> None:
+    rates = run(tmp_path, "latency", *CARTPOLE, *SHORT)["rates"]
+    assert isinstance(rates, dict)
+    assert list(rates) == ["0 ms", "5 ms", "20 ms"]
+    assert min(rates.values()) > 0
+
+
+def test_scale_starts_as_many_actors_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "MOST", 2)
+    rates = run(tmp_path, "scale", *SHORT)["rates"]
+    assert isinstance(rates, dict)
+    assert list(rates) == ["1", "2"]
+    assert min(rates.values()) > 0
+
+
+def test_memory_watches_every_service(tmp_path: Path) -> None:
+    found = run(tmp_path, "memory", *CARTPOLE, "--minutes", "0.1", "--out", str(tmp_path / "memory.png"))["growth"]
+    assert isinstance(found, dict)
+    assert set(found) == {"learner", "broker", "envserver", "actor"}
+    assert all(figures["at_end_mib"] > 10 for figures in found.values())
+    assert (tmp_path / "memory.png").stat().st_size > 1000
+
+
+def test_growth_is_the_slope_of_what_has_settled() -> None:
+    settling = [(minute / 10, 50.0 + 3 * minute) for minute in range(100)]
+    steady = [(10 + minute / 10, 350.0) for minute in range(200)]
+    assert growth(settling + steady)["mib_per_hour"] == pytest.approx(0.0, abs=1e-6)
+    leaking = [(minute / 10, 100.0 + minute / 10) for minute in range(300)]
+    assert growth(leaking) == pytest.approx({"at_end_mib": 129.9, "mib_per_hour": 60.0})

@@ -35,17 +35,23 @@ class ImageShape(NamedTuple):
             return None
         return image if min(image.height, image.width) >= MIN_IMAGE_SIDE else None
 
-    def pictures(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
-        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, values unchanged.
+    def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
+        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, less the frame `mean`, if any.
 
         Laid out channels-last where gradients are wanted: the shallow net in float32 on one Zen 3 core then trains
         16 % faster (27 % with glibc's default allocator), while it would infer 5 % slower.
         """
         if not self.channels_first:
             obs = obs.movedim(-1, -3)
+        planes = obs.reshape(len(obs), self.channels, self.height, self.width)
         wanted = torch.channels_last if torch.is_grad_enabled() else torch.contiguous_format
-        shape = (len(obs), self.channels, self.height, self.width)
-        return obs.reshape(shape).to(dtype, memory_format=wanted)
+        if wanted is torch.channels_last:
+            planes = _channels_last(planes)
+        pictures = planes.to(dtype, memory_format=wanted)
+        if mean is None:
+            return pictures
+        stack = self.as_stack(mean)[None].to(dtype, memory_format=wanted)
+        return pictures.sub_(stack) if obs.dtype != dtype else pictures - stack  # without conversion it is obs itself
 
     def as_stack(self, frame: Tensor) -> Tensor:
         """A frame -> [channels, height, width]: a stack of nothing but this frame."""
@@ -53,6 +59,16 @@ class ImageShape(NamedTuple):
             frame = frame.movedim(-1, -3)
         planes = frame.reshape(-1, self.height, self.width)
         return planes.repeat(self.channels // len(planes), 1, 1)
+
+
+def _channels_last(planes: Tensor) -> Tensor:
+    """[N, C, H, W] laid out as [N, H, W, C]. Plane by plane: on a CPU torch's own way takes three times as long."""
+    if planes.is_contiguous(memory_format=torch.channels_last) or planes.device.type != "cpu":
+        return planes
+    moved = planes.new_empty(len(planes), *planes.shape[2:], planes.shape[1])
+    for channel in range(planes.shape[1]):
+        moved[..., channel] = planes[:, channel]
+    return moved.movedim(-1, 1)
 
 
 def pixel_scale(env: EnvSpec) -> float:

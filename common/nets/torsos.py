@@ -92,12 +92,8 @@ class ConvTorso(Torso):
 
     def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
-        pictures = self.image.pictures(obs, compute_dtype(self.first.weight))
-        if norm is None:
-            features = self.rest(self.first(pictures))
-        else:
-            pictures = pictures - self.image.as_stack(norm.mean).to(pictures.dtype)
-            features = self.rest(self.first(pictures, norm.image_scale()))
+        mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
+        features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
         # channels last: with that memory layout neither the fold nor its gradient copies
         return torch.relu_(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
 

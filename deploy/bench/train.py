@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class Training(NamedTuple):
     """What was seen of a run between two moments."""
 
     rate: float  #: agent steps a second
-    cpu_s: float  #: of all services, per second
+    cpu_s: dict[str, float]  #: role -> CPU seconds a second of its services
     pages: dict[str, dict[str, Any]]  #: the newest health page of each role
 
 
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
         "ratio": run.rate / machine["best"],
         "ratio_same_precision": run.rate / machine["limit"][precision],
         "cpu_s_per_s": run.cpu_s,
-        "cpu_outside": 1 - run.rate * limit.cost_s(machine, precision) / run.cpu_s,
+        "cpu_outside": 1 - run.rate * limit.cost_s(machine, precision) / sum(run.cpu_s.values()),
         "precision": precision,
         "seconds": options.seconds,
         "pages": run.pages,
@@ -62,12 +63,17 @@ def _describe(result: dict[str, Any]) -> str:
     lines = [
         f"  training, all services  {result['rate']:9.0f}   over {result['seconds']:.0f} s, {result['precision']}",
         f"  ratio to the limit      {result['ratio']:9.2f}   (same precision: {result['ratio_same_precision']:.2f})",
-        f"  CPU outside the parts   {result['cpu_outside']:9.1%}   of {result['cpu_s_per_s']:.2f} CPU seconds a second",
+        f"  CPU outside the parts   {result['cpu_outside']:9.1%}   of {_cores(result['cpu_s_per_s'])}",
     ]
     for role, names in keys.items():
         page = pages.get(role, {})
         lines.append(f"  {role:<10} " + "  ".join(f"{name} {page.get(name)}" for name in names))
     return "\n".join(lines)
+
+
+def _cores(used: dict[str, float]) -> str:
+    parts = ", ".join(f"{role} {share:.2f}" for role, share in used.items())
+    return f"{sum(used.values()):.2f} cores in use: {parts}"
 
 
 def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
@@ -128,13 +134,16 @@ class _Moment:
     def __init__(self, services: Path) -> None:
         self.at = time.monotonic()
         self.pages = pages_in(services)
-        self.cpu_s = sum(float(page["cpu_s"]) for page in self.pages)
+        self.cpu_s = Counter[str]()
+        for page in self.pages:
+            self.cpu_s[str(page["role"])] += page["cpu_s"]
         self.by_role = {str(page["role"]): page for page in self.pages}
 
     def since(self, start: _Moment) -> Training:
         seconds = self.at - start.at
         steps = self.by_role["learner"]["agent_steps"] - start.by_role["learner"]["agent_steps"]
-        return Training(steps / seconds, (self.cpu_s - start.cpu_s) / seconds, self.by_role)
+        cpu_s = {role: (spent - start.cpu_s[role]) / seconds for role, spent in self.cpu_s.items()}
+        return Training(steps / seconds, cpu_s, self.by_role)
 
 
 def _wait_for_steps(process: subprocess.Popen[bytes], services: Path, log: Path) -> None:

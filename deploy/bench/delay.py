@@ -59,12 +59,14 @@ class DelayedSockets:
         self._servers.append(await asyncio.start_unix_server(join, path, limit=CHUNK))
 
     async def _join(self, target: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_unix_connection(target, limit=CHUNK)
-        try:
+        writers = [writer]
+        # a server that is not there yet is a connection that ends: whoever connects tries again
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            there_reader, there_writer = await asyncio.open_unix_connection(target, limit=CHUNK)
+            writers.append(there_writer)
             await asyncio.gather(self._forward(reader, there_writer), self._forward(there_reader, writer))
-        finally:
-            writer.close()
-            there_writer.close()
+        for one in writers:
+            one.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

@@ -38,19 +38,16 @@ class ImageShape(NamedTuple):
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, less the frame `mean`, if any.
 
-        Laid out channels-last where gradients are wanted: the shallow net in float32 on one Zen 3 core then trains
-        16 % faster (27 % with glibc's default allocator), while it would infer 5 % slower.
+        Laid out channels-last: in float32 on one Zen 3 core the shallow net then trains a sixth faster, and infers 32
+        rows an eighth faster.
         """
         if not self.channels_first:
             obs = obs.movedim(-1, -3)
         planes = obs.reshape(len(obs), self.channels, self.height, self.width)
-        wanted = torch.channels_last if torch.is_grad_enabled() else torch.contiguous_format
-        if wanted is torch.channels_last:
-            planes = _channels_last(planes)
-        pictures = planes.to(dtype, memory_format=wanted)
+        pictures = _channels_last(planes).to(dtype, memory_format=torch.channels_last)
         if mean is None:
             return pictures
-        stack = self.as_stack(mean)[None].to(dtype, memory_format=wanted)
+        stack = self.as_stack(mean)[None].to(dtype, memory_format=torch.channels_last)
         return pictures.sub_(stack) if obs.dtype != dtype else pictures - stack  # without conversion it is obs itself
 
     def as_stack(self, frame: Tensor) -> Tensor:

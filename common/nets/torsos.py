@@ -182,7 +182,8 @@ def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
         return Mlp(env, config.hidden_size or 64)
     if image is None:
         raise _unfit(name, env, "pictures")
-    return _CONVOLUTIONAL[name](env, image, config.hidden_size)
+    torso = _CONVOLUTIONAL[name](env, image, config.hidden_size)
+    return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures
 
 
 def _fitting(image: ImageShape | None) -> str:

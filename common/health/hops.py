@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {
@@ -40,8 +40,6 @@ EDGES_S = tuple(step * 10.0**decade for decade in DECADES for step in (1, 2, 5))
 RECENT_S = 5.0
 SPACING_S = 0.4  #: between two marks of the window
 
-Counts = Sequence[int]
-
 
 class Histogram:
     """Durations by bucket."""
@@ -58,6 +56,32 @@ class Histogram:
         self.sum_s += seconds
 
 
+class Recent(NamedTuple):
+    """What passed one hop in the last seconds."""
+
+    buckets: list[int]
+    sum_s: float
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean duration; None where nothing passed."""
+        passed = sum(self.buckets)
+        return self.sum_s / passed if passed else None
+
+    def quantile_s(self, share: float) -> float | None:
+        """The duration that `share` of them stay below, taken as evenly spread within a bucket; None of none."""
+        wanted, below = share * sum(self.buckets), 0
+        if not sum(self.buckets):
+            return None
+        edges = (0.0, *EDGES_S)
+        for index, count in enumerate(self.buckets):
+            if count and below + count >= wanted:
+                low, high = edges[index], edges[min(index + 1, len(EDGES_S))]
+                return low + (high - low) * (wanted - below) / count
+            below += count
+        return EDGES_S[-1]
+
+
 class Hops:
     """The histograms of one process.
 
@@ -68,63 +92,50 @@ class Hops:
 
     def __init__(self, role: str, now: float) -> None:
         self._histograms = {name: Histogram() for name in HOPS.get(role, {})}
-        self._marks = deque([(now, self._counts())])
+        self._marks = deque([(now, self._totals())])
 
     def add(self, hop: str, seconds: float) -> None:
         """Count one passage."""
         self._histograms[hop].add(seconds)
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
-        """Per hop: `buckets` and `sum_s` since the start, and `recent`, the buckets of the last seconds."""
-        counts = self._counts()
+        """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same of the last seconds."""
+        totals = self._totals()
         if now - self._marks[-1][0] >= SPACING_S:
-            self._marks.append((now, counts))
+            self._marks.append((now, totals))
         while len(self._marks) > 1 and self._marks[1][0] <= now - RECENT_S:
             self._marks.popleft()
-        then = self._marks[0][1]
-        return {
-            name: {
-                "buckets": counts[name],
-                "sum_s": round(histogram.sum_s, 6),
-                "recent": [new - old for new, old in zip(counts[name], then[name], strict=True)],
-            }
-            for name, histogram in self._histograms.items()
-        }
+        page = {}
+        for name, then in self._marks[0][1].items():
+            buckets, sum_s = totals[name]
+            passed = [new - old for new, old in zip(buckets, then.buckets, strict=True)]
+            page[name] = {"buckets": buckets, "sum_s": sum_s, "recent": passed, "recent_s": sum_s - then.sum_s}
+        return page
 
-    def _counts(self) -> dict[str, list[int]]:
-        return {name: list(histogram.buckets) for name, histogram in self._histograms.items()}
+    def _totals(self) -> dict[str, Recent]:
+        return {name: Recent(list(one.buckets), one.sum_s) for name, one in self._histograms.items()}
 
 
-def recent(pages: Sequence[Mapping[str, Any]], hop: str) -> list[int]:
-    """The buckets of the last seconds of one hop, added up over health pages; all 0 where none knows it."""
-    total = [0] * (len(EDGES_S) + 1)
+def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Recent:
+    """What passed a hop in the last seconds, added up over health pages; a page that says nothing of it adds none."""
+    buckets, sum_s = [0] * (len(EDGES_S) + 1), 0.0
     for page in pages:
-        hops = page.get("hops")
-        counts = hops.get(hop, {}).get("recent") if isinstance(hops, Mapping) else None
-        if isinstance(counts, list) and len(counts) == len(total):
-            total = [sum(pair) for pair in zip(total, counts, strict=True)]
-    return total
+        if entry := _entry(page, hop):
+            buckets = [old + new for old, new in zip(buckets, entry.buckets, strict=True)]
+            sum_s += entry.sum_s
+    return Recent(buckets, sum_s)
 
 
-def quantile(counts: Counts, share: float) -> float | None:
-    """The duration that `share` of the entries stay below, in seconds, evenly spread within a bucket; None of none."""
-    wanted, below = share * sum(counts), 0
-    if not sum(counts):
+def _entry(page: Mapping[str, Any], hop: str) -> Recent | None:
+    """One hop of a page, which may come from anybody."""
+    hops = page.get("hops")
+    entry = hops.get(hop) if isinstance(hops, Mapping) else None
+    if not isinstance(entry, Mapping):
         return None
-    edges = (0.0, *EDGES_S)
-    for index, count in enumerate(counts):
-        if count and below + count >= wanted:
-            low, high = edges[index], edges[min(index + 1, len(EDGES_S))]
-            return low + (high - low) * (wanted - below) / count
-        below += count
-    return EDGES_S[-1]
-
-
-def mean(counts: Counts) -> float | None:
-    """Their mean in seconds, each entry taken as the middle of its bucket; None of none."""
-    edges = (0.0, *EDGES_S, EDGES_S[-1])
-    total = sum(counts)
-    return sum(n * (edges[i] + edges[i + 1]) / 2 for i, n in enumerate(counts)) / total if total else None
+    counts, sum_s = entry.get("recent"), entry.get("recent_s")
+    if not isinstance(counts, list) or len(counts) != len(EDGES_S) + 1 or not isinstance(sum_s, int | float):
+        return None
+    return Recent(counts, float(sum_s)) if all(type(count) is int for count in counts) else None
 
 
 def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -135,7 +146,7 @@ def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
     found = {}
     for peer, (whole, parts) in served.items():
-        means = [mean(recent(pages, hop)) for hop in (whole, *parts)]
+        means = [recent(pages, hop).mean_s for hop in (whole, *parts)]
         if None not in means:
             trip, *inside = (value or 0.0 for value in means)
             found[peer] = max(0.0, trip - sum(inside))
@@ -144,5 +155,5 @@ def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def step_s(pages: Sequence[Mapping[str, Any]]) -> float | None:
     """Mean seconds of one agent step of an env group: both round trips."""
-    trips = [mean(recent(pages, hop)) for hop in ("env_round_trip", "broker_round_trip")]
+    trips = [recent(pages, hop).mean_s for hop in ("env_round_trip", "broker_round_trip")]
     return None if None in trips else sum(value or 0.0 for value in trips)

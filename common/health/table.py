@@ -38,9 +38,9 @@ def hop_table(services: Sequence[ServiceView]) -> str:
     rows = []
     for role, names in hops.HOPS.items():
         for name, meaning in names.items():
-            counts = hops.recent(pages, name)
-            if any(counts):
-                times = [milliseconds(hops.quantile(counts, part)) for part in (0.5, 0.9)]
+            passed = hops.recent(pages, name)
+            if any(passed.buckets):
+                times = [milliseconds(passed.quantile_s(part)) for part in (0.5, 0.9)]
                 rows.append([f"{role} {name}", *times, meaning])
     for peer, seconds in hops.wires(pages).items():
         rows.append([f"wire to {peer}", f"~{milliseconds(seconds)}", "", "the round trip less the server's part, mean"])

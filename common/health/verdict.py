@@ -14,7 +14,7 @@ from common.health.figures import count, decimal, milliseconds, number, share
 from common.health.views import ServiceView
 
 ROLES = ("learner", "broker", "envserver", "actor")
-HEALTHY = "ready"
+STARTING, HEALTHY = "starting", "ready"
 BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time
 CORES_FULL = 0.9
@@ -29,7 +29,19 @@ def healthy(view: ServiceView) -> bool:
 
 def verdict(services: Sequence[ServiceView]) -> str:
     """What a person should know first about a run."""
-    return _missing(services) or _unhealthy(services) or _standstill(services) or _limit(services)
+    return (
+        _starting(services) or _missing(services) or _unhealthy(services) or _standstill(services) or _limit(services)
+    )
+
+
+def _starting(services: Sequence[ServiceView]) -> str:
+    """A sentence where every role has a process and those that are not ready yet have just been started."""
+    states = {view.name: figures.state(view) for view in services}
+    coming = [name for name, state in states.items() if state == STARTING]
+    complete = {view.role for view in services} >= set(ROLES)
+    if not coming or not complete or not {STARTING, HEALTHY}.issuperset(states.values()):
+        return ""
+    return f"starting: {', '.join(coming)}"
 
 
 def _missing(services: Sequence[ServiceView]) -> str:

@@ -16,9 +16,9 @@ from common.errors import BeastError
 from common.files import write_atomically
 from common.health.pages import announced_page
 from deploy.local.child import Child, ChildSpec
-from deploy.local.fleet import child_environ, endpoint_flags, service_command
+from deploy.local.fleet import child_environ, child_flags, endpoint_flags, service_command
 from deploy.local.folder import CONFIG
-from deploy.local.threads import threads_of
+from deploy.local.threads import thread_flags
 
 START_LIMIT_S = 120.0
 STOP_LIMIT_S = 10.0
@@ -65,13 +65,12 @@ class Services:
         """
         index = sum(child.spec.role == role for child in self.children)
         status, log = (self.folder / f"{role}-{index}.{ending}" for ending in ("json", "log"))
-        threads = [text for name, count in threads_of(self.config).items() for text in (f"--{name}", str(count))]
         command = service_command(
             role,
-            *("--config", str(self.config.folder / CONFIG), "--index", str(index)),
-            *("--supervisor-pid", str(os.getpid()), "--status-file", str(status), "--health.port", "0"),
+            *child_flags(self.config.folder / CONFIG, status),
+            *("--index", str(index)),
             *endpoint_flags(self.folder, 0),
-            *threads,
+            *thread_flags(self.config),
             *flags,
         )
         if module:

@@ -31,7 +31,7 @@ from common.env_client import EnvClient
 from common.errors import BeastError, ConfigError, PeerLost
 from common.transport import Context
 from deploy.local.child import Child, ChildSpec
-from deploy.local.fleet import child_environ, endpoint_flags, service_command
+from deploy.local.fleet import child_environ, child_flags, endpoint_flags, service_command
 from deploy.local.folder import CHECKPOINT, CONFIG
 from deploy.local.private import private_folder
 
@@ -123,8 +123,8 @@ def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
         endpoint = list(endpoint_flags(place, 0))
         status, log = place / "status.json", place / "log"
         flags = [
-            *("--config", str(folder / CONFIG), "--supervisor-pid", str(os.getpid())),
-            *("--status-file", str(status), "--health.port", "0", *endpoint),
+            *child_flags(folder / CONFIG, status),
+            *endpoint,
             *("--envserver.threads", str(config.envserver.threads)),
             *("--envserver.workers", str(config.envserver.workers)),
         ]

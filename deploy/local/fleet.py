@@ -13,7 +13,7 @@ from common.config.tree import RunConfig
 from deploy.local.child import Child, ChildSpec
 from deploy.local.folder import CONFIG, LOGS, SERVICES
 from deploy.local.supervisor import Stage
-from deploy.local.threads import threads_of
+from deploy.local.threads import thread_flags
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
@@ -29,7 +29,7 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
       environ: of the launcher.
     """
     counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
-    threads = tuple(text for name, count in threads_of(config).items() for text in (f"--{name}", str(count)))
+    threads = thread_flags(config)
     shared = child_environ(environ)
     return [
         Stage(
@@ -46,15 +46,14 @@ def _spec(
     index: int,
     sockets: Path,
     lock: int,
-    flags: tuple[str, ...],
+    flags: list[str],
     environ: dict[str, str],
 ) -> ChildSpec:
     status = config.folder / SERVICES / f"{role}-{index}.json"
     command = service_command(
         role,
-        *("--config", str(config.folder / CONFIG), "--index", str(index)),
-        *("--supervisor-pid", str(os.getpid()), "--status-file", str(status)),
-        *("--health.port", str(_health_port(config, role, index))),
+        *child_flags(config.folder / CONFIG, status, health_port=_health_port(config, role, index)),
+        *("--index", str(index)),
         *endpoint_flags(sockets, index % config.local.env_servers),
         *flags,
     )
@@ -71,6 +70,12 @@ def _health_port(config: RunConfig, role: str, index: int) -> int:
 def service_command(role: str, *flags: str) -> list[str]:
     """argv that runs a service with this interpreter; -P: the user's own folder must not come first in its imports."""
     return [sys.executable, "-P", "-m", f"services.{role}", *flags]
+
+
+def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
+    """Flags that make a service a child of this process, which says in `status` where its health page is."""
+    yield from ("--config", str(config), "--supervisor-pid", str(os.getpid()))
+    yield from ("--status-file", str(status), "--health.port", str(health_port))
 
 
 def endpoint_flags(sockets: Path, env_server: int) -> Iterator[str]:

@@ -51,6 +51,11 @@ def threads_of(config: RunConfig) -> dict[str, int]:
     return {name: given or share for name, (given, share) in wanted.items()}
 
 
+def thread_flags(config: RunConfig) -> list[str]:
+    """`threads_of` as flags of a service."""
+    return [text for name, count in threads_of(config).items() for text in (f"--{name}", str(count))]
+
+
 def _uses_gpu(config: RunConfig) -> bool:
     """Whether both torch services will find one. Looking with torch would take seconds."""
     devices = {config.learner.device, config.broker.device}

@@ -47,7 +47,8 @@ def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> Rend
     hidden = len(snapshot.services) - MAX_SERVICES
     if hidden > 0:
         parts.append(Text(f"and {hidden} more", style="dim"))
-    parts.append(Text(verdict(snapshot.services), style="bold"))
+    if not stopping:
+        parts.append(Text(verdict(snapshot.services), style="bold"))
     parts += [Text(warning, style="yellow", no_wrap=True, overflow="ellipsis") for warning in snapshot.warnings]
     return Group(*parts)
 
@@ -56,6 +57,8 @@ def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
     known = _numbers(run, snapshot, learner) if learner else ["starting"]
+    if learner and not stopping:
+        known.append(verdict(snapshot.services).partition(":")[0])
     troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
     return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
 
@@ -69,7 +72,6 @@ def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> l
         f"lag {_lag(learner)}",
         f"batch {_batch(snapshot)}",
         f"queue {_queue(learner)}",
-        verdict(snapshot.services).partition(":")[0],
     ]
 
 
@@ -150,7 +152,7 @@ def _times(snapshot: Snapshot) -> str:
     """Means of the last seconds: a step's way, and an update's."""
     pages = [view.page for view in snapshot.services]
     wires = hops.wires(pages)
-    times = {name: hops.mean(hops.recent(pages, name)) for name in ("env_step", "forward", "update", "learner_wait")}
+    times = {name: hops.recent(pages, name).mean_s for name in ("env_step", "forward", "update", "learner_wait")}
     times |= {"wire": sum(wires.values()) if wires else None}
     names = {"env_step": "env", "forward": "forward", "wire": "wire", "update": "update", "learner_wait": "wait"}
     return ", ".join(f"{text} {milliseconds(times[name])}" for name, text in names.items())

@@ -266,7 +266,7 @@ class Learner(Service):
         page["elapsed_s"] = round(trainer.counters.elapsed_s, 3)
         page["env_frames_per_s"] = round(page["agent_steps_per_s"] * trainer.env.frame_skip, 1)
         for hop in ("rollout_queue", "learner_wait", "publish"):
-            seconds = hops.mean(hops.recent([self.page], hop))
+            seconds = hops.recent([self.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         self._recorder.write({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
 

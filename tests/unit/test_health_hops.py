@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, mean, quantile, recent, step_s, wires
+from common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, Recent, recent, step_s, wires
 from common.health.metrics import render
 from common.health.table import hop_table
 from common.health.verdict import ROLES
@@ -17,20 +17,21 @@ from common.health.views import ServiceView
 pytestmark = pytest.mark.unit
 
 
-def counts(*seconds: float) -> list[int]:
+def passed(*seconds: float) -> Recent:
     histogram = Histogram()
     for value in seconds:
         histogram.add(value)
-    return histogram.buckets
+    return Recent(histogram.buckets, histogram.sum_s)
 
 
 def pages(**hops: list[float]) -> list[dict[str, object]]:
     """A page for each hop, as if each came from another process."""
-    return [{"hops": {name: {"recent": counts(*seconds)}}} for name, seconds in hops.items()]
+    found = {name: passed(*seconds) for name, seconds in hops.items()}
+    return [{"hops": {name: {"recent": entry.buckets, "recent_s": entry.sum_s}}} for name, entry in found.items()]
 
 
 def test_a_bucket_holds_what_is_at_most_its_edge() -> None:
-    buckets = counts(EDGES_S[0], EDGES_S[0] * 1.01, EDGES_S[-1], EDGES_S[-1] * 2, 0.0)
+    buckets = passed(EDGES_S[0], EDGES_S[0] * 1.01, EDGES_S[-1], EDGES_S[-1] * 2, 0.0).buckets
     assert buckets[0] == 2
     assert buckets[1] == 1
     assert buckets[-2:] == [1, 1]
@@ -46,7 +47,7 @@ def test_edges_run_1_2_5_without_gaps() -> None:
 def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], share: float) -> None:
     ordered = sorted(seconds)
     true = ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
-    found = quantile(counts(*seconds), share)
+    found = passed(*seconds).quantile_s(share)
     assert found is not None
     edges = (0.0, *EDGES_S)
     place = next(i for i in range(1, len(edges)) if true <= edges[i])
@@ -54,13 +55,12 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], sha
 
 
 def test_nothing_has_no_quantile_and_no_mean() -> None:
-    assert quantile(counts(), 0.5) is None
-    assert mean(counts()) is None
+    assert passed().quantile_s(0.5) is None
+    assert passed().mean_s is None
 
 
-def test_a_mean_is_right_to_within_a_bucket() -> None:
-    assert mean(counts(*[0.015] * 10)) == pytest.approx(0.015)
-    assert mean(counts(0.012, 0.04)) == pytest.approx((0.015 + 0.035) / 2)
+def test_a_mean_is_exact() -> None:
+    assert passed(0.012, 0.04, 0.05).mean_s == pytest.approx(0.034)
 
 
 def test_recent_forgets_what_is_older_than_its_window_and_buckets_do_not() -> None:
@@ -91,9 +91,26 @@ def test_every_service_has_hops_of_its_own() -> None:
 
 
 def test_histograms_of_several_processes_add_up() -> None:
-    both = [*pages(forward=[0.001, 0.001]), *pages(forward=[0.1]), {"role": "broker"}, {"hops": "nonsense"}]
-    assert sum(recent(both, "forward")) == 3
-    assert sum(recent(both, "update")) == 0
+    both = [*pages(forward=[0.001, 0.001]), *pages(forward=[0.1]), {"role": "broker"}]
+    assert sum(recent(both, "forward").buckets) == 3
+    assert recent(both, "forward").sum_s == pytest.approx(0.102)
+    assert sum(recent(both, "update").buckets) == 0
+
+
+@pytest.mark.parametrize(
+    "hops",
+    [
+        "nonsense",
+        {"forward": 7},
+        {"forward": {}},
+        {"forward": {"recent": [1], "recent_s": 1.0}},
+        {"forward": {"recent": ["x"] * (len(EDGES_S) + 1), "recent_s": 1.0}},
+        {"forward": {"recent": [1] * (len(EDGES_S) + 1), "recent_s": "long"}},
+    ],
+)
+def test_a_stranger_s_page_adds_nothing(hops: object) -> None:
+    assert recent([{"hops": hops}], "forward").mean_s is None
+    assert hop_table([ServiceView("broker 0", "broker", {"hops": hops})]) == ""
 
 
 def test_the_wire_is_what_the_servers_do_not_account_for() -> None:

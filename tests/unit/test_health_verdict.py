@@ -53,7 +53,7 @@ def hops(**seconds: float) -> dict[str, Any]:
     for name, value in seconds.items():
         histogram = Histogram()
         histogram.add(value)
-        found[name] = {"recent": histogram.buckets}
+        found[name] = {"recent": histogram.buckets, "recent_s": value}
     return found
 
 
@@ -105,6 +105,16 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
 )
 def test_the_verdict_names_what_limits_the_run(changes: dict[str, Any], sentence: str) -> None:
     assert verdict(services(**changes)).startswith(sentence)
+
+
+def test_a_run_that_has_just_been_started_is_starting_and_not_broken() -> None:
+    fresh = [ServiceView(f"{role} 0", role) for role in PAGES]
+    assert verdict(fresh) == "starting: learner 0, broker 0, envserver 0, actor 0"
+    assert verdict([*services()[:3], ServiceView("actor 0", "actor")]) == "starting: actor 0"
+    assert verdict(services(learner={"state": "starting"})) == "starting: learner 0"
+    assert verdict(fresh[1:]).startswith("not training: no learner")
+    dead = [ServiceView("learner 0", "learner", code=2), *fresh[1:]]
+    assert verdict(dead).startswith("not training: no learner")
 
 
 def test_a_full_machine_is_named_before_any_service_of_it() -> None:

@@ -134,6 +134,12 @@ def test_a_line_has_the_same_figures() -> None:
     )
 
 
+def test_what_limits_a_run_is_shown_until_it_is_stopped() -> None:
+    assert "environment-bound: " in text_of(screen(RUN, snapshot()))
+    assert "-bound" not in text_of(screen(RUN, snapshot(), stopping=True))
+    assert "-bound" not in line(RUN, snapshot(), stopping=True)
+
+
 def test_a_line_has_no_figures_before_the_learner_has_any() -> None:
     assert line(RUN, snapshot(learner={}, broker={})) == "starting | broker 0 starting | learner 0 starting"
 

@@ -47,8 +47,8 @@ def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> Rend
     hidden = len(snapshot.services) - MAX_SERVICES
     if hidden > 0:
         parts.append(Text(f"and {hidden} more", style="dim"))
-    if not stopping:
-        parts.append(Text(verdict(snapshot.services), style="bold"))
+    if sentence := _verdict(snapshot, stopping=stopping):
+        parts.append(Text(sentence, style="bold"))
     parts += [Text(warning, style="yellow", no_wrap=True, overflow="ellipsis") for warning in snapshot.warnings]
     return Group(*parts)
 
@@ -57,8 +57,8 @@ def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
     known = _numbers(run, snapshot, learner) if learner else ["starting"]
-    if learner and not stopping:
-        known.append(verdict(snapshot.services).partition(":")[0])
+    if learner and (sentence := _verdict(snapshot, stopping=stopping)):
+        known.append(sentence.partition(":")[0])
     troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
     return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
 
@@ -89,6 +89,12 @@ def summary(run: RunTitle, learner: Mapping[str, Any], seconds: float, *, finish
     result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
     verb = "trained" if finished else "stopped after"
     return f"{run.name}: {verb} {count(steps)} agent steps, {result}, in {duration(seconds)}"
+
+
+def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
+    """What limits the run; of one that ends the launcher says why."""
+    ending = stopping or any(view.code is not None for view in snapshot.services)
+    return "" if ending else verdict(snapshot.services)
 
 
 def _mean_return(learner: Mapping[str, Any]) -> str:

@@ -2,12 +2,18 @@
 
 One agent step costs one environment step, one row of inference and one row of training. With every core always busy
 and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second.
+
+That sum takes for granted that a core is as fast beside a busy one as beside an idle one. Cores share memory, caches
+and power, so the parts are measured a second time with all cores at the same work: the limit of the machine at work.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -40,17 +46,23 @@ def main(argv: list[str]) -> int:
 
 
 def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
-    """Measure every part for `seconds` per figure; rates are agent steps a second on one thread."""
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    spec, env_rate = _environment(config, seconds)
-    algorithm = make_algorithm(config, spec)
-    net = algorithm.network()
-    inference = {name: _best(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
-    training = {name: _best(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
-    rates = {"env": env_rate, "inference": inference, "training": training}
-    limit = {name: cores() / cost_s(rates, name) for name in DTYPES}
-    return {"env_id": config.env.id, "cores": cores(), **rates, "limit": limit, "best": max(limit.values())}
+    """Measure every part for `seconds` per figure; rates are agent steps a second on one thread.
+
+    Returns:
+      Of one process that has the machine to itself: `env`, and by precision `inference`, `training` and `limit`;
+      `at_work`: the same of one process per core at once; `best`: the highest limit.
+    """
+    alone, *_ = _at_once(config, seconds, 1)
+    together = _at_once(config, seconds, max(1, int(cores())))
+    at_work = _with_limit({name: _mean([rates[name] for rates in together]) for name in alone})
+    alone = _with_limit(alone)
+    return {
+        "env_id": config.env.id,
+        "cores": cores(),
+        **alone,
+        "at_work": at_work,
+        "best": max(alone["limit"].values()),
+    }
 
 
 def cost_s(result: dict[str, Any], precision: str) -> float:
@@ -60,20 +72,46 @@ def cost_s(result: dict[str, Any], precision: str) -> float:
 
 def describe(result: dict[str, Any]) -> str:
     """The result as a small table."""
+    at_work = result["at_work"]
     lines = [
         f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one thread",
-        f"  environment             {result['env']:9.0f}",
+        f"  {'':<22} {'alone':>10} {'all cores at work':>20}",
+        f"  {'environment':<22} {result['env']:10.0f} {at_work['env']:20.0f}",
     ]
-    for name in DTYPES:
-        lines.append(f"  inference, {name:<12} {result['inference'][name]:9.0f}")
-        lines.append(f"  training,  {name:<12} {result['training'][name]:9.0f}")
-    for name in DTYPES:
-        lines.append(f"  limit,     {name:<12} {result['limit'][name]:9.0f}   cores / (1/env + 1/infer + 1/train)")
-    return "\n".join(lines)
+    lines += [
+        f"  {part + ', ' + name:<22} {result[part][name]:10.0f} {at_work[part][name]:20.0f}"
+        for part in ("inference", "training", "limit")
+        for name in DTYPES
+    ]
+    return "\n".join([*lines, "  limit: cores / (1/environment + 1/inference + 1/training)"])
 
 
-def _best(rates: Iterable[float]) -> float:
-    return max(rates)
+def _at_once(config: RunConfig, seconds: float, processes: int) -> list[dict[str, Any]]:
+    """The rates of so many processes that measure at the same time."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(_parts, [config] * processes, [seconds] * processes))
+
+
+def _parts(config: RunConfig, seconds: float) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    spec, env_rate = _environment(config, seconds)
+    algorithm = make_algorithm(config, spec)
+    net = algorithm.network()
+    inference = {name: max(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
+    training = {name: max(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
+    return {"env": env_rate, "inference": inference, "training": training}
+
+
+def _mean(values: list[Any]) -> Any:
+    """Of numbers, or of dictionaries of them, entry by entry."""
+    if isinstance(values[0], dict):
+        return {name: _mean([value[name] for value in values]) for name in values[0]}
+    return fmean(values)
+
+
+def _with_limit(rates: dict[str, Any]) -> dict[str, Any]:
+    return {**rates, "limit": {name: cores() / cost_s(rates, name) for name in DTYPES}}
 
 
 def _rate(work: Callable[[], int], seconds: float) -> float:

@@ -42,8 +42,9 @@ def main(argv: list[str]) -> int:
         "rate": run.rate,
         "ratio": run.rate / machine["best"],
         "ratio_same_precision": run.rate / machine["limit"][precision],
+        "ratio_at_work": run.rate / machine["at_work"]["limit"][precision],
         "cpu_s_per_s": run.cpu_s,
-        "cpu_outside": 1 - run.rate * limit.cost_s(machine, precision) / sum(run.cpu_s.values()),
+        "cpu_outside": 1 - run.rate * limit.cost_s(machine["at_work"], precision) / sum(run.cpu_s.values()),
         "precision": precision,
         "seconds": options.seconds,
         "pages": run.pages,
@@ -62,7 +63,8 @@ def _describe(result: dict[str, Any]) -> str:
     }
     lines = [
         f"  training, all services  {result['rate']:9.0f}   over {result['seconds']:.0f} s, {result['precision']}",
-        f"  ratio to the limit      {result['ratio']:9.2f}   (same precision: {result['ratio_same_precision']:.2f})",
+        f"  ratio to the limit      {result['ratio']:9.2f}   same precision: {result['ratio_same_precision']:.2f}, "
+        f"all cores at work: {result['ratio_at_work']:.2f}",
         f"  CPU outside the parts   {result['cpu_outside']:9.1%}   of {_cores(result['cpu_s_per_s'])}",
     ]
     for role, names in keys.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy import cli
-from deploy.bench import scale
+from deploy.bench import report, scale
 from deploy.bench.memory import growth
 
 pytestmark = pytest.mark.e2e
@@ -16,9 +16,12 @@ SHORT = ["--seconds", "0.5", "--warmup", "0.2"]
 
 
 def run(tmp_path: Path, *argv: str) -> dict[str, object]:
+    """The result of a benchmark, which `beast bench all` has to be able to read."""
     out = tmp_path / "result.json"
     assert cli.main(["bench", *argv, "--json", str(out)]) == 0
     found: dict[str, object] = json.loads(out.read_text())
+    entry = next(entry for entry in report.ENTRIES if entry.argv.split()[0] == argv[0])
+    assert all(figure.met is not None for figure in entry.read(found))
     return found
 
 

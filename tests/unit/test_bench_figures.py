@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from deploy import bench
-from deploy.bench import steps
+from deploy.bench import report, steps
 from deploy.bench.figures import Goal, figure, table
 from deploy.bench.pingpong import NO_COMPILER, round_trip_us
 
@@ -24,7 +24,7 @@ def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]
 
 def test_an_unknown_command_is_named_beside_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["setps"]) == 2
-    assert "unknown command 'setps', expected limit, train" in capsys.readouterr().err
+    assert "unknown command 'setps', expected all, limit, train" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
@@ -76,3 +76,16 @@ def test_without_a_compiler_a_round_trip_has_no_yardstick(
     text = capsys.readouterr().out
     assert NO_COMPILER in text
     assert "not known" in text
+
+
+def test_the_report_runs_what_there_is_and_says_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {entry.argv.split()[0] for entry in report.ENTRIES} == {*bench.COMMANDS} - {"all", "curve", "limit"}
+    steps = [figure("round trip", 50.0, "us", Goal("<=", 6, of_ratio=True), 10.0)._asdict()]
+    monkeypatch.setattr(report, "_run", lambda argv: steps if argv == "steps" else None)
+    assert report.main(["--short"]) == 1
+    text = capsys.readouterr().out
+    assert "round trip" in text
+    assert "beast bench weights: failed" in text
+    assert "beast bench memory" not in text

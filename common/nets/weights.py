@@ -49,8 +49,3 @@ def load_flat(module: nn.Module, buffer: npt.NDArray[Any]) -> None:
     parts = torch.split(flat, [tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):
         tensor.copy_(part.view(tensor.shape))
-
-
-def checksum(buffer: npt.NDArray[Any]) -> int:
-    """CRC-32 of a snapshot: 1.8 ms for 6.75 MB, where Adler-32 takes 2.1 ms."""
-    return zlib.crc32(buffer.data)

@@ -14,7 +14,7 @@ from common.transport.context import Context
 from common.transport.keys import Keys, load_keys, make_keys
 from common.transport.ports import ClientPort, Incoming, ServerPort
 from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
-from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, chunks
+from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
 
 __all__ = [
     "CHUNK_BYTES",
@@ -28,6 +28,7 @@ __all__ = [
     "ServerPort",
     "WeightsPublisher",
     "WeightsSubscriber",
+    "checksum",
     "chunks",
     "load_keys",
     "make_keys",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import zmq
 
 from common.endpoints import Endpoint
@@ -109,3 +110,8 @@ def chunks(snapshot: Payload) -> list[memoryview]:
     """The bytes of a snapshot in frames of at most CHUNK_BYTES, not copied."""
     view = view_of(snapshot).cast("B")
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
+
+
+def checksum(snapshot: Payload) -> int:
+    """The sum of a snapshot's 32-bit words, modulo 2^32: an order of magnitude faster than a CRC of as many bytes."""
+    return int(np.frombuffer(snapshot, "<u4").sum(dtype=np.uint32))

@@ -15,7 +15,7 @@ from common.config.tree import RunConfig
 from common.errors import BeastError
 from common.messages import Header, Kind
 from common.specs import ActionSpec, EnvSpec
-from common.transport import Context, Poller, WeightsPublisher, chunks, random_id
+from common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
 from deploy.bench.broker_client import ask
 from deploy.bench.figures import Figure, Goal, figure
 from deploy.bench.options import emit_figures, parse_plane
@@ -85,7 +85,7 @@ def _config(folder: Path) -> RunConfig:
 def _publish(publisher: WeightsPublisher, config: RunConfig, env: EnvSpec) -> None:
     """Offer the weights of a new network, as a learner does."""
     from common.algos.registry import make_algorithm
-    from common.nets.weights import checksum, flatten, layout_id
+    from common.nets.weights import flatten, layout_id
 
     net = make_algorithm(config, env).network()
     flat = flatten(net)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-import zlib
 from contextlib import ExitStack
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from common.errors import BeastError
 from common.memory import keep_freed_memory
 from common.messages import Header, Kind
-from common.transport import Context, Poller, WeightsPublisher, chunks, random_id
+from common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
 from deploy.bench.figures import Figure, Goal, figure
 from deploy.bench.options import emit_figures, parse_plane
 from deploy.bench.processes import Processes
@@ -85,7 +84,7 @@ class Learner:
         """Publish the next version; returns when, in monotonic seconds that all processes share."""
         self.version += 1
         snapshot = self._weights + np.uint8(self.version % 256)
-        body = (self.version, 0, snapshot.nbytes, zlib.crc32(snapshot.data), len(chunks(snapshot)))
+        body = (self.version, 0, snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         header = Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=self.version, body=body)
         now = time.monotonic()
         self.publisher.publish(header, snapshot)

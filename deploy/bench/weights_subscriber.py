@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-import zlib
 from multiprocessing.connection import Connection
 
 import numpy as np
 
 from common.errors import RemoteProtocolError
-from common.transport import CHUNK_BYTES, Context, Incoming, Poller, WeightsSubscriber
+from common.transport import CHUNK_BYTES, Context, Incoming, Poller, WeightsSubscriber, checksum
 from deploy.bench.processes import Leash, say
 
 MAX_WAIT_S = 0.1
@@ -32,11 +31,11 @@ def subscribe(pipe: Connection, endpoint: str, n_bytes: int) -> None:
 
 def _take(message: Incoming, buffer: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
     """Fill the buffer and return the version, which is what it says it is."""
-    version, _, n_bytes, checksum, n_chunks = message.header.body
+    version, _, n_bytes, expected, n_chunks = message.header.body
     for index in range(n_chunks):
         chunk = buffer[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
         if not message.into(chunk, last=index == n_chunks - 1):
             raise RemoteProtocolError("weights arrived in chunks of another size", "payload")
-    if n_bytes != buffer.nbytes or zlib.crc32(buffer.data) != checksum:
+    if n_bytes != buffer.nbytes or checksum(buffer) != expected:
         raise RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum")
     return int(version)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from common.errors import PeerLost, RemoteProtocolError, VersionMismatch
 from common.messages import Header, Kind
-from common.nets.weights import checksum
-from common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber
+from common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from common.health import hops
 from common.messages import Header, Kind, Plane
 from common.nets.precision import pick_device
-from common.nets.weights import checksum, flatten, layout_id
+from common.nets.weights import flatten, layout_id
 from common.records import rollout_record
 from common.service import Service
 from common.specs import EnvSpec, PolicySpec
@@ -25,6 +25,7 @@ from common.transport import (
     Poller,
     ServerPort,
     WeightsPublisher,
+    checksum,
     chunks,
     load_keys,
     random_id,

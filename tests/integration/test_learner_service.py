@@ -11,8 +11,8 @@ import torch
 from common.config.tree import RunConfig
 from common.errors import BeastError, ConfigError
 from common.messages import Kind
-from common.nets.weights import checksum, layout_id, load_flat
-from common.transport import Context, WeightsSubscriber
+from common.nets.weights import layout_id, load_flat
+from common.transport import Context, WeightsSubscriber, checksum
 from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     FakeActor,
@@ -85,9 +85,9 @@ def test_the_first_weights_are_out_before_any_update(
             greet(learner, actor_of(config))
             header, buffer = next_weights(learner, subscriber)
             assert learner.trainer is not None
-            version, layout, n_bytes, crc, _ = header.body
+            version, layout, n_bytes, expected, _ = header.body
             assert (version, layout, n_bytes) == (0, layout_id(learner.trainer.net), buffer.nbytes)
-            assert crc == checksum(buffer)
+            assert expected == checksum(buffer)
         finally:
             subscriber.close()
 

@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
         "ratio": run.rate / machine["best"],
         "ratio_same_precision": run.rate / machine["limit"][precision],
         "ratio_at_work": run.rate / machine["at_work"]["limit"][precision],
+        "env_only": machine["cores"] * machine["at_work"]["env"],  # the yardstick where a GPU does all the rest
         "cpu_s_per_s": run.cpu_s,
         "cpu_outside": 1 - run.rate * limit.cost_s(machine["at_work"], precision) / sum(run.cpu_s.values()),
         "precision": precision,
@@ -65,12 +66,17 @@ def _describe(result: dict[str, Any]) -> str:
         f"  training, all services  {result['rate']:9.0f}   over {result['seconds']:.0f} s, {result['precision']}",
         f"  ratio to the limit      {result['ratio']:9.2f}   same precision: {result['ratio_same_precision']:.2f}, "
         f"all cores at work: {result['ratio_at_work']:.2f}",
+        f"  environments alone      {result['env_only']:9.0f}   on all cores, of which that is {_share(result)}",
         f"  CPU outside the parts   {result['cpu_outside']:9.1%}   of {_cores(result['cpu_s_per_s'])}",
     ]
     for role, names in keys.items():
         page = pages.get(role, {})
         lines.append(f"  {role:<10} " + "  ".join(f"{name} {page.get(name)}" for name in names))
     return "\n".join(lines)
+
+
+def _share(result: dict[str, Any]) -> str:
+    return f"{result['rate'] / result['env_only']:.2f}"
 
 
 def _cores(used: dict[str, float]) -> str:

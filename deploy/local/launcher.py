@@ -20,6 +20,7 @@ from common.config.tree import RunConfig
 from common.files import write_atomically
 from deploy.local import folder as run_folder
 from deploy.local import view
+from deploy.local.curves import Curves
 from deploy.local.fleet import stages
 from deploy.local.pages import Gatherer
 from deploy.local.private import private_folder
@@ -98,7 +99,8 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
     run = RunTitle(config.name, config.env.id, config.algo, config.total_steps)
     start = time.monotonic()
     fleet = stages(config, sockets, lock, environ)
-    with Gatherer([child for stage in fleet for child in stage.children]) as pages:
+    children = [child for stage in fleet for child in stage.children]
+    with contextlib.closing(Curves(config.folder)) as curves, Gatherer(children, curves.update) as pages:
         screen = make_screen(run, pages.snapshot, plain=plain)
         try:
             ending = Supervisor(fleet, lambda stopping: screen.update(stopping=stopping)).run()

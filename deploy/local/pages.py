@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,14 @@ class Gatherer:
     """Reads the pages of children until it is closed.
 
     Usage: `with Gatherer(children) as pages: pages.snapshot()`.
+
+    Args:
+      children: whose pages.
+      watch: is called in the gatherer's thread with what was found, each time.
     """
 
-    def __init__(self, children: Sequence[Child]) -> None:
+    def __init__(self, children: Sequence[Child], watch: Callable[[Snapshot], None] | None = None) -> None:
+        self._watch = watch
         self._sources = [_Source(child) for child in children]
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
         self._closing = threading.Event()
@@ -73,6 +78,8 @@ class Gatherer:
             for source in self._sources:
                 source.refresh()
                 self._note(source.new_warnings())
+            if self._watch:
+                self._watch(self.snapshot())
 
     def _note(self, warnings: list[str]) -> None:
         """Keep what is not shown already: a service may say the same of each of its peers."""

@@ -8,6 +8,7 @@ from deploy import bench
 from deploy.bench import report, steps
 from deploy.bench.figures import Goal, figure, table
 from deploy.bench.pingpong import NO_COMPILER, round_trip_us
+from deploy.bench.profile import part_of
 
 pytestmark = pytest.mark.unit
 
@@ -49,6 +50,23 @@ def test_a_figure_is_judged_by_its_goal(goal: Goal, value: float, yardstick: flo
     assert figure("it", value, "us", goal, yardstick).met is met
 
 
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ("libtorch_cpu.so", "tensors"),
+        ("[JIT] tid 7", "tensors"),
+        ("_ale_py.cpython-311-x86_64-linux-gnu.so", "emulator"),
+        ("[kernel.kallsyms]", "kernel"),
+        ("libzmq-9cd9a3e1.so.5.2.5", "ZeroMQ"),
+        ("libc.so.6", "libc: copies"),
+        ("python3.11", "Python"),
+        ("_multiarray_umath.cpython-311-x86_64-linux-gnu.so", "Python"),
+    ],
+)
+def test_a_profile_knows_to_which_part_code_belongs(code: str, part: str) -> None:
+    assert part_of(code) == part
+
+
 def test_a_table_shows_figure_yardstick_ratio_and_goal_side_by_side() -> None:
     text = table(
         [
@@ -81,7 +99,12 @@ def test_without_a_compiler_a_round_trip_has_no_yardstick(
 def test_the_report_runs_what_there_is_and_says_what_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {entry.argv.split()[0] for entry in report.ENTRIES} == {*bench.COMMANDS} - {"all", "curve", "limit"}
+    assert {entry.argv.split()[0] for entry in report.ENTRIES} == {*bench.COMMANDS} - {
+        "all",
+        "curve",
+        "limit",
+        "profile",
+    }
     steps = [figure("round trip", 50.0, "us", Goal("<=", 6, of_ratio=True), 10.0)._asdict()]
     monkeypatch.setattr(report, "_run", lambda argv: steps if argv == "steps" else None)
     assert report.main(["--short"]) == 1

@@ -10,11 +10,11 @@ and power, so the parts are measured a second time with all cores at the same wo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -40,29 +40,56 @@ ROLLOUTS = (8, 32)  #: of training
 def main(argv: list[str]) -> int:
     """`beast bench limit`."""
     options, config, _ = parse("limit", argv, seconds=3.0)
-    result = measure(config, options.seconds)
+    with Yardstick(config) as yardstick:
+        result = yardstick.measure(options.seconds)
     emit(result, describe(result), options.json)
     return 0
 
 
-def measure(config: RunConfig, seconds: float) -> dict[str, Any]:
-    """Measure every part for `seconds` per figure; rates are agent steps a second on one thread.
+class Yardstick:
+    """Measures the limit, as often as it is asked to. Between measurements it uses no CPU.
 
-    Returns:
-      Of one process that has the machine to itself: `env`, and by precision `inference`, `training` and `limit`;
-      `at_work`: the same of one process per core at once; `best`: the highest limit.
+    Usage: `with Yardstick(config) as yardstick: yardstick.measure(seconds)`.
+
+    Args:
+      config: of the run whose limit it is.
     """
-    alone, *_ = _at_once(config, seconds, 1)
-    together = _at_once(config, seconds, max(1, int(cores())))
-    at_work = _with_limit({name: _mean([rates[name] for rates in together]) for name in alone})
-    alone = _with_limit(alone)
-    return {
-        "env_id": config.env.id,
-        "cores": cores(),
-        **alone,
-        "at_work": at_work,
-        "best": max(alone["limit"].values()),
-    }
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        # one pool for each core: a common one might give two tasks to the same process
+        self._pools = [
+            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=(config,))
+            for _ in range(max(1, int(cores())))
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+
+    def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> dict[str, Any]:
+        """Measure every part for `seconds` per figure; rates are agent steps a second on one thread.
+
+        Args:
+          seconds: for each figure.
+          precisions: to measure in.
+
+        Returns:
+          Of one process that has the machine to itself: `env`, and by precision `inference`, `training` and `limit`;
+          `at_work`: the same of one process per core at once; `best`: the highest limit.
+        """
+        alone = self._pools[0].submit(_rates, seconds, precisions).result()
+        tasks = [pool.submit(_rates, seconds, precisions) for pool in self._pools]
+        return combined({"env_id": self._config.env.id, **alone}, mean([task.result() for task in tasks]))
+
+
+def combined(alone: dict[str, Any], at_work: dict[str, Any]) -> dict[str, Any]:
+    """Rates with the limits that they imply."""
+    alone, at_work = _with_limit(alone), _with_limit(at_work)
+    return {**alone, "cores": cores(), "at_work": at_work, "best": max(alone["limit"].values())}
 
 
 def cost_s(result: dict[str, Any], precision: str) -> float:
@@ -81,37 +108,96 @@ def describe(result: dict[str, Any]) -> str:
     lines += [
         f"  {part + ', ' + name:<22} {result[part][name]:10.0f} {at_work[part][name]:20.0f}"
         for part in ("inference", "training", "limit")
-        for name in DTYPES
+        for name in result["limit"]
     ]
     return "\n".join([*lines, "  limit: cores / (1/environment + 1/inference + 1/training)"])
 
 
-def _at_once(config: RunConfig, seconds: float, processes: int) -> list[dict[str, Any]]:
-    """The rates of so many processes that measure at the same time."""
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_parts, [config] * processes, [seconds] * processes))
-
-
-def _parts(config: RunConfig, seconds: float) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    spec, env_rate = _environment(config, seconds)
-    algorithm = make_algorithm(config, spec)
-    net = algorithm.network()
-    inference = {name: max(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
-    training = {name: max(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
-    return {"env": env_rate, "inference": inference, "training": training}
-
-
-def _mean(values: list[Any]) -> Any:
-    """Of numbers, or of dictionaries of them, entry by entry."""
-    if isinstance(values[0], dict):
-        return {name: _mean([value[name] for value in values]) for name in values[0]}
-    return fmean(values)
+def mean(values: Sequence[Any]) -> Any:
+    """Of numbers, or of dictionaries of them, entry by entry; what is neither is that of the first."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {name: mean([value[name] for value in values]) for name in first}
+    return fmean(values) if isinstance(first, float) else first
 
 
 def _with_limit(rates: dict[str, Any]) -> dict[str, Any]:
-    return {**rates, "limit": {name: cores() / cost_s(rates, name) for name in DTYPES}}
+    return {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
+
+
+_parts: list[Parts] = []  #: of this process, which does nothing else
+
+
+def _prepare(config: RunConfig) -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    _parts.append(Parts(config))
+
+
+def _rates(seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+    return _parts[0].rates(seconds, precisions)
+
+
+class Parts:
+    """Environment, inference and training of a run, each to be done alone.
+
+    Args:
+      config: of the run.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+        self._num_envs = config.actor.envs_per_group
+        self._vector = make_vector_env(config.env, self._num_envs, config.seed, server)
+        _collect(self._vector)
+        self._vector.reset()
+        _collect(self._vector)
+        self._rng = np.random.default_rng(config.seed)
+        self._algorithm = make_algorithm(config, self._vector.spec)
+        self._unroll_length = config.learner.unroll_length
+
+    def rates(self, seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+        """Agent steps a second of each part; of inference and training the best over sizes of the batch."""
+        dtypes = {name: DTYPES[name] for name in precisions}
+        return {
+            "env": _rate(self._step, seconds),
+            "inference": {name: max(self._inference(dtype, seconds)) for name, dtype in dtypes.items()},
+            "training": {name: max(self._training(dtype, seconds)) for name, dtype in dtypes.items()},
+        }
+
+    def _step(self) -> int:
+        self._vector.step(self._rng.integers(self._vector.spec.action.sizes[0], size=self._num_envs))
+        _collect(self._vector)
+        return self._num_envs
+
+    def _inference(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+        generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
+        for rows in ROWS:
+            inputs, core = _inputs(self._algorithm.env, 1, rows), net.initial_state(rows)
+
+            def work(inputs: StepInput = inputs, core: torch.Tensor = core, rows: int = rows) -> int:
+                with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
+                    self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
+                return rows
+
+            yield _rate(work, seconds)
+
+    def _training(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+        net = self._algorithm.network()
+        optimizer = self._algorithm.optimizer(net)
+        for rollouts in ROLLOUTS:
+            batch = _batch(self._algorithm, net, self._unroll_length, rollouts)
+
+            def work(batch: Batch = batch, rollouts: int = rollouts) -> int:
+                optimizer.zero_grad()
+                with autocast(torch.device("cpu"), dtype):
+                    loss, _ = self._algorithm.loss(net, batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(net.parameters(), self._algorithm.max_grad_norm)
+                optimizer.step()
+                return self._unroll_length * rollouts
+
+            yield _rate(work, seconds)
 
 
 def _rate(work: Callable[[], int], seconds: float) -> float:
@@ -123,69 +209,10 @@ def _rate(work: Callable[[], int], seconds: float) -> float:
     return count / spent
 
 
-def _environment(config: RunConfig, seconds: float) -> tuple[EnvSpec, float]:
-    num_envs = config.actor.envs_per_group
-    server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
-    vector = make_vector_env(config.env, num_envs, config.seed, server)
-    rng = np.random.default_rng(config.seed)
-    try:
-        _collect(vector)
-        vector.reset()
-        _collect(vector)
-        sizes = vector.spec.action.sizes
-
-        def work() -> int:
-            vector.step(rng.integers(sizes[0], size=num_envs))
-            _collect(vector)
-            return num_envs
-
-        return vector.spec, _rate(work, seconds)
-    finally:
-        vector.close()
-
-
 def _collect(vector: VectorEnv) -> None:
     """Wait for what was begun."""
     while not vector.collect():
         Poller(files=vector.files).wait(1.0)
-
-
-def _inference(algorithm: Algorithm, net: AgentNet, dtype: torch.dtype, seconds: float) -> Iterable[float]:
-    generator = torch.Generator().manual_seed(0)
-    for rows in ROWS:
-        inputs = _inputs(algorithm.env, 1, rows)
-        core = net.initial_state(rows)
-
-        def work(inputs: StepInput = inputs, core: torch.Tensor = core, rows: int = rows) -> int:
-            with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
-                algorithm.act(net, inputs, core, generator=generator, greedy=False)
-            return rows
-
-        yield _rate(work, seconds)
-
-
-def _training(algorithm: Algorithm, config: RunConfig, dtype: torch.dtype, seconds: float) -> Iterable[float]:
-    steps = config.learner.unroll_length
-    for rollouts in ROLLOUTS:
-        net = algorithm.network()
-        optimizer = algorithm.optimizer(net)
-        batch = _batch(algorithm, net, steps, rollouts)
-
-        def work(
-            net: AgentNet = net,
-            optimizer: torch.optim.Optimizer = optimizer,
-            batch: Batch = batch,
-            rollouts: int = rollouts,
-        ) -> int:
-            optimizer.zero_grad()
-            with autocast(torch.device("cpu"), dtype):
-                loss, _ = algorithm.loss(net, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
-            optimizer.step()
-            return steps * rollouts
-
-        yield _rate(work, seconds)
 
 
 def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:

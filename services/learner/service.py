@@ -14,7 +14,7 @@ from common.config.tree import RunConfig
 from common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from common.health import hops
 from common.messages import Header, Kind, Plane
-from common.nets.precision import pick_device
+from common.nets.precision import pick_device, pick_dtype
 from common.nets.weights import flatten, layout_id
 from common.records import rollout_record
 from common.service import Service
@@ -72,6 +72,7 @@ class Learner(Service):
         self._epoch = random_id()
         self._published = -1  #: newest version that went out
         self._waited_s = 0.0  #: for the batch that comes next
+        self._computes: dict[str, str] = {}  #: where and how, for the health page
         self._resources = ExitStack()
         self._checkpoint_failed = False
         self._elapsed_at = now
@@ -86,6 +87,8 @@ class Learner(Service):
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
         self._device = pick_device(config.learner.device, "learner.device")
+        dtype = pick_dtype(config.learner.precision, self._device)
+        self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         self._resources.enter_context(claim(config.folder))
         trainer = self._continued()
         keep_settings(config)
@@ -156,6 +159,7 @@ class Learner(Service):
             "updates": counters.updates if counters else 0,
             "nonfinite_updates": counters.nonfinite_updates if counters else 0,
             "policy_version": max(self._published, 0),
+            **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
             "queue_rows": queue.rows if queue else 0,

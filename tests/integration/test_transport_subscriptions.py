@@ -64,6 +64,12 @@ def test_a_client_that_unsubscribes_has_departed(context: Context, endpoint: str
     assert server.changes() == {}
 
 
+def subscribe(socket: zmq.Socket[bytes], sender: int) -> None:
+    """Ask for a topic; an XSUB asks by hand, and shows whatever comes, where a SUB hides what it did not ask for."""
+    wanted = topic(PLANE, sender)
+    _ = socket.send(b"\1" + wanted) if socket.type == zmq.XSUB else socket.subscribe(wanted)
+
+
 @pytest.mark.parametrize("message", [b"", b"\2", b"hello"])
 def test_a_message_among_subscriptions_gives_nobody_the_topic_of_another(message: bytes) -> None:
     refused = Counter[str]()
@@ -73,20 +79,21 @@ def test_a_message_among_subscriptions_gives_nobody_the_topic_of_another(message
 
     with ExitStack() as stack:
         context = stack.enter_context(zmq.Context())
-        sockets = [stack.enter_context(context.socket(kind)) for kind in (zmq.XPUB, zmq.XSUB, zmq.SUB, zmq.SUB)]
-        replies, curious, victim, late = sockets
+        kinds = (zmq.XPUB, zmq.XSUB, zmq.SUB, zmq.XSUB, zmq.SUB)
+        replies, curious, victim, accomplice, late = (stack.enter_context(context.socket(kind)) for kind in kinds)
         subscriptions = Subscriptions(replies, PLANE, None, refuse)
-        replies.bind("inproc://replies")  # where all that is sent arrives at once and in order
-        for socket in (curious, victim, late):
-            socket.connect("inproc://replies")
+        replies.bind("inproc://replies")  # where everything arrives at once and in this order
+        curious.connect("inproc://replies")
         curious.send(message)
-        victim.subscribe(topic(PLANE, ME))
-        curious.send(b"\1" + topic(PLANE, OTHER))
+        for socket, sender in ((victim, ME), (accomplice, OTHER)):
+            socket.connect("inproc://replies")
+            subscribe(socket, sender)
         subscriptions.read()
         replies.send(topic(PLANE, ME) + b"secret")
         assert refused == {"topic": 1}
-        assert not curious.poll(0)
-        late.subscribe(topic(PLANE, 9))
+        assert not accomplice.poll(0)
+        late.connect("inproc://replies")
+        subscribe(late, 9)
         subscriptions.read()
         replies.send(topic(PLANE, 9) + b"later")
         assert late.recv(zmq.NOBLOCK) == topic(PLANE, 9) + b"later", "those who come afterwards are heard"

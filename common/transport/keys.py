@@ -85,7 +85,7 @@ class Keys:
         return _certificate(self.folder / f"{SERVERS[plane]}.key")[0]
 
     def _readable(self, role: str) -> Iterator[bytes]:
-        for file in (*self.folder.glob(f"{role}.key"), *self.folder.glob(f"{role}-*.key")):
+        for file in _of_role(self.folder, role):
             try:
                 yield _certificate(file)[0]
             except ConfigError as error:
@@ -109,12 +109,16 @@ def add_key(folder: Path, role: str) -> list[Path]:
     """Write one more certificate of a role, <role>-2 or the next that is free; returns the files.
 
     Raises:
-      ConfigError: the folder holds no key of the role, or cannot be written.
+      ConfigError: the folder holds none yet, or cannot be written.
     """
-    if not (folder / PUBLIC / f"{role}.key").exists():
-        raise ConfigError(f"{folder} holds no {PUBLIC}/{role}.key: make the first keys without naming a role")
+    if not _of_role(folder / PUBLIC, role):
+        raise ConfigError(f"{folder} holds no {PUBLIC}/{role}.key yet: make the first keys without naming a role")
     names = (f"{role}-{number}" for number in count(2))
     return _make(folder, next(name for name in names if not any(path.exists() for path in _files(folder, name))))
+
+
+def _of_role(public: Path, role: str) -> list[Path]:
+    return [*public.glob(f"{role}.key"), *public.glob(f"{role}-*.key")]
 
 
 def _files(folder: Path, name: str) -> tuple[Path, Path]:

@@ -47,3 +47,11 @@ def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None
         assert service["secrets"] == [role]
         assert secrets[role] == {"file": f"./keys/secret/{role}.key_secret"}
         assert service["volumes"] == ["./keys/public:/keys/public:ro"]
+
+
+def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> None:
+    for service in services("docker-compose.yml").values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "privileged" not in service

@@ -31,7 +31,7 @@ def test_a_config_that_wants_to_run_code_is_refused_unrun(
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"run\.yaml.*not valid YAML"):
         load(["--config", "run.yaml"], {})
-    with pytest.raises(ConfigError, match="KWARGS.*expected a mapping"):
+    with pytest.raises(ConfigError, match=r"KWARGS.*expected a mapping"):
         gather([], {"BEAST_ENV__KWARGS": "!!python/object/apply:os.mkdir [trap-sprung]"})
     assert not (tmp_path / "trap-sprung").exists()
 

@@ -62,6 +62,15 @@ class Endpoint:
             return not self.path and self.host != "*"
         return False
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether a server that binds here can be reached from this machine alone."""
+        try:
+            local = ipaddress.ip_address(self.host.strip("[]").partition("%")[0]).is_loopback
+        except ValueError:
+            local = self.host == "localhost"
+        return bool(self.path) or local
+
     def resolved(self) -> Endpoint:
         """The same with the name looked up once, so that all sockets of a client reach one server.
 

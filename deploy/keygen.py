@@ -1,4 +1,4 @@
-"""`beast keygen`: keys for encrypted tcp, one certificate for each role."""
+"""`beast keygen`: keys for encrypted tcp."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from common.transport import make_keys
+from common.transport import ROLES, add_key, make_keys
 
-DESCRIPTION = """Make new keys for encrypted tcp: a public and a secret file for each role.
-Every service of a run needs --security.keys FOLDER with its own secret file and all public ones."""
+DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
+Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code.
 
     Raises:
-      ConfigError: the folder holds keys already, or cannot be written.
+      ConfigError: the folder holds keys already, or holds none to add to, or cannot be written.
     """
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="beast keygen", description=DESCRIPTION, formatter_class=formatter)
-    parser.add_argument("folder", type=Path, help="where to write them; must hold no keys")
-    for file in make_keys(parser.parse_args(argv).folder):
+    parser.add_argument("folder", type=Path, help="where public/ and secret/ are")
+    parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
+    options = parser.parse_args(argv)
+    for file in add_key(options.folder, options.role) if options.role else make_keys(options.folder):
         sys.stdout.write(f"{file}\n")
     return 0

@@ -53,4 +53,4 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 TREE: Table = settings_of(RunConfig)
 SECTIONS = frozenset(path.partition(".")[0] for path in TREE if "." in path)
 #: What may stand for a setting in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
-SHORT = {"env": "env.id"}
+SHORT = {"env": "env.id", "insecure": "security.insecure"}

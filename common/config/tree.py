@@ -133,9 +133,11 @@ class HealthConfig(Section):
 
 
 class SecurityConfig(Section):
-    """Encryption of what travels over tcp."""
+    """Encryption of what travels over tcp, and who may take part."""
 
     keys: str = setting("", "folder of keys that `beast keygen` made; empty: no encryption")
+    secret: str = setting("", "secret key file of this process; empty: secret/<role>.key_secret in that folder")
+    insecure: bool = setting(False, "bind beyond loopback without keys: the network alone keeps strangers out")
 
 
 class RunConfig(Section):

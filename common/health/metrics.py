@@ -53,8 +53,8 @@ METRICS: dict[str, Metric] = {
     "envs": _gauge("environments hosted or driven"),
     "episodes": _counter("episodes that ended"),
     "policy_version": _gauge("newest version of the weights, in updates"),
-    "refused": _counter("messages refused as malformed"),
-    "refused_by_reason": _counter("messages refused as malformed", "reason"),
+    "refused": _counter("messages and connections refused"),
+    "refused_by_reason": _counter("messages and connections refused", "reason"),
     "dropped": _counter("replies dropped because their client was stuck"),
     # actor
     "groups": _gauge("env groups"),

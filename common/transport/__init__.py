@@ -10,8 +10,8 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
             server.send(Header(...), reply)
 """
 
-from common.transport.context import Context
-from common.transport.keys import Keys, load_keys, make_keys
+from common.transport.context import Context, open_context
+from common.transport.keys import ROLES, Keys, add_key, make_keys
 from common.transport.ports import ClientPort, Incoming, ServerPort
 from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
 from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
@@ -19,6 +19,7 @@ from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubsc
 __all__ = [
     "CHUNK_BYTES",
     "MAX_FRAME_BYTES",
+    "ROLES",
     "ClientPort",
     "Context",
     "Incoming",
@@ -28,9 +29,10 @@ __all__ = [
     "ServerPort",
     "WeightsPublisher",
     "WeightsSubscriber",
+    "add_key",
     "checksum",
     "chunks",
-    "load_keys",
     "make_keys",
+    "open_context",
     "random_id",
 ]

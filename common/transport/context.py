@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 
+from common.endpoints import Endpoint
+from common.errors import ConfigError
 from common.messages import Plane
+from common.transport.admission import Admission
 from common.transport.keys import Keys
+
+if TYPE_CHECKING:
+    from common.config.tree import SecurityConfig
 
 Socket = zmq.Socket[bytes]
 
@@ -18,39 +23,71 @@ class Context:
 
     Args:
       keys: of this process; None for plain sockets.
+      insecure: plain sockets may be bound where other machines reach them.
     """
 
-    def __init__(self, keys: Keys | None = None) -> None:
+    def __init__(self, keys: Keys | None = None, *, insecure: bool = False) -> None:
         self._keys = keys
+        self._insecure = insecure
         self._zmq: zmq.Context[Socket] = zmq.Context()
-        self._admission: Any = None
+        self._admission: Admission | None = None
+
+    @property
+    def turned_away(self) -> int:
+        """Connections refused because of their key."""
+        return self._admission.refused if self._admission else 0
 
     def socket(self, kind: int) -> Socket:
         """A new socket of a kind such as zmq.PUSH."""
         return self._zmq.socket(kind)
 
-    def protect_server(self, socket: Socket) -> None:
-        """Encrypt a socket before it binds, and admit only clients whose public key is in the folder."""
+    def encrypts(self, place: Endpoint) -> bool:
+        """Whether sockets there are encrypted, and messages carry the key of their sender."""
+        return self._keys is not None and not place.path
+
+    def protect_server(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
+        """Encrypt a socket before it binds, and admit only clients whose key is one of the plane's.
+
+        Raises:
+          ConfigError: without keys, everybody in the network could talk to it.
+        """
         if self._keys is None:
+            if not (place.is_loopback or self._insecure):
+                raise ConfigError(
+                    f"{place} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
+                    f"makes them), or --insecure where the network keeps strangers out"
+                )
+            return
+        if place.path:
             return
         if self._admission is None:
-            self._admission = ThreadAuthenticator(self._zmq)
-            self._admission.start()
-            self._admission.configure_curve(domain="*", location=str(self._keys.folder))
+            self._admission = Admission(self._zmq, self._keys)
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
         socket.set(zmq.CURVE_SERVER, 1)
+        socket.set(zmq.ZAP_DOMAIN, plane.value)
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is admitted where nobody answers for it
 
-    def protect_client(self, socket: Socket, plane: Plane) -> None:
+    def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it connects, to nobody but the holder of the secret key of the plane's server."""
-        if self._keys is None:
+        if self._keys is None or place.path:
             return
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
-        socket.set(zmq.CURVE_SERVERKEY, self._keys.servers[plane])
+        socket.set(zmq.CURVE_SERVERKEY, self._keys.server(plane))
 
     def term(self) -> None:
         """Wait until the last messages have left and end; every socket has to be closed."""
-        if self._admission is not None:
-            self._admission.stop()
         self._zmq.term()
+        if self._admission is not None:
+            self._admission.join()
+
+
+def open_context(security: SecurityConfig, role: str) -> Context:
+    """The context of a service, as its settings protect it.
+
+    Raises:
+      ConfigError: its keys cannot be used.
+    """
+    keys = Keys(security.keys, role, security.secret) if security.keys else None
+    return Context(keys, insecure=security.insecure)

@@ -1,22 +1,31 @@
-"""Keys for encrypted tcp: one certificate for each role, in the files that pyzmq's `zmq.auth` reads and writes.
+"""Keys for encrypted tcp: certificates in the files that pyzmq's `zmq.auth` reads and writes.
 
-    keys/learner.key          public: everybody who talks to a learner needs it, and servers admit only keys they have
-    keys/learner.key_secret   secret: the learner's own
+    keys/public/actor.key            no secret: a server admits exactly the keys in this folder, each role on its planes
+    keys/public/actor-2.key          another certificate of the role: <role>-<anything>
+    keys/secret/actor.key_secret     of the process that holds it, and of nobody else
 
-A process needs its own secret file and the public ones of the others. Sockets at an ipc path are not encrypted: the
-path's permissions guard them.
+A client needs its own secret file and the public ones of its servers, a server its own secret file and the public
+ones of its clients. Clients may each have a certificate; the servers of a role share one, since a client has to know
+the key of whom it calls before it knows which of them answers. Sockets at an ipc path are not encrypted: the path's
+permissions guard them.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import zmq.auth
+from zmq.utils import z85
 
 from common.errors import ConfigError
 from common.messages import Plane
+
+log = logging.getLogger(__name__)
 
 ROLES = ("envserver", "actor", "broker", "learner")
 #: who serves each plane
@@ -26,60 +35,108 @@ SERVERS = {
     Plane.ROLLOUTS: "learner",
     Plane.WEIGHTS: "learner",
 }
+#: who talks to it there
+CLIENTS = {
+    Plane.STEPS: "actor",
+    Plane.INFERENCE: "actor",
+    Plane.ROLLOUTS: "actor",
+    Plane.WEIGHTS: "broker",
+}
+PUBLIC, SECRET = "public", "secret"
 
 
-@dataclass(frozen=True)
 class Keys:
-    """What one process holds.
+    """What one process holds, and what the folder says of the others.
 
-    Attributes:
-      folder: of all public keys; a server admits clients with these and no others.
-      public: of this process.
-      secret: of this process.
-      servers: public keys by plane.
-    """
-
-    folder: Path
-    public: bytes
-    secret: bytes
-    servers: dict[Plane, bytes]
-
-
-def load_keys(folder: str, role: str) -> Keys | None:
-    """The keys of a role, or None where `folder` is empty: no encryption.
+    Args:
+      folder: with `public` and, unless `secret` says where, `secret` in it.
+      role: of this process.
+      secret: its own secret file; empty for <folder>/secret/<role>.key_secret.
 
     Raises:
-      ConfigError: a file is missing, unreadable, no certificate, or secret and open to everybody.
+      ConfigError: a file is missing, unreadable or no certificate, or others can read the secret.
     """
-    if not folder:
-        return None
-    path = Path(folder).expanduser()
-    own = path / f"{role}.key_secret"
-    public, secret = _certificate(own)
-    if secret is None:
-        raise ConfigError(f"security.keys: {own} holds no secret key")
-    if own.stat().st_mode & stat.S_IROTH:
-        raise ConfigError(f"security.keys: {own} can be read by everybody: chmod o-rwx {own}")
-    servers = {plane: _certificate(path / f"{server}.key")[0] for plane, server in SERVERS.items()}
-    return Keys(path, public, secret, servers)
+
+    def __init__(self, folder: str, role: str, secret: str = "") -> None:
+        path = Path(folder).expanduser()
+        self.folder = path / PUBLIC
+        own = Path(secret).expanduser() if secret else path / SECRET / f"{role}.key_secret"
+        self.public, hidden = _certificate(own)
+        if hidden is None:
+            raise ConfigError(f"security.keys: {own} holds no secret key")
+        _refuse_open(own)
+        self.secret = hidden
+        self._servers = {plane: self._server(plane) for plane, client in CLIENTS.items() if client == role}
+        self._unreadable: set[Path] = set()
+
+    def server(self, plane: Plane) -> bytes:
+        """The public key of a plane's server, as its file has it now: a server with a new key is found again."""
+        try:
+            self._servers[plane] = self._server(plane)
+        except ConfigError as error:
+            log.warning("%s; the key that was there before is tried", error)
+        return self._servers[plane]
+
+    def clients(self, plane: Plane) -> frozenset[bytes]:
+        """The public keys that may talk on a plane, as the folder has them now. What is no certificate is none."""
+        return frozenset(self._readable(CLIENTS[plane]))
+
+    def _server(self, plane: Plane) -> bytes:
+        return _certificate(self.folder / f"{SERVERS[plane]}.key")[0]
+
+    def _readable(self, role: str) -> Iterator[bytes]:
+        for file in _of_role(self.folder, role):
+            try:
+                yield _certificate(file)[0]
+            except ConfigError as error:
+                if file not in self._unreadable:
+                    log.warning("%s; nobody is admitted with it", error)
+                self._unreadable.add(file)
 
 
 def make_keys(folder: Path) -> list[Path]:
-    """Write a new certificate for every role into an empty or new folder; returns the files.
+    """Write a certificate for every role into an empty or new folder; returns the files.
 
     Raises:
       ConfigError: it holds keys already, or cannot be written.
     """
+    if any(folder.rglob("*.key*")):
+        raise ConfigError(f"{folder} holds keys already: name a role to add a key for it, or give another folder")
+    return [file for role in ROLES for file in _make(folder, role)]
+
+
+def add_key(folder: Path, role: str) -> list[Path]:
+    """Write one more certificate of a role, <role>-2 or the next that is free; returns the files.
+
+    Raises:
+      ConfigError: the folder holds none yet, or cannot be written.
+    """
+    if not _of_role(folder / PUBLIC, role):
+        raise ConfigError(f"{folder} holds no {PUBLIC}/{role}.key yet: make the first keys without naming a role")
+    names = (f"{role}-{number}" for number in count(2))
+    return _make(folder, next(name for name in names if not any(path.exists() for path in _files(folder, name))))
+
+
+def _of_role(public: Path, role: str) -> list[Path]:
+    return [*public.glob(f"{role}.key"), *public.glob(f"{role}-*.key")]
+
+
+def _files(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / PUBLIC / f"{name}.key", folder / SECRET / f"{name}.key_secret"
+
+
+def _make(folder: Path, name: str) -> list[Path]:
+    public, secret = _files(folder, name)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.glob("*.key*")):
-            raise ConfigError(f"{folder} holds keys already: give another folder, or move them away")
-        for role in ROLES:
-            _, secret = zmq.auth.create_certificates(folder, role)
-            Path(secret).chmod(0o600)
+        public.parent.mkdir(exist_ok=True)
+        secret.parent.mkdir(mode=0o700, exist_ok=True)
+        made, _ = zmq.auth.create_certificates(secret.parent, name)
+        secret.chmod(0o600)
+        Path(made).replace(public)  # in one piece: servers may be reading the folder
     except OSError as error:
         raise ConfigError(f"{folder}: keys cannot be written: {error.strerror or error}") from error
-    return sorted(folder.glob("*.key*"))
+    return [public, secret]
 
 
 def _certificate(file: Path) -> tuple[bytes, bytes | None]:
@@ -88,6 +145,28 @@ def _certificate(file: Path) -> tuple[bytes, bytes | None]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not there, or no certificate"
         raise ConfigError(f"security.keys: {file} cannot be read: {reason}") from error
-    if any(key is not None and len(key) != 40 for key in (public, secret)):
-        raise ConfigError(f"security.keys: {file} cannot be read: a key has 40 characters")
+    if not all(key is None or _is_key(key) for key in (public, secret)):
+        raise ConfigError(f"security.keys: {file} cannot be read: a key has 40 characters of Z85")
     return public, secret
+
+
+def _is_key(text: bytes) -> bool:
+    try:
+        return len(text) == 40 and len(z85.decode(text)) == 32
+    except KeyError:  # a character that Z85 does not have
+        return False
+
+
+def _refuse_open(file: Path) -> None:
+    """Raise ConfigError unless a secret is for this process alone.
+
+    A secret that Kubernetes mounts belongs to root and reaches the service through the service's group: a group may
+    read what this user does not own. What it owns it can close to the group.
+    """
+    status = file.stat()  # of what a link leads to: mounted secrets are links
+    others = 0o077 if status.st_uid == os.geteuid() else 0o037
+    if status.st_mode & others:
+        mode = stat.S_IMODE(status.st_mode)
+        raise ConfigError(
+            f"security.keys: {file} has mode {mode:o} and is no secret: expected 600, or 440 where it is mounted"
+        )

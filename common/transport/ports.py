@@ -20,11 +20,11 @@ from common.messages import (
     Plane,
     Reason,
     pack_header,
-    sender_of,
     topic,
     unpack_header,
 )
 from common.transport.context import Context
+from common.transport.owners import Owners
 from common.transport.sockets import (
     REPLIES,
     REQUESTS,
@@ -36,11 +36,11 @@ from common.transport.sockets import (
     sendable,
     view_of,
 )
+from common.transport.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-
-MAX_PER_CALL = 256  #: bad messages, or arrivals and departures: a flood must not keep a service from its loop
+MAX_PER_CALL = 256  #: bad messages: a flood must not keep a service from its loop
 
 
 class Incoming:
@@ -97,6 +97,7 @@ class Port:
         self.refused: Counter[str] = Counter()  #: bad messages by reason
         self.bytes_in = 0
         self._last: Incoming | None = None
+        self._owners: Owners | None = None  #: of client ids, where messages come with keys
 
     def _read(self, socket: zmq.Socket[bytes], skip: int) -> Header | None:
         """The next header, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
@@ -104,11 +105,14 @@ class Port:
             self._last.discard()
             self._last = None
         try:
-            frame = socket.recv(zmq.NOBLOCK)
+            frame = socket.recv(zmq.NOBLOCK, copy=self._owners is None)
         except zmq.Again:
             return None
         self._last = Incoming(_UNREAD, socket)
-        return unpack_header(memoryview(frame)[skip:])
+        if isinstance(frame, bytes):
+            return unpack_header(memoryview(frame)[skip:])
+        assert self._owners is not None, "otherwise it was copied"
+        return self._owners.unpack(frame.buffer[skip:], str(frame.get("User-Id")))
 
     def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
         """The next well-formed message; None where none waits, or where too many bad ones were in its way."""
@@ -155,9 +159,12 @@ class ServerPort(Port):
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
         self._replies = make_socket(context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM)
         self._replies.set(zmq.XPUB_NODROP, 1)
+        self._context = context
+        self._owners = Owners() if context.encrypts(place) else None
+        self._subscriptions = Subscriptions(self._replies, plane, self._owners, self.refuse)
         try:
-            bind(context, self._requests, place, REQUESTS)
-            bind(context, self._replies, place, REPLIES)
+            bind(context, self._requests, plane, place, REQUESTS)
+            bind(context, self._replies, plane, place, REPLIES)
         except ConfigError:
             self.close()
             raise
@@ -169,31 +176,24 @@ class ServerPort(Port):
 
     def receive(self) -> Incoming | None:
         """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""
-        return self._next(self._requests, 0)
+        message = self._next(self._requests, 0)
+        if message is not None and message.header.kind is Kind.HELLO:
+            self._subscriptions.read()  # or its answer would not find it
+        return message
 
     def _mismatched(self, error: VersionMismatch) -> None:
         self.refuse(error)
         self.error(Header(Kind.HELLO, error.sender), Reason.VERSION, str(error))
 
     def departures(self) -> list[int]:
-        """Clients whose last subscription ended since the last call: their sessions can be reaped.
-
-        A client that came back over a new connection in the meantime is not among them.
-        """
+        """Clients that have gone since the last call and not come back: their sessions can be reaped."""
         return [sender for sender, here in self.changes().items() if not here]
 
     def changes(self) -> dict[int, bool]:
         """Clients that came or went since the last call, and whether they are here now."""
-        here: dict[int, bool] = {}
-        for _ in range(MAX_PER_CALL):
-            try:
-                event = self._replies.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            sender = sender_of(event[1:])
-            if sender is not None and event[1:2] == self.plane.value:
-                here[sender] = event[:1] != b"\0"
-        return here
+        if turned_away := self._context.turned_away:
+            self.refused["key"] = turned_away
+        return self._subscriptions.changes()
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""

@@ -98,15 +98,13 @@ def make_socket(
 
 
 def connect(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
-    if not place.path:
-        context.protect_client(socket, plane)
+    context.protect_client(socket, plane, place)
     socket.set(zmq.IPV6, int(place.host.startswith("[")))
     socket.connect(place.socket(index))
 
 
-def bind(context: Context, socket: zmq.Socket[bytes], place: Endpoint, index: int) -> None:
-    if not place.path:
-        context.protect_server(socket)
+def bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
+    context.protect_server(socket, plane, place)
     place.refuse_if_taken(index)
     socket.set(zmq.IPV6, int(place.host.startswith("[")))
     try:

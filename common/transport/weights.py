@@ -35,7 +35,7 @@ class WeightsPublisher:
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self._newest: list[Any] = []
         try:
-            bind(context, self._socket, Endpoint.parse(endpoint), WEIGHTS)
+            bind(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint), WEIGHTS)
         except ConfigError:
             self.close()
             raise

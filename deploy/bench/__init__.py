@@ -14,6 +14,7 @@ COMMANDS = {
     "curve": ("deploy.bench.curve", "learning curves of finished runs as a picture"),
     "latency": ("deploy.bench.latency", "what is left of that rate when the broker is far away"),
     "profile": ("deploy.bench.profile", "in which code the CPU time of a running training goes; needs perf"),
+    "keys": ("deploy.bench.keys", "what encryption costs: the same run over tcp without keys and with them"),
     "scale": ("deploy.bench.scale", "1 to 64 actors on environments that cost nothing"),
     "memory": ("deploy.bench.memory", "whether every process keeps its size over a long run"),
     "broker": ("deploy.bench.broker", "inference plane: the broker without a model, asked by two processes"),
@@ -26,7 +27,7 @@ HELP = f"""{__doc__}
 {{commands}}
 
 All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, profile,
-latency, scale and memory take the flags of `beast train`, such as --env and --net.torso."""
+latency, keys, scale and memory take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.config.load import load
+from common.config.load import gather, load
 from common.config.tree import RunConfig
 from deploy.bench.figures import Figure, table
+from deploy.local.trust import refuse_code
 
 SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
@@ -39,6 +40,7 @@ def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Nam
         parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
     parser.add_argument("--json", type=Path, help="write the result here as well")
     options, flags = parser.parse_known_args(argv)
+    refuse_code(gather(flags, os.environ))
     return options, load(flags, os.environ), flags
 
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from deploy.bench.figures import Figure, Goal, figure, table
@@ -23,6 +24,7 @@ STEPS_S = "agent steps/s"
 OUTSIDE = Goal("<=", 0.1)
 AT_WORK = Goal(">=", 0.85, of_ratio=True)
 CARTPOLE_RATE = Goal(">=", 25_000)
+ENCRYPTED = Goal(">=", 0.9, of_ratio=True)
 GROWTH = Goal("<=", 60)  #: MiB an hour: less than what the allocator's own noise makes of half an hour
 
 
@@ -77,6 +79,11 @@ def _scale(result: Any) -> list[Figure]:
     return [figure("1 to 64 actors: left of the best rate", result["left"], "of it", Goal(">=", FLAT))]
 
 
+def _keys(result: Any) -> list[Figure]:
+    plain, encrypted = (fmean(result["rates"][name]) for name in ("without keys", "with keys"))
+    return [figure("over tcp with keys", encrypted, STEPS_S, ENCRYPTED, plain)]
+
+
 def _figures(result: Any) -> list[Figure]:
     return [Figure(**entry) for entry in result]
 
@@ -87,6 +94,7 @@ ENTRIES = (
     Entry("train --net.use_lstm true", _training("LSTM", 0.8)),
     Entry("train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32", _cartpole),
     Entry("latency", _latency),
+    Entry("keys", _keys),
     Entry("scale", _scale),
     Entry("broker", _figures),
     Entry("steps", _figures),

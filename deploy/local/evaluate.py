@@ -34,6 +34,7 @@ from deploy.local.child import Child, ChildSpec
 from deploy.local.fleet import child_environ, child_flags, endpoint_flags, service_command
 from deploy.local.folder import CHECKPOINT, CONFIG
 from deploy.local.private import private_folder
+from deploy.local.trust import refuse_code
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
 
@@ -105,6 +106,7 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     if not (folder / CHECKPOINT).is_file():
         raise ConfigError(f"run {run!r} has no {CHECKPOINT} yet: let it train for a while")
     loaded = gather(["--config", str(folder / CONFIG), *argv], environ, own=EvaluateFlags)
+    refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
     return folder, loaded.config.model_copy(update={"env": env}), loaded.own
 

@@ -26,6 +26,7 @@ from deploy.local.pages import Gatherer
 from deploy.local.private import private_folder
 from deploy.local.screen import make_screen
 from deploy.local.supervisor import Ending, Supervisor
+from deploy.local.trust import names_code, refuse_code
 from deploy.local.view import RunTitle
 
 
@@ -81,6 +82,7 @@ def settle(
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
     loaded = gather(layers, environ, own=TrainFlags)
+    refuse_code(loaded)
     for note in (*loaded.notes, *_ineffective(given)):
         _say(note)
     if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
@@ -128,11 +130,12 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     if not checkpoint.exists():
         _say("there is no checkpoint yet: the learner ended before its first")
         return
-    root = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
+    same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
+    same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {checkpoint}")
-    _say(f"evaluate:   beast evaluate {config.name}{root}")
-    _say(f"continue:   beast train --name {config.name}{root}{more}")
+    _say(f"evaluate:   beast evaluate {config.name}{same}")
+    _say(f"continue:   beast train --name {config.name}{same}{more}")
 
 
 def _complain(text: str) -> None:

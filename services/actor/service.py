@@ -10,7 +10,7 @@ from common.errors import PeerLost, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.service import MAX_POLL_S, Service
 from common.session import Stream
-from common.transport import ClientPort, Context, Poller, load_keys, random_id
+from common.transport import ClientPort, Poller, open_context, random_id
 from services.actor.directory import Directory
 from services.actor.group import EnvGroup, Wait
 from services.actor.servers import Servers
@@ -70,7 +70,7 @@ class Actor(Service):
 
     def open(self) -> None:
         """Connect; names that do not resolve yet are looked up again."""
-        self._context = Context(load_keys(self.config.security.keys, self.role))
+        self._context = open_context(self.config.security, self.role)
         self._poller = Poller()
         self._look_for_servers(self.clock())
 

@@ -21,7 +21,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.nets.precision import pick_device, pick_dtype
 from common.service import DRAIN_LIMIT_S, Service
 from common.session import Arrival, Session
-from common.transport import Context, Incoming, Poller, ServerPort, load_keys, random_id
+from common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from services.broker.batcher import Batcher
 from services.broker.inference import Inference
 from services.broker.lobby import Client, Lobby
@@ -86,7 +86,7 @@ class Broker(Service):
         dtype = pick_dtype(settings.precision, device)
         torch.set_num_threads(settings.threads or 1)
         self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
-        self._context = Context(load_keys(self.config.security.keys, self.role))
+        self._context = open_context(self.config.security, self.role)
         self._resources.callback(self._context.term)
         self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint)
         self._resources.callback(self._port.close)

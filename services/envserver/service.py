@@ -20,7 +20,7 @@ from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record
 from common.service import Service
 from common.session import Arrival, Session, SessionTable
-from common.transport import Context, Incoming, Poller, ServerPort, load_keys, random_id
+from common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.terms import MAX_ENVS, Terms
@@ -67,7 +67,7 @@ class EnvServer(Service):
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
         self.settings = config.envserver
-        self._keys = config.security.keys
+        self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
         self._port: ServerPort | None = None
         self._files: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ class EnvServer(Service):
 
     def open(self) -> None:
         """Bind."""
-        self._context = Context(load_keys(self._keys, self.role))
+        self._context = open_context(self._security, self.role)
         self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint)
         self._poller = Poller([self._port])
 
@@ -137,6 +137,7 @@ class EnvServer(Service):
             "episodes": self._episodes,
             "env_errors": self._past_errors + sum(env.errors for env in envs),
             "refused": sum(self._port.refused.values()) if self._port else 0,
+            "refused_by_reason": dict(self._port.refused) if self._port else {},
             "dropped": self._port.dropped if self._port else 0,
             "agent_steps_per_s": self._steps_per_s,
         }

@@ -29,7 +29,7 @@ from common.errors import CheckpointError
 
 CHECKPOINT_FORMAT = 1
 CHECKPOINT_NAME = "checkpoint.pt"
-_KEYS = {"format", "model", "optimizer", "counters", "config", "env", "policy", "rng", "statistics"}
+_SECTIONS = ("model", "optimizer", "counters", "config", "env", "policy", "rng", "statistics")
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -68,12 +68,20 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         raise CheckpointError(
             f"{path}: not a whole checkpoint ({type(error).__name__}): truncated, or written by another program"
         ) from error
+    return _judged(path, state)
+
+
+def _judged(path: Path, state: Any) -> dict[str, Any]:
+    """A file's content if it has the outline of a checkpoint; what is inside is judged by those who use it."""
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of this program: it has no entry 'format'")
-    if state["format"] != CHECKPOINT_FORMAT:
+    if type(state["format"]) is not int or state["format"] != CHECKPOINT_FORMAT:
         raise CheckpointError(f"{path}: checkpoint format {state['format']}, this program reads {CHECKPOINT_FORMAT}")
-    if missing := _KEYS - state.keys():
+    if missing := set(_SECTIONS) - state.keys():
         raise CheckpointError(f"{path}: the checkpoint has no entry {min(missing)!r}")
+    for name in _SECTIONS:
+        if not isinstance(state[name], dict):
+            raise CheckpointError(f"{path}: entry {name!r} is a {type(state[name]).__name__}, expected a dict")
     return state
 
 
@@ -85,13 +93,13 @@ def _read(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def load_model(path: Path, net: nn.Module, saved: dict[str, torch.Tensor]) -> None:
+def load_model(path: Path, net: nn.Module, saved: dict[str, Any]) -> None:
     """Put the checkpoint's parameters into a network.
 
     Raises:
       CheckpointError: they belong to another architecture.
     """
-    shapes = {name: tuple(value.shape) for name, value in saved.items()}
+    shapes = {name: tuple(value.shape) for name, value in saved.items() if isinstance(value, torch.Tensor)}
     expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     for name in [*expected, *(name for name in shapes if name not in expected)]:
         theirs, ours = shapes.get(name), expected.get(name)

@@ -21,13 +21,12 @@ from common.service import Service
 from common.specs import EnvSpec, PolicySpec
 from common.transport import (
     MAX_FRAME_BYTES,
-    Context,
     Poller,
     ServerPort,
     WeightsPublisher,
     checksum,
     chunks,
-    load_keys,
+    open_context,
     random_id,
 )
 from services.learner.admission import Terms, mismatch, oversize
@@ -94,7 +93,7 @@ class Learner(Service):
         keep_settings(config)
         self._recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
         self._resources.callback(self._recorder.close)
-        context = Context(load_keys(config.security.keys, self.role))
+        context = open_context(config.security, self.role)
         self._resources.callback(context.term)
         port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint)
         self._resources.callback(port.close)

@@ -77,7 +77,7 @@ class EpisodeStatistics:
         """Inverse of `state`."""
         self.count = int(state["count"])
         self.history = [float(value) for value in state["history"]]
-        self._stride = int(state["stride"])
+        self._stride = max(1, int(state["stride"]))
         self._returns.extend(float(value) for value in state["returns"])
         self._lengths.extend(int(value) for value in state["lengths"])
 

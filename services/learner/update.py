@@ -48,6 +48,11 @@ class Counters:
     nonfinite_updates: int = 0  #: batches whose loss or gradient was not finite: skipped
     elapsed_s: float = 0.0  #: wall time of all sessions of the run
 
+    def __post_init__(self) -> None:
+        counts = (self.agent_steps, self.updates, self.nonfinite_updates)
+        if any(type(count) is not int or not 0 <= count < 2**62 for count in counts) or not self.elapsed_s >= 0:
+            raise ValueError(f"impossible counters: {self}")
+
 
 class Update(NamedTuple):
     """What one batch did."""
@@ -160,7 +165,7 @@ class Trainer:
             load_optimizer(path, self.optimizer, state["optimizer"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
 
     def _count(self, steps: int, *, applied: bool) -> None:

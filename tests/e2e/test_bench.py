@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy import cli
-from deploy.bench import report, scale
+from deploy.bench import keys, report, scale
 from deploy.bench.memory import growth
 
 pytestmark = pytest.mark.e2e
@@ -38,6 +38,16 @@ def test_latency_reports_a_rate_for_every_distance(tmp_path: Path) -> None:
     assert isinstance(rates, dict)
     assert list(rates) == ["0 ms", "5 ms", "20 ms"]
     assert min(rates.values()) > 0
+
+
+def test_keys_reports_the_rate_without_and_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "ROUNDS", 1)
+    found = run(tmp_path, "keys", *CARTPOLE, *SHORT)
+    rates = found["rates"]
+    assert isinstance(rates, dict)
+    assert list(rates) == ["without keys", "with keys"]
+    assert all(rate > 0 for (rate,) in rates.values())
+    assert found["ratio"] == pytest.approx(rates["with keys"][0] / rates["without keys"][0])
 
 
 def test_scale_starts_as_many_actors_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,6 +292,8 @@ def test_an_endpoint_whose_second_socket_is_in_use_is_refused_and_the_first_is_f
 
 
 @pytest.mark.parametrize("text", ["ipc:///no/such/folder/s", "tcp://192.0.2.1:5555"])
-def test_an_endpoint_that_is_not_ours_is_refused_in_words(context: Context, text: str) -> None:
+def test_an_endpoint_that_is_not_ours_is_refused_in_words(text: str) -> None:
+    context = Context(insecure=True)
     with pytest.raises(ConfigError, match="cannot be bound"):
         ServerPort(context, Plane.STEPS, text)
+    context.term()

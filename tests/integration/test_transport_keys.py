@@ -1,8 +1,8 @@
-"""Encrypted tcp: who has the keys talks, who has not is not heard, and files that are wrong say so."""
+"""Files of keys: what `beast keygen` makes, which files are refused in words, and secrets as clusters mount them."""
 
+import os
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,15 +10,15 @@ import pytest
 from common.config.tree import RunConfig
 from common.entry import Instance
 from common.errors import ConfigError
-from common.messages import Header, Kind, Plane
-from common.transport import ClientPort, Context, Poller, ServerPort, load_keys, make_keys
+from common.messages import Plane
+from common.transport import Keys, make_keys
 from deploy.cli import main
 from services.envserver.service import EnvServer
 from tests.helpers import free_port
 
 pytestmark = pytest.mark.integration
 
-SENDER = 77
+ACTOR = "secret/actor.key_secret"
 
 
 @pytest.fixture
@@ -27,103 +27,114 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path / "keys"
 
 
-@pytest.fixture
-def contexts() -> Iterator[Callable[..., Context]]:
-    made: list[Context] = []
-
-    def make(folder: Path | None, role: str) -> Context:
-        made.append(Context(load_keys(str(folder or ""), role)))
-        return made[-1]
-
-    yield make
-    for context in made:
-        context.term()
-
-
-def heard(server: Context, client: Context, seconds: float, endpoint: str = "") -> bool:
-    """Whether a HELLO arrives and its answer comes back."""
-    endpoint = endpoint or f"tcp://127.0.0.1:{free_port()}"
-    here = ServerPort(server, Plane.STEPS, endpoint)
-    there = ClientPort(client, Plane.STEPS, endpoint, SENDER)
-
-    def answered() -> bool:
-        there.send(Header(Kind.HELLO, SENDER, body=({},)))
-        while message := here.receive():
-            here.send(Header(Kind.WELCOME, message.header.sender, body=({},)))
-        Poller([here, there]).wait(0.05)
-        return there.receive() is not None
-
-    try:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if answered():
-                return True
-        return False
-    finally:
-        here.close()
-        there.close()
-
-
-def test_holders_of_keys_talk(keys: Path, contexts: Callable[..., Context]) -> None:
-    assert heard(contexts(keys, "envserver"), contexts(keys, "actor"), 20)
-
-
-def test_an_ipc_path_needs_no_keys(keys: Path, contexts: Callable[..., Context], tmp_path: Path) -> None:
-    assert heard(contexts(keys, "envserver"), contexts(None, "actor"), 20, f"ipc://{tmp_path}/s")
-
-
-def test_strangers_are_not_heard(keys: Path, contexts: Callable[..., Context], tmp_path: Path) -> None:
-    server = contexts(keys, "envserver")
-    make_keys(tmp_path / "others")
-    for file in ("envserver.key", "broker.key", "learner.key"):  # a stranger knows everything that is public
-        (tmp_path / "others" / file).write_bytes((keys / file).read_bytes())
-    assert not heard(server, contexts(None, "actor"), 1.5)
-    assert not heard(server, contexts(tmp_path / "others", "actor"), 1.5)
-    assert heard(server, contexts(keys, "actor"), 20)
-
-
-def test_a_client_does_not_talk_to_a_server_with_another_key(
-    keys: Path, contexts: Callable[..., Context], tmp_path: Path
-) -> None:
-    make_keys(tmp_path / "others")
-    (tmp_path / "others" / "actor.key").write_bytes((keys / "actor.key").read_bytes())  # it would admit the client
-    assert not heard(contexts(tmp_path / "others", "envserver"), contexts(keys, "actor"), 1.5)
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.key*"))
 
 
 def test_keygen_writes_secrets_for_their_owner_alone_and_overwrites_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["keygen", str(tmp_path / "keys")]) == 0
+    folder = tmp_path / "keys"
+    assert main(["keygen", str(folder)]) == 0
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert sorted(file.name for file in files) == sorted(
-        f"{role}.{kind}" for role in ("envserver", "actor", "broker", "learner") for kind in ("key", "key_secret")
-    )
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files if file.suffix == ".key_secret"} == {0o600}
+    roles = ("actor", "broker", "envserver", "learner")
+    assert names(folder) == [f"public/{role}.key" for role in roles] + [f"secret/{role}.key_secret" for role in roles]
+    assert sorted(files) == sorted(folder.rglob("*.key*"))
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files if file.parent.name == "secret"} == {0o600}
+    assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o700
     before = {file: file.read_bytes() for file in files}
-    assert main(["keygen", str(tmp_path / "keys")]) == 2
+    assert main(["keygen", str(folder)]) == 2
     assert "holds keys already" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in files} == before
+
+
+def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(
+    keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {name: (keys / name).read_bytes() for name in names(keys)}
+    for number in (2, 3):
+        assert main(["keygen", str(keys), "actor"]) == 0
+        made = capsys.readouterr().out.splitlines()
+        assert made == [f"{keys}/public/actor-{number}.key", f"{keys}/secret/actor-{number}.key_secret"]
+    assert {name: (keys / name).read_bytes() for name in before} == before
+    admitted = Keys(str(keys), "learner").clients(Plane.ROLLOUTS)
+    own = {Keys(str(keys), "actor", f"{keys}/secret/actor{number}.key_secret").public for number in ("", "-2", "-3")}
+    assert admitted == own
+    assert len(own) == 3
+
+
+def test_keygen_adds_nothing_to_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keygen", str(tmp_path / "none"), "actor"]) == 2
+    assert "holds no public/actor.key" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["keygen", str(tmp_path / "file")]) == 2
+    assert "keys cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda folder: (folder / "actor.key_secret").unlink(), "actor.key_secret cannot be read"),
-        (lambda folder: (folder / "learner.key").unlink(), "learner.key cannot be read"),
-        (lambda folder: (folder / "actor.key_secret").write_text("nonsense"), "actor.key_secret cannot be read"),
-        (lambda folder: (folder / "actor.key_secret").write_text('public-key = "short"'), "a key has 40 characters"),
+        (lambda folder: (folder / ACTOR).unlink(), "actor.key_secret cannot be read"),
+        (lambda folder: (folder / "public/learner.key").unlink(), "learner.key cannot be read"),
+        (lambda folder: (folder / ACTOR).write_text("nonsense"), "actor.key_secret cannot be read"),
+        (lambda folder: (folder / ACTOR).write_text('public-key = "short"'), "a key has 40 characters"),
+        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"~" * 40}"'), "a key has 40 characters of Z85"),
         (
-            lambda folder: (folder / "actor.key_secret").write_bytes((folder / "actor.key").read_bytes()),
+            lambda folder: (folder / ACTOR).write_bytes((folder / "public/actor.key").read_bytes()),
             "holds no secret key",
         ),
-        (lambda folder: (folder / "actor.key_secret").chmod(0o644), "can be read by everybody"),
     ],
 )
 def test_key_files_that_are_wrong_are_named(keys: Path, spoil: Callable[[Path], object], sentence: str) -> None:
     spoil(keys)
     with pytest.raises(ConfigError, match=r"security\.keys: .*" + sentence):
-        load_keys(str(keys), "actor")
-    assert load_keys("", "actor") is None
+        Keys(str(keys), "actor")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o640, 0o660, 0o440, 0o602])
+def test_a_secret_that_others_can_read_is_refused(keys: Path, mode: int) -> None:
+    (keys / ACTOR).chmod(mode)
+    with pytest.raises(ConfigError, match=rf"actor\.key_secret has mode {mode:o} and is no secret: expected 600"):
+        Keys(str(keys), "actor")
+
+
+def mounted(keys: Path, mode: int) -> None:
+    """Lay the secret out as the kubelet does: a link to a file behind a link to a folder, which it swaps."""
+    file = keys / ACTOR
+    (file.parent / "..2031").mkdir()
+    (file.parent / "..data").symlink_to("..2031")
+    file.rename(file.parent / "..2031" / file.name)
+    file.symlink_to(f"..data/{file.name}")
+    file.chmod(mode)
+
+
+def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_through(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted(keys, 0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: (keys / ACTOR).stat().st_uid + 1)
+    assert Keys(str(keys), "actor").secret
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o460, 0o644])
+def test_a_mounted_secret_that_everybody_can_read_is_refused(
+    keys: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted(keys, mode)
+    monkeypatch.setattr(os, "geteuid", lambda: (keys / ACTOR).stat().st_uid + 1)
+    with pytest.raises(ConfigError, match=rf"has mode {mode:o} and is no secret: .* or 440 where it is mounted"):
+        Keys(str(keys), "actor")
+
+
+def test_what_is_no_certificate_admits_nobody_and_harms_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+    learner = Keys(str(keys), "learner")
+    before = learner.clients(Plane.ROLLOUTS)
+    (keys / "public" / "actor-2.key").write_bytes(os.urandom(1000))
+    (keys / "public" / "actor-3.key").mkdir()
+    (keys / "public" / "notes.txt").write_text("none of ours")
+    for _ in range(2):
+        assert learner.clients(Plane.ROLLOUTS) == before
+    assert caplog.text.count("nobody is admitted with it") == 2, "each is named once"
 
 
 def test_a_service_without_its_keys_ends_with_one_sentence(tmp_path: Path) -> None:

@@ -152,3 +152,22 @@ def test_a_name_with_several_addresses_gives_each_once(monkeypatch: pytest.Monke
         "tcp://10.0.0.2:5555",
         "tcp://10.0.0.1:5555",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ipc:///run/x/l", True),
+        ("tcp://127.0.0.1:5", True),
+        ("tcp://127.9.8.7:5", True),
+        ("tcp://[::1]:5", True),
+        ("tcp://localhost:5", True),
+        ("tcp://*:5", False),
+        ("tcp://0.0.0.0:5", False),
+        ("tcp://[::]:5", False),
+        ("tcp://10.0.0.1:5", False),
+        ("tcp://localhost.example.org:5", False),
+    ],
+)
+def test_only_loopback_and_paths_stay_on_this_machine(text: str, expected: bool) -> None:
+    assert Endpoint.parse(text).is_loopback is expected

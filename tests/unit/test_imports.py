@@ -1,5 +1,6 @@
 """env-server and actor run where torch is not installed."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,17 @@ def test_the_probe_sees_a_module_that_needs_torch() -> None:
         check=False,
     )
     assert "common.ops.vtrace" in found.stderr
+
+
+RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: whose loading runs what it loads
+
+
+def test_nothing_of_ours_imports_pickle() -> None:
+    found = []
+    for folder in ("common", "services", "deploy"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                found += [f"{path}: {name}" for name in names if name.partition(".")[0] in RUNS_CODE]
+    assert found == []

@@ -18,6 +18,7 @@ from tests.unit.kubernetes.render import ROOT
 
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 COMPOSE = ROOT / "docker-compose.yml"
+INSECURE, KEYS = "BEAST_SECURITY__INSECURE", "BEAST_SECURITY__KEYS"
 OWN_NAME = "BEAST_NAME"  #: a run here may be called something else than one under compose
 
 
@@ -69,11 +70,12 @@ def images_are_built_here(objects: Objects) -> Iterator[str]:
 
 
 def run_settings_equal_composes(objects: Objects) -> Iterator[str]:
-    """The same run, whether compose or Kubernetes starts it, but for its name and for servers in the client's pod."""
+    """The same run, whether compose or Kubernetes starts it, but for its name, keys and servers in the client's pod."""
     for config in of_kind(objects, "ConfigMap"):
         data = config["data"]
         for name, value in compose_settings().items():
             own = name == OWN_NAME or str(data.get(name)).startswith("ipc://")
+            own |= name == INSECURE and bool(data.get(KEYS))
             if not own and data.get(name) != value:
                 yield f"{name_of(config)}: {name} is {data.get(name)}, docker-compose.yml has {value}"
         if not data.get(OWN_NAME):

@@ -84,15 +84,28 @@ def test_a_sidecar_is_the_env_server_but_for_where_it_listens() -> None:
     assert not [link for link in network.links(objects) if link.port in (5550, 5551)]
 
 
-def test_encrypted_mounts_the_keys_into_every_container_and_holds_none() -> None:
+def test_encrypted_gives_every_container_the_public_keys_and_its_own_secret_and_holds_none() -> None:
     objects = render("overlays/encrypted")
+    named = set()
     for pod in pods(objects):
-        assert {"name": "keys", "secret": {"secretName": "zerobeast-keys", "defaultMode": 0o440}} in pod.spec["volumes"]
-        for container in pod.containers:
-            assert {"name": "keys", "mountPath": "/keys", "readOnly": True} in container.spec["volumeMounts"]
-            assert environment(container, objects)["BEAST_SECURITY__KEYS"] == "/keys"
+        (container,) = pod.containers
+        named |= {"zerobeast-public-keys", f"zerobeast-{container.role}-key"}
+        secret = {"secretName": f"zerobeast-{container.role}-key", "defaultMode": 0o440}
+        assert [volume["secret"] for volume in pod.spec["volumes"] if "secret" in volume] == [secret]
+        assert {"name": "public-keys", "configMap": {"name": "zerobeast-public-keys"}} in pod.spec["volumes"]
+        for name in ("public", "secret"):
+            volume = {"public": "public-keys", "secret": "secret-key"}[name]
+            mount = {"name": volume, "mountPath": f"/keys/{name}", "readOnly": True}
+            assert mount in container.spec["volumeMounts"]
+        seen = environment(container, objects)
+        assert (seen["BEAST_SECURITY__KEYS"], seen["BEAST_SECURITY__INSECURE"]) == ("/keys", "false")
     assert not of_kind(objects, "Secret")
-    assert {"zerobeast-keys"} == wiring.YOURS
+    assert named == wiring.YOURS
+
+
+def test_without_keys_it_is_said_that_the_network_is_what_protects() -> None:
+    for container in containers(render("base")).values():
+        assert environment(container, render("base"))["BEAST_SECURITY__INSECURE"] == "true"
 
 
 def test_every_overlay_is_the_base_and_one_component() -> None:
@@ -113,7 +126,9 @@ def test_components_combine(chosen: tuple[str, ...], tmp_path: Path) -> None:
     assert faults(objects) == []
     for container in containers(objects).values():
         mounts = [mount["mountPath"] for mount in container.spec["volumeMounts"]]
-        assert ("/keys" in mounts) == ("encrypted" in chosen)
+        has_keys = "encrypted" in chosen and not container.starts_first  # a sidecar is on unix sockets
+        assert ("/keys/secret" in mounts) == has_keys
+        assert bool(environment(container, objects).get("BEAST_SECURITY__KEYS")) == has_keys
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -102,7 +102,7 @@ BROKEN = [
     Broken(
         wiring.configuration_exists,
         "Deployment actor",
-        f"{POD} volumes 1 secret secretName",
+        f"{POD} volumes 2 secret secretName",
         "keys",
         "Deployment actor: Secret keys does not exist",
         "overlays/encrypted",

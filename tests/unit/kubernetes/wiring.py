@@ -17,7 +17,8 @@ REFERENCES = {
     "secretRef": "Secret",
     "secretKeyRef": "Secret",
 }
-YOURS = {"zerobeast-keys"}  #: Secrets that a person makes and no file may hold
+#: what a person makes and no file may hold
+YOURS = {f"zerobeast-{name}" for name in ("public-keys", "learner-key", "broker-key", "envserver-key", "actor-key")}
 
 
 def names_are_unique(objects: Objects) -> Iterator[str]:
@@ -106,7 +107,7 @@ def configuration_exists(objects: Objects) -> Iterator[str]:
     """ConfigMaps and Secrets that pods read."""
     for pod in pods(objects):
         for kind, name in _configuration(pod):
-            if find(objects, kind, name) is None and not (kind == "Secret" and name in YOURS):
+            if find(objects, kind, name) is None and name not in YOURS:
                 yield f"{pod.name}: {kind} {name} does not exist"
 
 

@@ -1,0 +1,48 @@
+"""Which key each client id belongs to. An id is drawn at random; whoever learns it shall still not speak for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from common.errors import RemoteProtocolError, VersionMismatch
+from common.messages import Header, unpack_header
+
+MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces its own and nobody else's
+
+
+class Owners:
+    """The first key that used an id owns it, for as long as the server runs."""
+
+    def __init__(self) -> None:
+        self._key_of: dict[int, str] = {}
+        self._ids_of: defaultdict[str, deque[int]] = defaultdict(deque)
+
+    def check(self, sender: int, key: str) -> None:
+        """Make an id that is new this key's own.
+
+        Raises:
+          RemoteProtocolError: it is another's.
+        """
+        owner = self._key_of.get(sender)
+        if owner == key:
+            return
+        if owner is not None:
+            raise RemoteProtocolError(f"the holder of {key} uses the id of another client", "sender")
+        self._key_of[sender] = key
+        self._ids_of[key].append(sender)
+        if len(self._ids_of[key]) > MAX_IDS:
+            del self._key_of[self._ids_of[key].popleft()]
+
+    def unpack(self, data: memoryview, key: str) -> Header:
+        """The header of a message that came with a key.
+
+        Raises:
+          VersionMismatch, RemoteProtocolError: as `unpack_header`; or its sender is another key's.
+        """
+        try:
+            header = unpack_header(data)
+        except VersionMismatch as error:
+            self.check(error.sender, key)
+            raise
+        self.check(header.sender, key)
+        return header

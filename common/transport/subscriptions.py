@@ -1,0 +1,102 @@
+"""Who hears the replies of a server: each client its own topic, and nobody anything else.
+
+An XPUB by itself grants whatever is asked for, also the empty topic, which is every reply to everybody. Here each
+subscription is looked at first. With keys it has to come from the holder of the key that the client id belongs to;
+without, a topic can only be had by whoever knows its 63 random bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import zmq
+
+from common.errors import RemoteProtocolError
+from common.messages import Plane, sender_of
+from common.transport.owners import Owners
+
+MAX_EVENTS = 256  #: read in one call: a flood must not keep a service from its loop
+
+
+class Subscriptions:
+    """The subscriptions of an XPUB.
+
+    A client that came back over a new connection is here before its old one is known to have ended. Hence they are
+    counted.
+
+    Args:
+      socket: which grants nothing by itself from here on.
+      plane: whose letter opens the topics.
+      owners: of client ids; None where connections have no keys.
+      refuse: counts a refusal.
+    """
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        plane: Plane,
+        owners: Owners | None,
+        refuse: Callable[[RemoteProtocolError], None],
+    ) -> None:
+        socket.set(zmq.XPUB_MANUAL, 1)
+        self._socket = socket
+        self._plane = plane
+        self._owners = owners
+        self._refuse = refuse
+        self._held: Counter[int] = Counter()
+        self._changes: dict[int, bool] = {}
+        self._blurred = False
+
+    def changes(self) -> dict[int, bool]:
+        """Clients that came or went since the last call, and whether they are here now."""
+        self.read()
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def read(self) -> None:
+        """Take what arrived."""
+        for _ in range(MAX_EVENTS):
+            try:
+                event = self._socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                self._blurred = False
+                return
+            try:
+                self._take(event)
+            except RemoteProtocolError as error:
+                self._refuse(error)
+
+    def _take(self, event: zmq.Frame) -> None:
+        data = event.bytes
+        if data[:1] not in (b"\0", b"\1"):
+            # `set(SUBSCRIBE)` means the connection of the newest event, but libzmq 4.3.5 does not count other messages
+            # among them: until all is read, it could mean another client's.
+            self._blurred = True
+            raise RemoteProtocolError("something else than a subscription came for the replies", "topic")
+        comes, topic = data[:1] == b"\1", data[1:]
+        sender = sender_of(topic)
+        if sender is None or topic[:1] != self._plane.value:
+            if comes:
+                raise RemoteProtocolError("a client subscribes to its own topic alone", "topic")
+            return
+        if comes:
+            self._held[sender] += 1  # also where it is refused below: its end will be reported in the same way
+        self._check(sender, event)
+        if not comes:
+            self._held[sender] -= 1
+        elif not self._blurred:
+            self._socket.set(zmq.SUBSCRIBE, topic)
+        self._changes[sender] = self._held[sender] > 0
+        if not self._changes[sender]:
+            del self._held[sender]
+
+    def _check(self, sender: int, event: zmq.Frame) -> None:
+        """Raise RemoteProtocolError where the event comes from somebody else than the owner of the id."""
+        if self._owners is None:
+            return
+        try:
+            key = str(event.get("User-Id"))
+        except zmq.ZMQError:  # it has no sender: libzmq says that a connection has ended
+            return
+        self._owners.check(sender, key)

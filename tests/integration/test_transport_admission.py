@@ -1,0 +1,258 @@
+"""Encrypted tcp: who has a key of the plane's talks, who has not is not heard, and an id is its key's alone."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError
+from common.messages import Header, Kind, Plane
+from common.transport import (
+    ROLES,
+    ClientPort,
+    Context,
+    Keys,
+    Poller,
+    ServerPort,
+    WeightsPublisher,
+    WeightsSubscriber,
+    add_key,
+    make_keys,
+)
+from common.transport import admission as admission_module
+from common.transport.keys import CLIENTS, SERVERS
+from tests.helpers import free_port, wait_until
+
+pytestmark = pytest.mark.integration
+
+SENDER = 77
+LONG_S, SHORT_S = 20.0, 1.5  #: until somebody must have been heard; until somebody would have been
+Make = Callable[..., Context]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    make_keys(tmp_path / "keys")
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def contexts() -> Iterator[Make]:
+    made: list[Context] = []
+
+    def make(folder: Path | None, role: str, certificate: str = "") -> Context:
+        secret = f"{folder}/secret/{certificate}.key_secret" if certificate else ""
+        made.append(Context(Keys(str(folder), role, secret) if folder else None))
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.term()
+
+
+@pytest.fixture
+def place() -> str:
+    return f"tcp://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def server(contexts: Make, keys: Path, place: str) -> Iterator[ServerPort]:
+    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as port:
+        yield port
+
+
+def answered(here: ServerPort, there: ClientPort) -> bool:
+    """Say HELLO once more; whether an answer to any HELLO is there."""
+    there.send(Header(Kind.HELLO, there.sender, body=({},)))
+    while message := here.receive():
+        here.send(Header(Kind.WELCOME, message.header.sender, body=({},)))
+    here.changes()
+    Poller([here, there]).wait(0.05)
+    return there.receive() is not None
+
+
+def greeted(here: ServerPort, there: ClientPort, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if answered(here, there):
+            return True
+    return False
+
+
+def heard(here: ServerPort, client: Context, place: str, seconds: float, sender: int = SENDER) -> bool:
+    """Whether a new client's HELLO arrives and its answer comes back."""
+    with closing(ClientPort(client, here.plane, place, sender)) as there:
+        return greeted(here, there, seconds)
+
+
+def refused(here: ServerPort, client: Context, place: str) -> None:
+    """Connect, for requests and for replies, and wait until both were counted as refused for their key."""
+    wanted = here.refused["key"] + 2
+    with closing(ClientPort(client, here.plane, place, SENDER)):
+        wait_until(lambda: here.changes() == {} and here.refused["key"] == wanted)
+
+
+def test_holders_of_keys_talk(server: ServerPort, contexts: Make, keys: Path, place: str) -> None:
+    assert heard(server, contexts(keys, "actor"), place, LONG_S)
+    assert server.refused.total() == 0
+
+
+def test_an_ipc_path_needs_no_keys(keys: Path, contexts: Make, tmp_path: Path) -> None:
+    place = f"ipc://{tmp_path}/s"
+    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
+        assert heard(here, contexts(None, "actor"), place, LONG_S)
+
+
+def test_strangers_are_not_heard(server: ServerPort, contexts: Make, keys: Path, place: str, tmp_path: Path) -> None:
+    make_keys(tmp_path / "others")
+    for file in ("envserver.key", "broker.key", "learner.key"):  # a stranger knows everything that is public
+        (tmp_path / "others/public" / file).write_bytes((keys / "public" / file).read_bytes())
+    assert not heard(server, contexts(None, "actor"), place, SHORT_S)
+    assert not heard(server, contexts(tmp_path / "others", "actor"), place, SHORT_S)
+    assert heard(server, contexts(keys, "actor"), place, LONG_S)
+
+
+def test_a_client_does_not_talk_to_a_server_with_another_key(
+    keys: Path, contexts: Make, tmp_path: Path, place: str
+) -> None:
+    make_keys(tmp_path / "others")
+    admitted = tmp_path / "others/public/actor.key"
+    admitted.write_bytes((keys / "public/actor.key").read_bytes())
+    with closing(ServerPort(contexts(tmp_path / "others", "envserver"), Plane.STEPS, place)) as here:
+        assert not heard(here, contexts(keys, "actor"), place, SHORT_S)
+        assert here.refused.total() == 0, "it is the client that breaks off"
+
+
+@pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
+def test_a_plane_admits_the_keys_of_the_role_that_talks_there_and_no_others(
+    plane: Plane, keys: Path, contexts: Make, place: str
+) -> None:
+    with closing(ServerPort(contexts(keys, SERVERS[plane]), plane, place)) as here:
+        for role in ROLES:
+            welcome = role == CLIENTS[plane]
+            assert heard(here, contexts(keys, role), place, LONG_S if welcome else SHORT_S) == welcome, role
+            assert bool(here.refused["key"]) or welcome
+
+
+def test_the_weights_go_to_brokers_alone(keys: Path, contexts: Make, place: str) -> None:
+    learner = contexts(keys, "learner")
+    with closing(WeightsPublisher(learner, place)) as publisher:
+        publisher.publish(Header(Kind.WEIGHTS, 0, 1, 1, 1, (1, 1, 4, 1, 1)), b"abcd")
+
+        def receives(role: str, seconds: float) -> bool:
+            with closing(WeightsSubscriber(contexts(keys, role), place)) as subscriber:
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:
+                    publisher.welcome()
+                    Poller([publisher, subscriber]).wait(0.05)
+                    if subscriber.receive():
+                        return True
+            return False
+
+        assert not receives("actor", SHORT_S)
+        assert learner.turned_away
+        assert receives("broker", LONG_S)
+
+
+def test_a_refused_key_is_counted_and_logged_once(
+    server: ServerPort,
+    contexts: Make,
+    keys: Path,
+    place: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission_module, "LOG_PERIOD_S", 0.0)
+    stranger = contexts(keys, "broker")
+    for _ in range(2):
+        refused(server, stranger, place)
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    public = Keys(str(keys), "broker").public.decode()
+    assert lines == [
+        f"refused a connection from 127.0.0.1 on the steps plane: its key {public} is not that of any actor in "
+        f"{keys / 'public'}"
+    ]
+
+
+def test_a_flood_of_strangers_is_one_line_a_second(
+    server: ServerPort,
+    contexts: Make,
+    keys: Path,
+    place: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission_module, "LOG_PERIOD_S", 3600.0)
+    for role in ("broker", "learner", "envserver"):
+        refused(server, contexts(keys, role), place)
+    assert caplog.text.count("refused a connection") == 1
+
+
+def test_keys_come_and_go_while_a_server_runs(server: ServerPort, contexts: Make, keys: Path, place: str) -> None:
+    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as old:
+        assert greeted(server, old, LONG_S)
+        add_key(keys, "actor")
+        wait_until(lambda: heard(server, contexts(keys, "actor", "actor-2"), place, SHORT_S, 2))
+        (keys / "public/actor.key").unlink()
+        wait_until(lambda: not heard(server, contexts(keys, "actor"), place, SHORT_S, 3))
+        assert server.refused["key"]
+        assert greeted(server, old, LONG_S), "a connection that is open stays"
+        assert heard(server, contexts(keys, "actor", "actor-2"), place, LONG_S, 4)
+
+
+def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts: Make, keys: Path, place: str) -> None:
+    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
+        there = ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)
+        assert greeted(here, there, LONG_S)
+    add_key(keys, "envserver")
+    for kind, suffix in (("public", "key"), ("secret", "key_secret")):
+        (keys / kind / f"envserver-2.{suffix}").replace(keys / kind / f"envserver.{suffix}")
+    with closing(there), closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
+        assert not greeted(here, there, SHORT_S), "it still asks for the old key"
+        there.reopen()
+        assert greeted(here, there, LONG_S)
+
+
+def test_a_client_goes_on_with_the_key_it_knows_while_the_servers_file_is_unreadable(
+    server: ServerPort, contexts: Make, keys: Path, place: str
+) -> None:
+    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
+        (keys / "public/envserver.key").write_text("half of a fi")
+        there.reopen()
+        assert greeted(server, there, LONG_S)
+
+
+def test_an_id_belongs_to_the_first_key_that_uses_it(
+    server: ServerPort, contexts: Make, keys: Path, place: str
+) -> None:
+    add_key(keys, "actor")
+    first, second = (contexts(keys, "actor", name) for name in ("actor", "actor-2"))
+    with closing(ClientPort(first, Plane.STEPS, place, SENDER)) as owner:
+        assert greeted(server, owner, LONG_S)
+        with closing(ClientPort(second, Plane.STEPS, place, SENDER)) as thief:
+            subscribed = server.refused["sender"]
+            assert not greeted(server, thief, SHORT_S)
+            assert server.refused["sender"] > subscribed + 1, "its subscription and its messages"
+            server.send(Header(Kind.BYE, SENDER, seq=9))
+            assert wait_until(lambda: (m := owner.receive()) and m.header.seq == 9)
+            assert thief.receive() is None
+        assert server.departures() == [], "that a thief leaves is no departure of the owner"
+        assert heard(server, second, place, LONG_S, SENDER + 1)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "[::]", "eth0"])
+def test_without_keys_nothing_is_bound_beyond_loopback_unless_it_is_said(host: str) -> None:
+    context = Context()
+    for bound in (
+        lambda: ServerPort(context, Plane.STEPS, f"tcp://{host}:5550"),
+        lambda: WeightsPublisher(context, f"tcp://{host}:5550"),
+    ):
+        with pytest.raises(ConfigError, match=r"would be open to every machine that reaches it: expected --security"):
+            bound()
+    context.term()
+    insecure = Context(insecure=True)
+    ServerPort(insecure, Plane.STEPS, f"tcp://0.0.0.0:{free_port()}").close()
+    insecure.term()

@@ -1,0 +1,57 @@
+"""What compose starts: the settings are real ones, and who is protected by what is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.config.load import gather
+from common.config.tree import RunConfig
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+ROLES = ("learner", "broker", "envserver", "actor")
+
+
+def services(*files: str) -> dict[str, dict[str, Any]]:
+    """The services of some files, their environments merged as compose does it."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in files:
+        for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
+            before = found.get(name, {})
+            merged = {**before.get("environment", {}), **service.get("environment", {})}
+            found[name] = {**before, **service, "environment": merged}
+    return {name: found[name] for name in ROLES}
+
+
+def settings(service: dict[str, Any]) -> RunConfig:
+    environ = {name: str(value) for name, value in service["environment"].items() if "${" not in str(value)}
+    return gather([], environ).config
+
+
+def test_without_keys_no_plane_leaves_the_network_of_the_project() -> None:
+    for service in services("docker-compose.yml").values():
+        assert settings(service).security.insecure
+        assert "ports" not in service
+        assert "network_mode" not in service
+
+
+def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None:
+    files = ("docker-compose.yml", "deploy/compose/keys.yml")
+    secrets = yaml.safe_load((ROOT / files[1]).read_text())["secrets"]
+    for role, service in services(*files).items():
+        security = settings(service).security
+        assert (security.keys, security.secret, security.insecure) == ("/keys", f"/run/secrets/{role}", False)
+        assert service["secrets"] == [role]
+        assert secrets[role] == {"file": f"./keys/secret/{role}.key_secret"}
+        assert service["volumes"] == ["./keys/public:/keys/public:ro"]
+
+
+def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> None:
+    for service in services("docker-compose.yml").values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "privileged" not in service

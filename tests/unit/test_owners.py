@@ -1,0 +1,45 @@
+"""Client ids and the keys that they belong to."""
+
+import msgpack
+import pytest
+
+from common.errors import RemoteProtocolError, VersionMismatch
+from common.messages import PROTOCOL_VERSION, Header, Kind, pack_header
+from common.transport.owners import MAX_IDS, Owners
+
+pytestmark = pytest.mark.unit
+
+
+def test_an_id_is_the_first_keys() -> None:
+    owners = Owners()
+    for _ in range(2):
+        owners.check(1, "mine")
+        owners.check(2, "yours")
+    with pytest.raises(RemoteProtocolError, match="uses the id of another client") as caught:
+        owners.check(1, "yours")
+    assert caught.value.reason == "sender"
+
+
+def test_a_key_that_draws_ever_new_ids_loses_its_own_and_nobody_elses() -> None:
+    owners = Owners()
+    owners.check(1, "mine")
+    for sender in range(2, MAX_IDS + 3):
+        owners.check(sender, "yours")
+    with pytest.raises(RemoteProtocolError):
+        owners.check(1, "yours")
+    with pytest.raises(RemoteProtocolError):
+        owners.check(3, "mine")
+    owners.check(2, "mine")
+
+
+def test_a_message_of_any_version_is_held_to_the_key_of_its_sender() -> None:
+    owners = Owners()
+    header = Header(Kind.BYE, 1)
+    assert owners.unpack(memoryview(pack_header(header)), "mine") == header
+    newer = memoryview(msgpack.packb([PROTOCOL_VERSION + 1, 1, 1]))
+    with pytest.raises(VersionMismatch):
+        owners.unpack(newer, "mine")
+    for data in (memoryview(pack_header(header)), newer):
+        with pytest.raises(RemoteProtocolError) as caught:
+            owners.unpack(data, "yours")
+        assert caught.value.reason == "sender", "or the owner would be told that its version is wrong"

@@ -1,0 +1,43 @@
+"""docs/security.md: what it claims has a test of that name, and its tables are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from common.messages import Plane
+from common.transport.keys import CLIENTS, SERVERS
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def rows(header: str) -> list[list[str]]:
+    """The cells of the table that begins with this line."""
+    lines = PAGE[PAGE.index(header) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_claim_names_tests_that_exist() -> None:
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^def (test_\w+)", written, re.MULTILINE))
+    claims = rows("| claim | by | test |")
+    assert len(claims) >= 30
+    for claim, _, tests in claims:
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, claim
+        assert set(named) <= there, claim
+    assert set(re.findall(r"`(test_\w+)`", PAGE)) <= there
+
+
+def test_who_is_admitted_where_is_what_the_code_says() -> None:
+    assert {
+        name: (server.replace("-", ""), client.removesuffix("s")) for name, server, client in rows("| plane |")
+    } == {plane.name.lower(): (SERVERS[plane], CLIENTS[plane]) for plane in Plane}
+
+
+def test_files_that_it_names_exist() -> None:
+    for name in re.findall(r"`(common/[\w/.]+)`", PAGE):
+        assert (ROOT / name).exists(), name

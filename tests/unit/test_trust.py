@@ -1,0 +1,67 @@
+"""Files from strangers are data: what a config or a run folder says is read and never run."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from common.config.load import gather, load
+from common.errors import ConfigError
+from deploy.bench.options import parse
+from deploy.local.evaluate import main as evaluate
+from deploy.local.launcher import settle
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 1, 31).astimezone()
+HOSTILE = [
+    "!!python/object/apply:os.mkdir [trap-sprung]",
+    "!!python/object/new:os.mkdir [trap-sprung]",
+    "name: !!python/name:os.mkdir",
+    "name: !!python/module:os",
+    "env: {kwargs: {x: !!python/object/apply:os.mkdir [trap-sprung]}}",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_config_that_wants_to_run_code_is_refused_unrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.yaml.*not valid YAML"):
+        load(["--config", "run.yaml"], {})
+    with pytest.raises(ConfigError, match=r"KWARGS.*expected a mapping"):
+        gather([], {"BEAST_ENV__KWARGS": "!!python/object/apply:os.mkdir [trap-sprung]"})
+    assert not (tmp_path / "trap-sprung").exists()
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run folder that brings a module along, importable from here, as its environment."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "gift"
+    run.mkdir(parents=True)
+    (run / "evil.py").write_text("import os; os.mkdir('trap-sprung')")
+    (run / "config.yaml").write_text("env: {id: 'runs.gift.evil:Free-v0'}")
+    (run / "checkpoint.pt").touch()
+    return "runs.gift.evil:Free-v0"
+
+
+def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: Path) -> None:
+    sentence = f"'{foreign}' imports a module, which a file may not decide alone: say --env {foreign} as well"
+    for attempt in (
+        lambda: evaluate(["gift"]),
+        lambda: settle(["--name", "gift"], {}, NOW),
+        lambda: settle(["--config", "runs/gift/config.yaml"], {}, NOW),
+        lambda: parse("limit", ["--config", "runs/gift/config.yaml"]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            attempt()
+        assert sentence in str(caught.value)
+    assert not (tmp_path / "trap-sprung").exists()
+
+
+def test_whoever_names_the_module_may_have_it(foreign: str) -> None:
+    assert settle(["--name", "gift", "--env", foreign], {}, NOW)[0].env.id == foreign
+    assert settle(["--name", "gift"], {"BEAST_ENV": foreign}, NOW)[0].env.id == foreign

@@ -65,13 +65,16 @@ def server(contexts: Make, keys: Path, place: str) -> Iterator[ServerPort]:
 
 
 def answered(here: ServerPort, there: ClientPort) -> bool:
-    """Say HELLO once more; whether an answer to any HELLO is there."""
+    """Say HELLO once more; whether this server's answer to any HELLO is there."""
     there.send(Header(Kind.HELLO, there.sender, body=({},)))
     while message := here.receive():
-        here.send(Header(Kind.WELCOME, message.header.sender, body=({},)))
+        here.send(Header(Kind.WELCOME, message.header.sender, epoch=id(here), body=({},)))
     here.changes()
     Poller([here, there]).wait(0.05)
-    return there.receive() is not None
+    answers = []
+    while message := there.receive():
+        answers.append(message.header.epoch)
+    return id(here) in answers
 
 
 def greeted(here: ServerPort, there: ClientPort, seconds: float) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.algos.protocol import Algorithm, Batch
+from common.algos.protocol import Algorithm, Batch, Learning
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
 from common.memory import keep_freed_memory
@@ -99,7 +99,7 @@ def _parts(config: RunConfig, seconds: float) -> dict[str, Any]:
     algorithm = make_algorithm(config, spec)
     net = algorithm.network()
     inference = {name: max(_inference(algorithm, net, dtype, seconds)) for name, dtype in DTYPES.items()}
-    training = {name: max(_training(algorithm, config, dtype, seconds)) for name, dtype in DTYPES.items()}
+    training = {name: max(_training(spec, config, name, seconds)) for name in DTYPES}
     return {"env": env_rate, "inference": inference, "training": training}
 
 
@@ -164,25 +164,17 @@ def _inference(algorithm: Algorithm, net: AgentNet, dtype: torch.dtype, seconds:
         yield _rate(work, seconds)
 
 
-def _training(algorithm: Algorithm, config: RunConfig, dtype: torch.dtype, seconds: float) -> Iterable[float]:
-    steps = config.learner.unroll_length
+def _training(env: EnvSpec, config: RunConfig, dtype: str, seconds: float) -> Iterable[float]:
+    learner = config.learner.model_copy(update={"precision": dtype})
+    algorithm = make_algorithm(config.model_copy(update={"learner": learner}), env)
+    steps = learner.unroll_length
     for rollouts in ROLLOUTS:
         net = algorithm.network()
-        optimizer = algorithm.optimizer(net)
+        learning = algorithm.learning(net)
         batch = _batch(algorithm, net, steps, rollouts)
 
-        def work(
-            net: AgentNet = net,
-            optimizer: torch.optim.Optimizer = optimizer,
-            batch: Batch = batch,
-            rollouts: int = rollouts,
-        ) -> int:
-            optimizer.zero_grad()
-            with autocast(torch.device("cpu"), dtype):
-                loss, _ = algorithm.loss(net, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
-            optimizer.step()
+        def work(learning: Learning = learning, batch: Batch = batch, rollouts: int = rollouts) -> int:
+            learning.update(batch, 0)
             return steps * rollouts
 
         yield _rate(work, seconds)

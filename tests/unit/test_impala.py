@@ -12,7 +12,6 @@ from common.config.tree import RunConfig
 from common.errors import ConfigError
 from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
-from common.ops.optim import RMSPropTF1
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
@@ -352,27 +351,6 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("rmsprop", torch.optim.RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", torch.optim.Adam)]
-)
-def test_the_optimizer_is_the_configured_one(name: str, kind: type) -> None:
-    settings = {"epsilon": 0.03, "alpha": 0.9, "momentum": 0.2, "learning_rate": 0.004}
-    algorithm = impala(optimizer=name, **settings)
-    optimizer = algorithm.optimizer(algorithm.network())
-    assert type(optimizer) is kind
-    group = optimizer.param_groups[0]
-    assert (group["eps"], group["lr"]) == (0.03, 0.004)
-    if name != "adam":
-        assert (group["alpha"], group["momentum"]) == (0.9, 0.2)
-
-
-def test_the_learning_rate_follows_the_schedule() -> None:
-    linear, constant = impala(learning_rate=0.8), impala(learning_rate=0.8, schedule="constant")
-    assert [linear.learning_rate(steps) for steps in (0, 500, 1000, 1100)] == [0.8, pytest.approx(0.4), 0.0, 0.0]
-    assert constant.learning_rate(999) == 0.8
-    assert impala(max_grad_norm=3.0).max_grad_norm == 3.0
-
-
-@pytest.mark.parametrize(
     ("action", "kind"),
     [
         (ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)), "box"),
@@ -390,7 +368,7 @@ def test_it_learns_which_action_each_context_rewards() -> None:
     bandit = EnvSpec("Bandit-v0", (3,), "<f4", ActionSpec.discrete(3))
     algorithm = impala(bandit, optimizer="adam", epsilon=1e-5, learning_rate=0.01, reduction="mean", discount=0.0)
     net, g = algorithm.network(), generator()
-    optimizer = algorithm.optimizer(net)
+    learning = algorithm.learning(net)
     rows, answers = 16, torch.tensor([2, 0, 1])
     reward, action, core = torch.zeros(rows), torch.zeros(rows, dtype=torch.int64), net.initial_state(rows)
     nothing = torch.zeros(T + 1, rows, dtype=torch.bool)
@@ -418,7 +396,5 @@ def test_it_learns_which_action_each_context_rewards() -> None:
             core_state=core,
             mask=~nothing[1:],
         )
-        optimizer.zero_grad()
-        algorithm.loss(net, batch)[0].backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        learning.update(batch, 0)
     assert torch.stack(rewards[1:]).mean() > 0.95

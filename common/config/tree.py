@@ -116,6 +116,10 @@ class NetConfig(Section):
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    action_std: Literal["free", "state"] = setting(
+        "free", "deviation of real actions: free: a parameter of its own (Schulman et al. 2017); state: an output"
+    )
+    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
 
 
 class LocalConfig(Section):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from common.algos.protocol import Algorithm, Batch, Learning
 from common.algos.registry import make_algorithm
@@ -25,10 +26,11 @@ from common.config.tree import RunConfig
 from common.memory import keep_freed_memory
 from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
-from common.specs import EnvSpec
+from common.specs import ActionSpec, EnvSpec
 from common.transport import Poller
 from common.usage import cores
 from deploy.bench.options import emit, parse
+from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.vector import VectorEnv
 
@@ -132,16 +134,24 @@ def _environment(config: RunConfig, seconds: float) -> tuple[EnvSpec, float]:
         _collect(vector)
         vector.reset()
         _collect(vector)
-        sizes = vector.spec.action.sizes
+        action = vector.spec.action
 
         def work() -> int:
-            vector.step(rng.integers(sizes[0], size=num_envs))
+            vector.step(_random_actions(rng, action, num_envs))
             _collect(vector)
             return num_envs
 
         return vector.spec, _rate(work, seconds)
     finally:
         vector.close()
+
+
+def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:
+    """Legal ones, [N, *shape]."""
+    shape = (num_envs, *action.shape)
+    if action.kind == "box":
+        return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
+    return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
 
 
 def _collect(vector: VectorEnv) -> None:
@@ -184,7 +194,7 @@ def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:
     stack = (env.frame_stack,) if env.frame_stack > 1 else ()
     shape = (steps, rows, *stack, *env.obs_shape)
     obs = torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(env.obs_dtype)))
-    action = torch.zeros(steps, rows, *env.action.shape, dtype=torch.int64)
+    action = torch.from_numpy(np.zeros((steps, rows, *env.action.shape), env.action.dtype))
     return StepInput(obs, action, torch.zeros(steps, rows), torch.zeros(steps, rows, dtype=torch.bool))
 
 

@@ -188,9 +188,10 @@ def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str)
 
 
 def test_an_unsupported_action_space_is_a_sentence(tmp_path: Path) -> None:
-    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (1.0,)))
-    with pytest.raises(ConfigError):
-        trainer_for(run_config(tmp_path), env)
+    config = RunConfig.model_validate({**run_config(tmp_path).model_dump(), "net": {"squash_actions": True}})
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (float("inf"),)))
+    with pytest.raises(ConfigError, match="no bounds"):
+        trainer_for(config, env)
 
 
 def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:

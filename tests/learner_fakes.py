@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.algos.protocol import Batch, Learned
 from common.config.tree import RunConfig
 from common.messages import Header, Kind, Plane
 from common.records import rollout_record
@@ -149,3 +150,19 @@ def feed(config: RunConfig, actor: FakeActor, learner: Learner, seqs: range) -> 
     for seq in seqs:
         actor.push(seq, rollout_rows(4, seq), [[float(seq), seq]])
     drive(learner, [actor], lambda: seqs[-1] in actor.acked)
+
+
+class Scripted:
+    """A way to learn that says what it was told to say, and remembers with how many agent steps it was asked."""
+
+    def __init__(self, *answers: Learned) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        self.asked.append(agent_steps)
+        return self.answers.pop(0)
+
+
+def answer(steps: int, *, skipped: int = 0, changed: bool = False) -> Learned:
+    return Learned(steps, skipped, changed, 0.0, 0.0, 0.0, {})

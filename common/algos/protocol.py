@@ -1,21 +1,23 @@
-"""What an algorithm is to the services: five answers, and no loop.
+"""What an algorithm is to the services, and no loop.
 
-The broker asks for `network` and calls `act`; the learner asks for `network`, `optimizer` and `max_grad_norm` and
-turns this loop, which is the same for every on-policy algorithm:
+The broker asks for `network` and calls `act`. The learner asks for `network` and for `learning`, and turns this loop,
+which is the same for every algorithm:
 
+    net = algorithm.network()
+    learning = algorithm.learning(net)
     for batch in batches:
-        for group in optimizer.param_groups:
-            group["lr"] = algorithm.learning_rate(agent_steps)
-        loss, metrics = algorithm.loss(net, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
-        optimizer.step()
+        learned = learning.update(batch, agent_steps)
+        if learned.changed:
+            publish(net)
+
+`net` is always the policy that acts. What else an algorithm trains (critics, an online network behind a target that
+acts, a memory of old batches) belongs to its `Learning`, which also decides how many steps of the optimiser a batch
+is worth.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,6 +53,41 @@ class Act(NamedTuple):
 Metrics = dict[str, Tensor]
 
 
+class Learned(NamedTuple):
+    """What one batch did."""
+
+    steps: int  #: of the optimiser that were applied; 0 where nothing was learned
+    skipped: int  #: that were not, because loss or gradient was not finite
+    changed: bool  #: whether the policy that acts is another one now
+    loss: float  #: of the last step
+    grad_norm: float  #: of the last step, before clipping
+    learning_rate: float
+    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in every batch with steps
+
+
+class Learning(Protocol):
+    """How one network learns: optimisers and all other state of training."""
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch.
+
+        Args:
+          batch: its memory is the caller's, and used again afterwards: copy what has to stay.
+          agent_steps: learned from so far, without this batch.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has to hold besides the policy: plain values and tensors, by name."""
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, bit for bit. Settings stay those of this start.
+
+        Raises:
+          CheckpointError: it is of another kind of optimiser.
+          KeyError, TypeError, ValueError, RuntimeError: it is not what `state` gave.
+        """
+
+
 class Algorithm(Protocol):
     """One algorithm for one environment."""
 
@@ -59,10 +96,6 @@ class Algorithm(Protocol):
     @property
     def policy(self) -> PolicySpec:
         """What actors have to know of the policy."""
-
-    @property
-    def max_grad_norm(self) -> float:
-        """The global norm that gradients are clipped to before a step."""
 
     def network(self) -> AgentNet:
         """A new network, the same for every call with the same settings: their seed decides."""
@@ -83,11 +116,5 @@ class Algorithm(Protocol):
           the answer, and the state after this step, [B, core_size]; all without gradient.
         """
 
-    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The scalar to minimise, and detached scalars worth a curve each."""
-
-    def optimizer(self, net: AgentNet) -> torch.optim.Optimizer:
-        """A new optimiser over the parameters of `net`."""
-
-    def learning_rate(self, agent_steps: int) -> float:
-        """The learning rate after so many agent steps."""
+    def learning(self, net: AgentNet) -> Learning:
+        """Begin to train `net`, on the device where it is."""

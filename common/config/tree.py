@@ -101,7 +101,7 @@ class LearnerConfig(Section):
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
     threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
-    publish_every: int = setting(1, "updates between two versions of the weights", ge=1, le=LIMIT)
+    publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
     log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)
 
@@ -116,6 +116,10 @@ class NetConfig(Section):
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    action_std: Literal["free", "state"] = setting(
+        "free", "deviation of real actions: free: a parameter of its own (Schulman et al. 2017); state: an output"
+    )
+    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
 
 
 class LocalConfig(Section):

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from common.config.tree import NetConfig
+from common.nets.actions import head, last_action, policy_head
 from common.nets.lstm import LSTM
 from common.nets.normalize import ObsNorm
 from common.nets.torsos import make_torso
 from common.specs import EnvSpec
 
-POLICY_GAIN = 0.01  #: the first policy is all but uniform, so that no seed decides what is explored
 VALUE_GAIN = 1.0
 
 
@@ -27,7 +27,7 @@ class StepInput(NamedTuple):
     """What the network sees at each step; see `common.records` for the time index."""
 
     obs: Tensor  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1
-    last_action: Tensor  #: [T, B] int64, ignored where first
+    last_action: Tensor  #: [T, B, *action shape], ignored where first
     reward: Tensor  #: [T, B] float32, unclipped, ignored where first
     first: Tensor  #: [T, B] bool, True where obs opens an episode
 
@@ -35,15 +35,15 @@ class StepInput(NamedTuple):
 class AgentOutput(NamedTuple):
     """What it answers, float32 whatever it computed in."""
 
-    logits: Tensor  #: [T, B, A], unnormalised
+    logits: Tensor  #: [T, B, A], parameters of the distribution of actions: `common.ops.distributions`
     value: Tensor  #: [T, B]
 
 
 class AgentNet(nn.Module):
-    """Policy and value of one environment's observations, for discrete actions.
+    """Policy and value of one environment's observations, for actions of any kind.
 
-    As in IMPALA and TorchBeast the reward, clipped to [-1, 1], and the last action as one-hot join the torso's
-    features; both are 0 in the first step of an episode, and the recurrent state is zeroed before it.
+    As in IMPALA and TorchBeast the reward, clipped to [-1, 1], and the last action join the torso's features; both are
+    0 in the first step of an episode, and the recurrent state is zeroed before it.
 
     Args:
       config: which torso, how wide, with memory or without.
@@ -55,22 +55,20 @@ class AgentNet(nn.Module):
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
-        self.n_actions = env.action.sizes[0]
         self.norm = ObsNorm(env) if config.normalize_obs else None
         self.torso = make_torso(config, env)
-        width = self.torso.out_size + self.n_actions + 1
+        self.last_action = last_action(env.action)
+        width = self.torso.out_size + self.last_action.size + 1
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0
         self.value_torso = None if self.torso.shared or self.core else make_torso(config, env)
         width = self.core.hidden_size if self.core else width
-        self.policy = _head(width, self.n_actions, POLICY_GAIN)
-        self.value = _head(width, 1, VALUE_GAIN)
-        self.register_buffer("actions", torch.arange(self.n_actions), persistent=False)
-        self.actions: Tensor
+        self.policy = policy_head(width, env.action, config)
+        self.value = head(width, 1, VALUE_GAIN)
 
     def initial_state(self, batch: int) -> Tensor:
         """The state before an episode: zeros [batch, core_size] float32."""
-        return torch.zeros(batch, self.core_size, device=self.actions.device)
+        return torch.zeros(batch, self.core_size, device=self.value.weight.device)
 
     def forward(self, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
         """Unroll T steps.
@@ -82,10 +80,9 @@ class AgentNet(nn.Module):
         Returns:
           the answers to all steps, and the state after the last one, [B, core_size].
         """
-        known = ~inputs.first.unsqueeze(-1)
-        last_action = (inputs.last_action.unsqueeze(-1) == self.actions) & known
-        reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1).masked_fill(~known, 0.0)
-        extras = [last_action.float(), reward]
+        unknown = inputs.first.unsqueeze(-1)
+        reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1)
+        extras = [extra.masked_fill(unknown, 0.0) for extra in (self.last_action(inputs.last_action), reward)]
         x = torch.cat([_over_time(self.torso, inputs.obs, self.norm), *extras], dim=-1)
         if self.core is not None:
             x, core = self.core(x, inputs.first, core)
@@ -111,10 +108,3 @@ def _over_time(torso: nn.Module, obs: Tensor, norm: ObsNorm | None) -> Tensor:
     """Features [T, B, F] float32 of [T, B, ...] observations."""
     features: Tensor = torso(obs.flatten(0, 1), norm)
     return features.float().view(*obs.shape[:2], -1)
-
-
-def _head(width: int, n: int, gain: float) -> nn.Linear:
-    layer = nn.Linear(width, n)
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer

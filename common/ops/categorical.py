@@ -1,26 +1,89 @@
-"""The categorical distribution over actions, as functions of unnormalised logits [..., A]."""
+"""Categorical distributions over choices, made from unnormalised log-probabilities."""
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 
-def log_prob(log_probs: Tensor, actions: Tensor) -> Tensor:
-    """Log-probability [...] of integer `actions` [...] under normalised `log_probs` [..., A]."""
-    return log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+class Categorical:
+    """See `common.ops.distributions.Distribution`; actions are integers.
 
-
-def entropy(log_probs: Tensor) -> Tensor:
-    """Entropy in nats, [...], of normalised `log_probs` [..., A]."""
-    return -(log_probs.exp() * log_probs).sum(-1)
-
-
-def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Actions [...] drawn from `logits` [..., A].
-
-    The largest of p_i / E_i with E_i exponential is i with probability p_i: what `torch.multinomial` does, at half
-    its price for a small batch.
+    Args:
+      logits: [..., A].
     """
-    draws = torch.empty_like(logits).exponential_(generator=generator)
-    return logits.softmax(-1).div_(draws).argmax(-1)
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """[..., A], normalised."""
+        return self._logits.log_softmax(-1)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions [...].
+
+        The largest of p_i / E_i with E_i exponential is i with probability p_i: what `torch.multinomial` does, at half
+        its price for a small batch.
+        """
+        draws = torch.empty_like(self._logits).exponential_(generator=generator)
+        return self._logits.softmax(-1).div_(draws).argmax(-1)
+
+    def mode(self) -> Tensor:
+        """The likeliest action [...]."""
+        return self._logits.argmax(-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """[...] of actions [...]."""
+        return self.log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """[...]."""
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+    def kl(self, other: Categorical) -> Tensor:
+        """[...]."""
+        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
+
+
+class MultiCategorical:
+    """Independent categoricals, one per component of an action.
+
+    Args:
+      logits: [..., P], component by component.
+      sizes: choices of each component.
+      shape: of an action.
+    """
+
+    def __init__(self, logits: Tensor, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        self._parts = [Categorical(part) for part in torch.split(logits, list(sizes), -1)]
+        self._batch, self._shape = logits.shape[:-1], shape
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions [..., *shape]."""
+        return self._together([part.sample(generator) for part in self._parts])
+
+    def mode(self) -> Tensor:
+        """The likeliest action [..., *shape]."""
+        return self._together([part.mode() for part in self._parts])
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """[...] of actions [..., *shape]."""
+        components = actions.reshape(*self._batch, -1).unbind(-1)
+        pairs = zip(self._parts, components, strict=True)
+        return torch.stack([part.log_prob(component) for part, component in pairs]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """[...]."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+    def kl(self, other: MultiCategorical) -> Tensor:
+        """[...]."""
+        pairs = zip(self._parts, other._parts, strict=True)
+        return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
+
+    def _together(self, components: list[Tensor]) -> Tensor:
+        return torch.stack(components, -1).view(*self._batch, *self._shape)

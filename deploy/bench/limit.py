@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from common.algos.protocol import Algorithm, Batch
 from common.algos.registry import make_algorithm
@@ -25,10 +26,11 @@ from common.config.tree import RunConfig
 from common.memory import keep_freed_memory
 from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
-from common.specs import EnvSpec
+from common.specs import ActionSpec, EnvSpec
 from common.transport import Poller
 from common.usage import cores
 from deploy.bench.options import emit, parse
+from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.vector import VectorEnv
 
@@ -154,19 +156,18 @@ class Parts:
         _collect(self._vector)
         self._rng = np.random.default_rng(config.seed)
         self._algorithm = make_algorithm(config, self._vector.spec)
-        self._unroll_length = config.learner.unroll_length
+        self._config = config
 
     def rates(self, seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
         """Agent steps a second of each part; of inference and training the best over sizes of the batch."""
-        dtypes = {name: DTYPES[name] for name in precisions}
         return {
             "env": _rate(self._step, seconds),
-            "inference": {name: max(self._inference(dtype, seconds)) for name, dtype in dtypes.items()},
-            "training": {name: max(self._training(dtype, seconds)) for name, dtype in dtypes.items()},
+            "inference": {name: max(self._inference(DTYPES[name], seconds)) for name in precisions},
+            "training": {name: max(self._training(name, seconds)) for name in precisions},
         }
 
     def _step(self) -> int:
-        self._vector.step(self._rng.integers(self._vector.spec.action.sizes[0], size=self._num_envs))
+        self._vector.step(_random_actions(self._rng, self._vector.spec.action, self._num_envs))
         _collect(self._vector)
         return self._num_envs
 
@@ -182,20 +183,17 @@ class Parts:
 
             yield _rate(work, seconds)
 
-    def _training(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
-        net = self._algorithm.network()
-        optimizer = self._algorithm.optimizer(net)
+    def _training(self, precision: str, seconds: float) -> Iterable[float]:
+        learner = self._config.learner.model_copy(update={"precision": precision})
+        algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
+        net = algorithm.network()
+        learning = algorithm.learning(net)
         for rollouts in ROLLOUTS:
-            batch = _batch(self._algorithm, net, self._unroll_length, rollouts)
+            batch = _batch(algorithm, net, learner.unroll_length, rollouts)
 
             def work(batch: Batch = batch, rollouts: int = rollouts) -> int:
-                optimizer.zero_grad()
-                with autocast(torch.device("cpu"), dtype):
-                    loss, _ = self._algorithm.loss(net, batch)
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(net.parameters(), self._algorithm.max_grad_norm)
-                optimizer.step()
-                return self._unroll_length * rollouts
+                learning.update(batch, 0)
+                return learner.unroll_length * rollouts
 
             yield _rate(work, seconds)
 
@@ -209,6 +207,14 @@ def _rate(work: Callable[[], int], seconds: float) -> float:
     return count / spent
 
 
+def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:
+    """Legal ones, [N, *shape]."""
+    shape = (num_envs, *action.shape)
+    if action.kind == "box":
+        return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
+    return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
+
+
 def _collect(vector: VectorEnv) -> None:
     """Wait for what was begun."""
     while not vector.collect():
@@ -219,7 +225,7 @@ def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:
     stack = (env.frame_stack,) if env.frame_stack > 1 else ()
     shape = (steps, rows, *stack, *env.obs_shape)
     obs = torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(env.obs_dtype)))
-    action = torch.zeros(steps, rows, *env.action.shape, dtype=torch.int64)
+    action = torch.from_numpy(np.zeros((steps, rows, *env.action.shape), env.action.dtype))
     return StepInput(obs, action, torch.zeros(steps, rows), torch.zeros(steps, rows, dtype=torch.bool))
 
 

@@ -3,9 +3,9 @@
 One dict of plain values and tensors, so that `torch.load(weights_only=True)` suffices:
 
     format        CHECKPOINT_FORMAT
-    model         state dict of the network
-    optimizer     {"kind": class name, "state": state dict}
-    counters      agent_steps, updates, nonfinite_updates, elapsed_s
+    model         state dict of the policy that acts
+    learning      `common.algos.protocol.Learning.state()`: optimisers, and whatever else the algorithm trains
+    counters      `services.learner.update.Counters`
     config        the tree of settings of the run that wrote it
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
@@ -27,9 +27,9 @@ from torch import nn
 
 from common.errors import CheckpointError
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 CHECKPOINT_NAME = "checkpoint.pt"
-_SECTIONS = ("model", "optimizer", "counters", "config", "env", "policy", "rng", "statistics")
+_SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics")
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -109,21 +109,6 @@ def load_model(path: Path, net: nn.Module, saved: dict[str, Any]) -> None:
                 f"{_shown(ours)} in this run; continue with the settings it was made with, or use another name"
             )
     net.load_state_dict(saved)
-
-
-def load_optimizer(path: Path, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Put the checkpoint's running averages into an optimiser, which keeps the settings it was made with.
-
-    Raises:
-      CheckpointError: they belong to another kind of optimiser.
-    """
-    kind = type(optimizer).__name__
-    if saved["kind"] != kind:
-        raise CheckpointError(f"{path}: the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
-    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    optimizer.load_state_dict(saved["state"])
-    for group, own in zip(optimizer.param_groups, settings, strict=True):
-        group.update(own)
 
 
 def random_state() -> dict[str, Any]:

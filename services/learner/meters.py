@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from common.algos.protocol import Learned
 from services.learner.queue import Message
 from services.learner.statistics import EpisodeStatistics, PolicyLag, Rate
 from services.learner.update import Update
@@ -18,7 +19,7 @@ class Meters:
 
     def __init__(self) -> None:
         self.episodes = EpisodeStatistics()
-        self.last: Update | None = None  #: the newest that was applied
+        self.last: Learned | None = None  #: from the newest batch of which something was learned
         self._lag = PolicyLag()
         self._steps, self._waited, self._updates, self._busy = Rate(), Rate(), Rate(), Rate()
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
@@ -44,10 +45,10 @@ class Meters:
         self._steps.add(update.agent_steps, now)
         self._updates.add(1, now)
         self._busy.add(update.seconds, now)
-        if update.applied:
-            self.last = update
+        if update.learned.steps:
+            self.last = update.learned
             self._summed += 1
-            for name, value in update.metrics.items():
+            for name, value in update.learned.metrics.items():
                 self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def page(self, now: float) -> dict[str, Any]:

@@ -31,6 +31,7 @@ COLUMNS = {
     "agent_steps": "",
     "env_frames": "",
     "updates": "charts/updates",
+    "optimizer_steps": "charts/optimizer_steps",
     "agent_steps_per_s": "charts/SPS",
     "env_frames_per_s": "charts/FPS",
     "episodes": "charts/episodes",

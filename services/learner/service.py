@@ -156,6 +156,7 @@ class Learner(Service):
             "env_frames": trainer.env_frames if trainer else 0,
             "total_steps": self.config.total_steps,
             "updates": counters.updates if counters else 0,
+            "optimizer_steps": counters.optimizer_steps if counters else 0,
             "nonfinite_updates": counters.nonfinite_updates if counters else 0,
             "policy_version": max(self._published, 0),
             **self._computes,
@@ -233,10 +234,10 @@ class Learner(Service):
         taken_at = self.clock()
         rows = queue.take()
         assert rows is not None, "the queue was ready"
-        version = trainer.counters.updates
+        version = trainer.counters.policy_version
         update = trainer.update(rows)
         messages = queue.release()
-        if update.applied and trainer.counters.updates % self.config.learner.publish_every == 0:
+        if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
             self._publish(trainer)
         intake.acknowledge(messages)
         self.meters.updated(update, version, messages, self.clock())
@@ -250,7 +251,7 @@ class Learner(Service):
             self.hops.add("rollout_queue", taken_at - message.at)
 
     def _publish(self, trainer: Trainer) -> None:
-        version = trainer.counters.updates
+        version = trainer.counters.policy_version
         if version == self._published:
             return
         started = self.clock()

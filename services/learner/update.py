@@ -1,10 +1,10 @@
-"""Rows in, one step of the optimiser: everything of the learner that needs torch, and nothing that needs a socket.
+"""Rows in, a better policy out: everything of the learner that needs torch, and nothing that needs a socket.
 
     trainer = Trainer(config, device, env)
     update = trainer.update(rows)        # B rows of a rollout record; they may be reused afterwards
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
-The loop knows no algorithm: `common.algos.protocol` says what it asks of one.
+It assembles batches and counts. How a batch is learned from is the algorithm's: `common.algos.protocol`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.algos.protocol import Batch
+from common.algos.protocol import Batch, Learned
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
 from common.errors import BeastError, CheckpointError
-from common.nets.precision import autocast, pick_dtype
 from common.ops.frames import stack_frames
 from common.records import rollout_record
 from common.specs import EnvSpec, PolicySpec, RecordSpec
-from services.learner.checkpoint import (
-    CHECKPOINT_FORMAT,
-    load_model,
-    load_optimizer,
-    random_state,
-    restore_random_state,
-)
+from services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
 
@@ -44,12 +37,14 @@ class Counters:
     """Where a run stands."""
 
     agent_steps: int = 0  #: T per rollout used, the last update's surplus not counted
-    updates: int = 0  #: steps of the optimiser; also the version of the weights
-    nonfinite_updates: int = 0  #: batches whose loss or gradient was not finite: skipped
+    updates: int = 0  #: batches that were learned from
+    optimizer_steps: int = 0  #: in all of them; an algorithm may take several per batch, or none
+    policy_version: int = 0  #: updates that changed the policy that acts, however many steps each took
+    nonfinite_updates: int = 0  #: batches of which nothing was learned: no loss or gradient was finite
     elapsed_s: float = 0.0  #: wall time of all sessions of the run
 
     def __post_init__(self) -> None:
-        counts = (self.agent_steps, self.updates, self.nonfinite_updates)
+        counts = [value for name, value in asdict(self).items() if name != "elapsed_s"]
         if any(type(count) is not int or not 0 <= count < 2**62 for count in counts) or not self.elapsed_s >= 0:
             raise ValueError(f"impossible counters: {self}")
 
@@ -57,18 +52,14 @@ class Counters:
 class Update(NamedTuple):
     """What one batch did."""
 
-    applied: bool  #: False where loss or gradient were not finite
-    loss: float
-    grad_norm: float  #: before clipping
-    learning_rate: float
-    metrics: dict[str, Tensor]  #: scalars, on the device
+    learned: Learned
     agent_steps: int  #: that it added
     behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
     seconds: float
 
 
 class Trainer:
-    """A network, its optimiser and the counters of a run.
+    """The policy, how it learns, and the counters of a run.
 
     Args:
       config: of the run.
@@ -89,9 +80,8 @@ class Trainer:
         self.policy: PolicySpec = self.algorithm.policy
         self.record: RecordSpec = rollout_record(env, self.policy, config.learner.unroll_length)
         self.net = self.algorithm.network().to(device)
-        self.optimizer = self.algorithm.optimizer(self.net)
+        self.learning = self.algorithm.learning(self.net)
         self.counters = Counters()
-        self._dtype = pick_dtype(config.learner.precision, device)
         self._nonfinite_in_a_row = 0
 
     @property
@@ -123,30 +113,17 @@ class Trainer:
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
         batch = assemble(rows, self.record, self.env, steps, self.device)
-        learning_rate = self.algorithm.learning_rate(self.counters.agent_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.zero_grad(set_to_none=True)
-        self.net.observe(batch.obs[:-1])  # the last step is the first of the next rollout
-        with autocast(self.device, self._dtype):
-            loss, metrics = self.algorithm.loss(self.net, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.algorithm.max_grad_norm)
-        loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
-        applied = math.isfinite(loss_value) and math.isfinite(norm_value)
-        if applied:
-            self.optimizer.step()
-        self._count(steps, applied=applied)
+        learned = self.learning.update(batch, self.counters.agent_steps)
+        self._count(steps, learned)
         versions = rows["policy_version"][_valid(rows, steps)]
-        seconds = time.perf_counter() - started
-        return Update(applied, loss_value, norm_value, learning_rate, metrics, steps, versions, seconds)
+        return Update(learned, steps, versions, time.perf_counter() - started)
 
     def state(self) -> dict[str, Any]:
         """The trainer's part of a checkpoint."""
         return {
             "format": CHECKPOINT_FORMAT,
             "model": {name: value.detach().cpu() for name, value in self.net.state_dict().items()},
-            "optimizer": {"kind": type(self.optimizer).__name__, "state": self.optimizer.state_dict()},
+            "learning": self.learning.state(),
             "counters": asdict(self.counters),
             "config": self.config.model_dump(mode="json"),
             "env": self.env.to_wire(),
@@ -162,24 +139,29 @@ class Trainer:
         """
         load_model(path, self.net, state["model"])
         try:
-            load_optimizer(path, self.optimizer, state["optimizer"])
+            self.learning.load(state["learning"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
 
-    def _count(self, steps: int, *, applied: bool) -> None:
-        self.counters.agent_steps += steps
-        if applied:
-            self.counters.updates += 1
+    def _count(self, steps: int, learned: Learned) -> None:
+        counters = self.counters
+        counters.agent_steps += steps
+        counters.optimizer_steps += learned.steps
+        counters.policy_version += learned.changed
+        if learned.steps:
+            counters.updates += 1
             self._nonfinite_in_a_row = 0
-            return
-        self.counters.nonfinite_updates += 1
-        self._nonfinite_in_a_row += 1
+        elif learned.skipped:
+            counters.nonfinite_updates += 1
+            self._nonfinite_in_a_row += 1
         if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
             raise BeastError(
                 f"the loss or its gradient was not finite in {MAX_NONFINITE_IN_A_ROW} updates in a row at agent step "
-                f"{self.counters.agent_steps}: lower {self.config.algo}.learning_rate, or use --learner.precision "
+                f"{counters.agent_steps}: lower {self.config.algo}.learning_rate, or use --learner.precision "
                 f"float32; the last checkpoint is unharmed"
             )
 

@@ -174,5 +174,5 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
     per_update = 8 * 16  # rollouts of the classic preset, and their steps
     done = finished["counters"]["updates"] - saved["counters"]["updates"]
     assert done == math.ceil((20_000 - saved["counters"]["agent_steps"]) / per_update)
-    (adam,) = {int(state["step"]) for state in finished["optimizer"]["state"]["state"].values()}
-    assert adam == finished["counters"]["updates"], "the optimiser's own count went on too"
+    (adam,) = {int(state["step"]) for state in finished["learning"]["optimizer"]["state"]["state"].values()}
+    assert adam == finished["counters"]["optimizer_steps"], "the optimiser's own count went on too"

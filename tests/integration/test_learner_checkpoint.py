@@ -18,11 +18,11 @@ WRITER = """
 import itertools, sys
 import torch
 from pathlib import Path
-from services.learner.checkpoint import save_checkpoint
-entries = dict.fromkeys(("optimizer", "counters", "config", "env", "policy", "rng", "statistics"), {})
+from services.learner.checkpoint import CHECKPOINT_FORMAT, save_checkpoint
+entries = dict.fromkeys(("learning", "counters", "config", "env", "policy", "rng", "statistics"), {})
 for number in itertools.count():
     model = {"w": torch.full((300_000,), float(number))}
-    save_checkpoint(Path(sys.argv[1]), {"format": 1, "model": model, "number": number, **entries})
+    save_checkpoint(Path(sys.argv[1]), {"format": CHECKPOINT_FORMAT, "model": model, "number": number, **entries})
 """
 
 

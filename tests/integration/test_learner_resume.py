@@ -46,8 +46,8 @@ def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
     for name, value in states["whole"]["model"].items():
         assert torch.equal(value, states["halves"]["model"][name]), name
     for entry, other in zip(
-        states["whole"]["optimizer"]["state"]["state"].values(),
-        states["halves"]["optimizer"]["state"]["state"].values(),
+        states["whole"]["learning"]["optimizer"]["state"]["state"].values(),
+        states["halves"]["learning"]["optimizer"]["state"]["state"].values(),
         strict=True,
     ):
         assert all(torch.equal(torch.as_tensor(entry[key]), torch.as_tensor(other[key])) for key in entry)

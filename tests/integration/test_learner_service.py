@@ -16,6 +16,8 @@ from common.transport import Context, WeightsSubscriber, checksum
 from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     FakeActor,
+    Scripted,
+    answer,
     drive,
     greet,
     learner_for,
@@ -115,6 +117,23 @@ def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(
         load_flat(net, buffer)
         for name, value in learner.trainer.net.state_dict().items():
             assert torch.equal(net.state_dict()[name], value)
+
+
+def test_what_does_not_change_the_policy_is_no_version(
+    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        assert learner.trainer is not None
+        learner.trainer.learning = Scripted(answer(4, changed=True), answer(2), answer(0), answer(1, changed=True))
+        for seq, version in enumerate((1, 1, 1, 2), start=1):
+            actor.push(seq, rollout_rows(4, seq))
+            drive(learner, [actor], lambda: len(actor.acked) == seq)  # noqa: B023 - called within the turn
+            assert learner.report()["policy_version"] == version
+        page = learner.report()
+    assert (page["updates"], page["optimizer_steps"]) == (3, 7)
 
 
 def test_wrong_settings_are_sentences(tmp_path: Path) -> None:

@@ -4,93 +4,29 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from common.algos.protocol import Algorithm, Batch
-from common.algos.registry import make_algorithm
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.nets.agent import AgentNet, StepInput
+from common.algos.protocol import Batch
+from common.nets.agent import StepInput
 from common.nets.precision import autocast
-from common.ops.optim import RMSPropTF1
-from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.specs import ActionSpec, EnvSpec
+from tests.algo_fakes import (
+    MINATAR,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    ended,
+    generator,
+    make_batch,
+    on_policy,
+    unrolled,
+)
 
 pytestmark = pytest.mark.unit
 
-T, B = 6, 4
-VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
-MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
 
-
-def impala(env: EnvSpec = VECTORS, *, use_lstm: bool = False, total_steps: int = 1000, **settings: Any) -> Algorithm:
-    net = {"use_lstm": use_lstm, "lstm_size": 8}
-    run = {"net": net, "impala": settings, "total_steps": total_steps}
-    return make_algorithm(RunConfig.model_validate(run), env)
-
-
-def generator(seed: int = 1) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1) -> Batch:
-    """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
-    env, policy, g = algorithm.env, algorithm.policy, generator(seed)
-    obs = torch.randn(T + 1, B, *env.obs_shape, generator=g)
-    first = torch.rand(T + 1, B, generator=g) < resets
-    first[1:] &= ~first[:-1]
-    ends = torch.zeros_like(first)
-    ends[:-1] = first[1:]
-    terminated = ends & (torch.rand(T + 1, B, generator=g) < 0.5)
-    return Batch(
-        obs=obs > 0 if env.obs_dtype == "|b1" else obs,
-        first=first,
-        reward=torch.randn(T + 1, B, generator=g).masked_fill(first, 0.0),
-        terminated=terminated,
-        truncated=ends & ~terminated,
-        last_action=torch.randint(0, policy.n_logits, (T + 1, B), generator=g),
-        behaviour_logits=torch.randn(T, B, policy.n_logits, generator=g),
-        value=torch.zeros(T, B),
-        policy_version=torch.zeros(T, B, dtype=torch.int64),
-        core_state=torch.randn(B, policy.core_size, generator=g),
-        mask=~first[1:],
-    )
-
-
-def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Logits and values of all T + 1 steps."""
-    inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
-    with torch.no_grad():
-        (logits, values), _ = net(inputs, batch.core_state)
-    return logits, values
-
-
-def on_policy(net: AgentNet, batch: Batch) -> Batch:
-    return batch._replace(behaviour_logits=unrolled(net, batch)[0][:-1])
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-@pytest.mark.parametrize("env", [VECTORS, MINATAR], ids=["vectors", "pictures"])
-def test_learning_sees_what_acting_saw(env: EnvSpec, *, use_lstm: bool) -> None:
-    """One answer at a time, feeding back actions and state, against one unroll of the recorded steps."""
-    algorithm = impala(env, use_lstm=use_lstm)
-    net, g = algorithm.network(), generator()
-    torch.nn.init.normal_(net.policy.weight, generator=g)
-    script = make_batch(algorithm, resets=0.4)
-    core, action = script.core_state, script.last_action[0]
-    logits, values, actions = [], [], [action]
-    for t in range(T):
-        inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
-        act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
-        action = act.action
-        logits.append(act.logits)
-        values.append(act.value)
-        actions.append(action)
-    recorded = script._replace(last_action=torch.stack(actions), behaviour_logits=torch.stack(logits))
-    learner_logits, learner_values = unrolled(net, recorded)
-    torch.testing.assert_close(learner_logits[:-1], recorded.behaviour_logits, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
-    metrics = algorithm.loss(net, recorded)[1]
-    assert metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-4)
+def impala(env: EnvSpec = VECTORS, *, use_lstm: bool = False, **settings: Any) -> Any:
+    return algorithm_of("impala", env, net={"use_lstm": use_lstm}, **settings)
 
 
 def test_one_update_with_plain_gradient_descent_is_w_minus_lr_times_grad() -> None:
@@ -143,18 +79,6 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_worked_out_by_hand() -> None:
     assert metrics["pg_loss"].item() == pytest.approx(-(taken * errors).sum().item(), rel=1e-5)
     assert metrics["baseline_loss"].item() == pytest.approx(0.5 * errors.square().sum().item(), rel=1e-5)
     assert metrics["entropy"].item() == pytest.approx(entropies.mean().item(), rel=1e-5)
-
-
-def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
-    """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
-    batch = make_batch(algorithm)
-    flags = {name: torch.zeros(T + 1, B, dtype=torch.bool) for name in ("first", "terminated", "truncated")}
-    flags["terminated"][at + 1] = terminated
-    flags["truncated"][at + 1] = truncated
-    if at + 2 <= T:
-        flags["first"][at + 2] = True
-        batch.reward[at + 2] = 0.0
-    return batch._replace(**flags, mask=~flags["first"][1:])
 
 
 @pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
@@ -316,81 +240,12 @@ def test_metrics_are_detached_scalars() -> None:
     assert all(metric.shape == () and not metric.requires_grad for metric in metrics.values())
 
 
-def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides() -> None:
-    algorithm = impala()
-    net = algorithm.network()
-    torch.nn.init.normal_(net.policy.weight)
-    batch = make_batch(algorithm)
-    inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
-    core = net.initial_state(B)
-    greedy = algorithm.act(net, inputs, core, generator=generator(), greedy=True)[0]
-    assert torch.equal(greedy.action, greedy.logits.argmax(-1))
-    draws = {
-        seed: torch.stack([algorithm.act(net, inputs, core, generator=g, greedy=False)[0].action for _ in range(20)])
-        for seed, g in ((1, generator(1)), (2, generator(2)))
-    }
-    again = generator(1)
-    repeated = [algorithm.act(net, inputs, core, generator=again, greedy=False)[0].action for _ in range(20)]
-    assert torch.equal(draws[1], torch.stack(repeated))
-    assert not torch.equal(draws[1], draws[2])
-
-
-def test_the_policy_description_is_that_of_the_network() -> None:
-    assert impala().policy == PolicySpec(n_logits=3, core_size=0)
-    assert impala(MINATAR, use_lstm=True).policy == PolicySpec(n_logits=6, core_size=16)
-
-
-def test_the_seed_alone_decides_the_first_weights() -> None:
-    torch.manual_seed(5)
-    one = impala().network()
-    before = torch.get_rng_state()
-    two = impala().network()
-    assert torch.equal(torch.get_rng_state(), before)
-    other = make_algorithm(RunConfig(seed=2), VECTORS).network()
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-    assert not torch.equal(one.policy.weight, other.policy.weight)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("rmsprop", torch.optim.RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", torch.optim.Adam)]
-)
-def test_the_optimizer_is_the_configured_one(name: str, kind: type) -> None:
-    settings = {"epsilon": 0.03, "alpha": 0.9, "momentum": 0.2, "learning_rate": 0.004}
-    algorithm = impala(optimizer=name, **settings)
-    optimizer = algorithm.optimizer(algorithm.network())
-    assert type(optimizer) is kind
-    group = optimizer.param_groups[0]
-    assert (group["eps"], group["lr"]) == (0.03, 0.004)
-    if name != "adam":
-        assert (group["alpha"], group["momentum"]) == (0.9, 0.2)
-
-
-def test_the_learning_rate_follows_the_schedule() -> None:
-    linear, constant = impala(learning_rate=0.8), impala(learning_rate=0.8, schedule="constant")
-    assert [linear.learning_rate(steps) for steps in (0, 500, 1000, 1100)] == [0.8, pytest.approx(0.4), 0.0, 0.0]
-    assert constant.learning_rate(999) == 0.8
-    assert impala(max_grad_norm=3.0).max_grad_norm == 3.0
-
-
-@pytest.mark.parametrize(
-    ("action", "kind"),
-    [
-        (ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)), "box"),
-        (ActionSpec("multi_discrete", (2,), (3, 4)), "multi_discrete"),
-    ],
-)
-def test_actions_that_are_not_discrete_are_refused_by_name(action: ActionSpec, kind: str) -> None:
-    env = EnvSpec("Pendulum-v1", (3,), "<f4", action)
-    with pytest.raises(ConfigError, match=f"impala needs discrete actions, but Pendulum-v1 has {kind} ones"):
-        make_algorithm(RunConfig(), env)
-
-
 def test_it_learns_which_action_each_context_rewards() -> None:
     """A bandit with three contexts, every pull an episode of its own step in one endless unroll."""
     bandit = EnvSpec("Bandit-v0", (3,), "<f4", ActionSpec.discrete(3))
     algorithm = impala(bandit, optimizer="adam", epsilon=1e-5, learning_rate=0.01, reduction="mean", discount=0.0)
     net, g = algorithm.network(), generator()
-    optimizer = algorithm.optimizer(net)
+    learning = algorithm.learning(net)
     rows, answers = 16, torch.tensor([2, 0, 1])
     reward, action, core = torch.zeros(rows), torch.zeros(rows, dtype=torch.int64), net.initial_state(rows)
     nothing = torch.zeros(T + 1, rows, dtype=torch.bool)
@@ -418,7 +273,5 @@ def test_it_learns_which_action_each_context_rewards() -> None:
             core_state=core,
             mask=~nothing[1:],
         )
-        optimizer.zero_grad()
-        algorithm.loss(net, batch)[0].backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        learning.update(batch, 0)
     assert torch.stack(rewards[1:]).mean() > 0.95

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 NEEDS_TORCH = ("common.ops", "common.nets", "common.algos", "services.broker", "services.learner", "deploy")
-TORCH_FREE_ALL_THE_SAME = ("common.algos.", ".config")
+TORCH_FREE_ALL_THE_SAME = ("common.algos.", (".config", ".settings"))
 
 PROBE = """
 import importlib, sys
@@ -31,8 +31,8 @@ def torch_free_modules() -> list[str]:
     names = []
     for path in [*ROOT.glob("common/**/*.py"), *ROOT.glob("services/**/*.py")]:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        start, end = TORCH_FREE_ALL_THE_SAME
-        settings = name.startswith(start) and name.endswith(end)
+        start, ends = TORCH_FREE_ALL_THE_SAME
+        settings = name.startswith(start) and name.endswith(ends)
         if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
             names.append(name)
     return sorted(names)
@@ -40,7 +40,9 @@ def torch_free_modules() -> list[str]:
 
 def test_the_torch_free_floor_imports_without_torch() -> None:
     names = torch_free_modules()
-    assert {"common.transport", "common.algos.impala.config", "services.actor.service"} <= set(names)
+    assert {"common.transport", "common.algos.settings", "common.algos.impala.config", "services.actor.service"} <= set(
+        names
+    )
     found = subprocess.run(
         [sys.executable, "-c", PROBE, *names], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import RemoteProtocolError
+from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
@@ -104,6 +105,15 @@ def test_each_component_of_an_action_has_its_own_bound() -> None:
     assert flaw(rows, env) is None
     rows["last_action"][0, 0, 0] = 2
     assert flaw(rows, env) is not None
+
+
+def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)))
+    rows = np.zeros(3, rollout_record(env, PolicySpec(4, 0), 5).dtype)
+    rows["last_action"] = 7.5
+    assert flaw(rows, env) is None
+    rows["last_action"][1, 2, 1] = np.nan
+    assert flaw(rows, env) == "last_action holds a value that is not finite"
 
 
 def test_a_negative_version_is_a_flaw() -> None:

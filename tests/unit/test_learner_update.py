@@ -11,7 +11,7 @@ from common.errors import BeastError, ConfigError
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
-from tests.learner_fakes import ENV, POLICY, STACKED, B, T, rollout_rows, run_config
+from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, rollout_rows, run_config
 
 pytestmark = pytest.mark.unit
 
@@ -104,19 +104,19 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
     config = run_config(tmp_path)
     trainer, reference = trainer_for(config), trainer_for(config)
     rows = rollout_rows(B)
-    update = trainer.update(rows)
+    learned = trainer.update(rows).learned
 
-    algorithm, net = reference.algorithm, reference.net
-    optimizer = algorithm.optimizer(net)
-    loss, _ = algorithm.loss(net, assemble(rows, reference.record, ENV, B * T, CPU))
+    net, settings = reference.net, config.impala
+    optimizer = torch.optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
+    loss, _ = reference.algorithm.loss(net, assemble(rows, reference.record, ENV, B * T, CPU))
     loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), algorithm.max_grad_norm)
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), settings.max_grad_norm)
     optimizer.step()
 
-    assert update.applied
-    assert update.loss == pytest.approx(loss.item())
-    assert update.grad_norm == pytest.approx(norm.item())
-    assert update.learning_rate == config.impala.learning_rate
+    assert (learned.steps, learned.skipped, learned.changed) == (1, 0, True)
+    assert learned.loss == pytest.approx(loss.item())
+    assert learned.grad_norm == pytest.approx(norm.item())
+    assert learned.learning_rate == settings.learning_rate
     for name, value in weights(trainer).items():
         assert torch.equal(value, net.state_dict()[name]), name
     assert trainer.counters.updates == 1
@@ -124,10 +124,24 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
 
 def test_the_learning_rate_follows_agent_steps(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path))
-    rates = [trainer.update(rollout_rows(B, seed)).learning_rate for seed in range(3)]
-    expected = [trainer.algorithm.learning_rate(steps) for steps in (0, 20, 40)]
-    assert rates == expected
-    assert rates[0] > rates[1] > rates[2]
+    rates = [trainer.update(rollout_rows(B, seed)).learned.learning_rate for seed in range(3)]
+    assert rates == [trainer.config.impala.learning_rate * (1 - steps / 160) for steps in (0, 20, 40)]
+
+
+def test_an_update_is_a_batch_and_a_version_a_change_of_the_policy_however_many_steps_they_take(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path))
+    trainer.learning = Scripted(
+        answer(3, changed=True),  # several steps on one batch
+        answer(2),  # only something besides the policy was trained
+        answer(0),  # the batch was put aside
+        answer(1, skipped=1, changed=True),  # one of two steps was not finite
+    )
+    for seed in range(4):
+        trainer.update(rollout_rows(B, seed))
+    counters = trainer.counters
+    assert trainer.learning.asked == [0, 20, 40, 60]
+    assert (counters.updates, counters.optimizer_steps, counters.policy_version) == (3, 6, 2)
+    assert (counters.agent_steps, counters.nonfinite_updates) == (80, 0)
 
 
 def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
@@ -145,8 +159,8 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_p
     bad["behaviour_logits"] = np.nan
     before = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
-        assert not trainer.update(bad).applied
-    assert trainer.update(rollout_rows(B)).applied, "a good batch between forgives"
+        assert trainer.update(bad).learned[:3] == (0, 1, False)
+    assert trainer.update(rollout_rows(B)).learned.steps, "a good batch between forgives"
     after = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         trainer.update(bad)
@@ -167,16 +181,17 @@ def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str)
         trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
         rows = rollout_rows(B, env=env, policy=trainer.policy)
         before = weights(trainer)
-        assert trainer.update(rows).applied
+        assert trainer.update(rows).learned.steps == 1
         assert all(value.dtype == torch.float32 for value in trainer.net.state_dict().values())
         assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
         assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")
 
 
 def test_an_unsupported_action_space_is_a_sentence(tmp_path: Path) -> None:
-    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (1.0,)))
-    with pytest.raises(ConfigError):
-        trainer_for(run_config(tmp_path), env)
+    config = RunConfig.model_validate({**run_config(tmp_path).model_dump(), "net": {"squash_actions": True}})
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (float("inf"),)))
+    with pytest.raises(ConfigError, match="no bounds"):
+        trainer_for(config, env)
 
 
 def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
@@ -184,5 +199,5 @@ def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
     storage = trainer.storage(6)
     assert storage.shape == (6,)
     storage[:4] = rollout_rows(4)
-    assert trainer.update(storage[:4]).applied
+    assert trainer.update(storage[:4]).learned.steps == 1
     assert trainer.policy == PolicySpec(2, 0)

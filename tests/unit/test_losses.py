@@ -1,10 +1,10 @@
-"""The three loss terms: values, analytic gradients, masks, and the distribution beneath them."""
+"""The three loss terms: values, analytic gradients, masks."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from common.ops import categorical
+from common.ops.categorical import Categorical
 from common.ops.losses import baseline_loss, entropy_loss, masked_reduce, policy_gradient_loss
 
 pytestmark = pytest.mark.unit
@@ -30,7 +30,7 @@ SOME = (torch.arange(T * B).view(T, B) % 3) > 0
 
 
 def policy_gradient(logits: Tensor, advantages: Tensor, mask: Tensor = ALL) -> Tensor:
-    log_probs = categorical.log_prob(logits.log_softmax(-1), ACTIONS)
+    log_probs = Categorical(logits).log_prob(ACTIONS)
     return policy_gradient_loss(log_probs=log_probs, advantages=advantages, mask=mask, reduction="sum")
 
 
@@ -50,7 +50,7 @@ def test_no_gradient_flows_into_the_baselines_targets(entries: Tensor) -> None:
 
 
 def test_the_entropy_loss_is_the_sum_of_p_log_p(logits: Tensor) -> None:
-    loss = entropy_loss(entropies=categorical.entropy(logits.log_softmax(-1)), mask=ALL, reduction="sum")
+    loss = entropy_loss(entropies=Categorical(logits).entropy(), mask=ALL, reduction="sum")
     loss.backward()
     p = logits.detach().softmax(-1)
     plogp = (p * p.log()).sum(-1, keepdim=True)
@@ -102,27 +102,3 @@ def test_a_valid_transition_that_is_not_a_number_shows(entries: Tensor) -> None:
 def test_a_mask_of_another_shape_is_refused_not_broadcast(entries: Tensor) -> None:
     with pytest.raises(AssertionError, match="one shape"):
         masked_reduce(entries, SOME[:, :1], "sum")
-
-
-def test_samples_come_as_often_as_the_logits_say() -> None:
-    n = 100_000
-    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log() + 7.0
-    actions = categorical.sample(logits.expand(n, 4), torch.Generator().manual_seed(3))
-    shares = torch.bincount(actions, minlength=4) / n
-    torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.3, 0.4]), rtol=0, atol=5 * (0.25 / n) ** 0.5)
-
-
-def test_samples_follow_from_the_generator_alone() -> None:
-    logits = torch.zeros(64, 6)
-    first = categorical.sample(logits, torch.Generator().manual_seed(4))
-    torch.manual_seed(99)
-    again = categorical.sample(logits, torch.Generator().manual_seed(4))
-    other = categorical.sample(logits, torch.Generator().manual_seed(5))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_a_certain_action_is_always_drawn() -> None:
-    logits = torch.full((1000, 3), -200.0)
-    logits[:, 1] = 200.0
-    assert (categorical.sample(logits, torch.Generator().manual_seed(6)) == 1).all()

@@ -9,6 +9,7 @@ from torch import Tensor
 from common.config.tree import NetConfig
 from common.errors import ConfigError
 from common.memory import keep_freed_memory
+from common.nets.actions import last_action
 from common.nets.agent import AgentNet, StepInput
 from common.nets.torsos import ConvTorso, Mlp, make_torso
 from common.specs import ActionSpec, EnvSpec
@@ -160,6 +161,38 @@ def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None
     assert torch.equal(value(), value(reward=torch.ones(1, 8)))
     assert (value() != value(reward=torch.zeros(1, 8))).all()
     assert (value() != value(last_action=1 - inputs.last_action)).all()
+
+
+def test_the_last_action_is_one_hot_for_each_component() -> None:
+    features = last_action(ActionSpec("multi_discrete", (2,), (3, 2)))
+    seen = features(torch.tensor([[[2, 0], [1, 1]]]))
+    assert seen.tolist() == [[[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]]
+    assert features.size == 5
+    grid = last_action(ActionSpec("multi_discrete", (2, 1), (3, 2)))
+    assert torch.equal(grid(torch.tensor([[[[2], [0]], [[1], [1]]]])), seen)
+    assert last_action(ActionSpec.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
+
+
+def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
+    features = last_action(ActionSpec("box", (2,), (), (-2.0, -float("inf")), (4.0, 1.0)))
+    seen = features(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
+    assert seen.tolist() == [[[1.0, 3.0], [-1.0, -10.0], [10.0, 0.0]]]
+    assert features.size == 2
+
+
+@pytest.mark.parametrize("std", ["free", "state"])
+def test_a_gaussian_head_begins_at_mean_zero_and_deviation_one(std: str) -> None:
+    env = EnvSpec("Reach-v0", (4,), "<f4", ActionSpec("box", (3,), (), (-1.0,) * 3, (1.0,) * 3))
+    net = network(env, action_std=std)
+    inputs = StepInput(
+        torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 5), torch.zeros(2, 5, dtype=torch.bool)
+    )
+    logits = net(inputs, net.initial_state(5))[0].logits
+    assert logits.shape == (2, 5, 6)
+    assert logits.abs().max() < 0.1
+    log_std = logits[..., 3:]
+    assert (log_std == 0).all() == (std == "free")
+    assert (log_std.std((0, 1)) > 0).all() == (std == "state")
 
 
 def test_a_reward_that_is_not_a_number_shows_in_the_answer() -> None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from common.algos.actor_critic import unroll
 from common.algos.impala.config import ImpalaConfig
 from common.algos.protocol import Batch, Metrics
-from common.nets.agent import AgentNet, StepInput
-from common.ops import categorical, losses
+from common.nets.agent import AgentNet
+from common.ops import losses
+from common.ops.distributions import Family
 from common.ops.vtrace import VTrace, vtrace
 
 
-def loss(config: ImpalaConfig, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
-    """The weighted sum of the three terms, and its parts.
-
-    The last step of the unroll is there for its value alone, so the network sees it without gradient.
-    """
-    logits, values = _unroll(net, batch)
-    log_probs = logits.log_softmax(-1)
-    actions = batch.last_action[1:]
-    taken = categorical.log_prob(log_probs, actions)
-    behaviour = categorical.log_prob(batch.behaviour_logits.log_softmax(-1), actions)
+def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the three terms, and its parts."""
+    logits, values = unroll(net, batch)
+    policy, actions = family.of(logits), batch.last_action[1:]
+    taken = policy.log_prob(actions)
+    behaviour = family.of(batch.behaviour_logits).log_prob(actions)
     targets = vtrace(
         log_rhos=taken.detach() - behaviour,
         discounts=(~batch.terminated[1:]).float() * config.discount,
@@ -33,7 +31,7 @@ def loss(config: ImpalaConfig, net: AgentNet, batch: Batch) -> tuple[Tensor, Met
         pg_rho_bar=config.pg_rho_bar,
         trace_decay=config.trace_decay,
     )
-    entropies = categorical.entropy(log_probs)
+    entropies = policy.entropy()
     mask, how = batch.mask, config.reduction
     pg = losses.policy_gradient_loss(log_probs=taken, advantages=targets.pg_advantages, mask=mask, reduction=how)
     baseline = losses.baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction=how)
@@ -49,15 +47,6 @@ def loss(config: ImpalaConfig, net: AgentNet, batch: Batch) -> tuple[Tensor, Met
         "valid_fraction": mask.float().mean(),
     }
     return total, metrics
-
-
-def _unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Logits [T, B, A] and values [T + 1, B]."""
-    steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
-    (logits, values), core = net(StepInput(*(entry[:-1] for entry in steps)), batch.core_state)
-    with torch.no_grad():
-        (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core)
-    return logits, torch.cat([values, bootstrap])
 
 
 def _shaped(rewards: Tensor, config: ImpalaConfig) -> Tensor:

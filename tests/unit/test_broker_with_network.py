@@ -10,6 +10,7 @@ from common.nets.agent import StepInput
 from common.records import act_record, step_record
 from common.specs import ActionSpec, EnvSpec
 from services.broker.inference import Inference
+from tests.algo_fakes import PANEL, REACH
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +47,7 @@ def stacks(rows: np.ndarray, k: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("lstm", [False, True])
-@pytest.mark.parametrize("env", [VECTORS, FRAMES], ids=["vectors", "frames"])
+@pytest.mark.parametrize("env", [VECTORS, FRAMES, PANEL, REACH], ids=["vectors", "frames", "panel", "reach"])
 def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bool) -> None:
     config = RunConfig.model_validate({"net": {"use_lstm": lstm, "lstm_size": 8}})
     algorithm = make_algorithm(config, env)
@@ -64,7 +65,7 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
             answers[t, order] = inference.acts[: len(order)].view(answers.dtype)[:, 0]
             cores[t, order] = inference.cores[: len(order)]
 
-    last_action = torch.from_numpy(np.concatenate([np.zeros((1, ENVS), np.int64), answers["action"][:-1]]))
+    last_action = torch.from_numpy(np.concatenate([np.zeros_like(answers["action"][:1]), answers["action"][:-1]]))
     first = torch.from_numpy(rows["first"].copy())
     inputs = StepInput(stacks(rows, env.frame_stack), last_action, torch.from_numpy(rows["reward"].copy()), first)
     net = algorithm.network().eval()

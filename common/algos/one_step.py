@@ -1,0 +1,44 @@
+"""The simplest way to learn: one step of the optimiser per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from common.algos.descent import Descent
+from common.algos.protocol import Batch, Learned, Metrics
+from common.nets.agent import AgentNet
+
+Loss = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
+
+
+class OneStep:
+    """See `common.algos.protocol.Learning`.
+
+    Args:
+      net: the policy, which is what is trained.
+      descent: over its parameters.
+      loss: the scalar to minimise, and detached scalars worth a curve each.
+    """
+
+    def __init__(self, net: AgentNet, descent: Descent, loss: Loss) -> None:
+        self._net, self._descent, self._loss = net, descent, loss
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch."""
+        self._net.observe(batch.obs[:-1])  # the last step is the first of the next rollout
+        with self._descent.autocast():
+            loss, metrics = self._loss(self._net, batch)
+        step = self._descent.step(loss, agent_steps)
+        applied = int(step.applied)
+        return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember."""
+        return {"optimizer": self._descent.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._descent.load(state["optimizer"])

@@ -1,0 +1,151 @@
+"""Independent normal distributions over the components of a real action, from means and log standard deviations.
+
+They are in units of the box that the actions stand in: 0 is its middle, -1 and 1 are its bounds. A fresh policy, of
+mean 0 and deviation 1, thus explores boxes of any size alike. A component without bounds keeps its own unit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from common.specs import ActionSpec
+
+UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
+EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
+NODES = 32  #: of the quadrature behind the entropy of squashed actions
+
+
+class Box:
+    """Between actions [..., *shape] and units of their box [..., d].
+
+    Args:
+      action: the space.
+    """
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._shape = action.shape
+        low, high = np.array(action.low), np.array(action.high)
+        bounded = (high - low < UNBOUNDED) & (high > low)
+        self.bounded = bool(bounded.all())
+        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self.log_volume = float(np.log(self._half).sum())  #: what densities are smaller by
+        self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def units(self, actions: Tensor) -> Tensor:
+        """[..., *shape] -> [..., d]."""
+        middle, half = self._on(actions)
+        flat = actions.reshape(*actions.shape[: actions.ndim - len(self._shape)], -1)
+        return (flat - middle) / half
+
+    def actions(self, units: Tensor) -> Tensor:
+        """[..., d] -> [..., *shape]."""
+        middle, half = self._on(units)
+        return (middle + half * units).view(*units.shape[:-1], *self._shape)
+
+    def _on(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Middle and half width, where and as `like` is."""
+        key = (like.device, like.dtype)
+        if key not in self._constants:
+            with torch.inference_mode(mode=False):  # so that gradients may pass them later
+                middle, half = (torch.from_numpy(value).to(like) for value in (self._middle, self._half))
+            self._constants[key] = (middle, half)
+        return self._constants[key]
+
+
+class Gaussian:
+    """See `common.ops.distributions.Distribution`. Actions may lie outside their box; the env-server clips them.
+
+    Args:
+      params: [..., 2 d], all means, then all log standard deviations.
+      box: that the actions stand in.
+    """
+
+    def __init__(self, params: Tensor, box: Box) -> None:
+        self.mean, self.log_std = params.chunk(2, -1)
+        self._box = box
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions [..., *shape]; gradients flow through them into the parameters."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self._box.actions(self.mean + self.log_std.exp() * noise)
+
+    def mode(self) -> Tensor:
+        """The mean, [..., *shape]."""
+        return self._box.actions(self.mean)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """[...] of actions [..., *shape]."""
+        return self._log_density(self._box.units(actions)) - self._box.log_volume
+
+    def entropy(self) -> Tensor:
+        """[...]."""
+        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1) + self._box.log_volume
+
+    def kl(self, other: Gaussian) -> Tensor:
+        """[...]; boxes and squashing do not change it."""
+        shift = ((self.mean - other.mean) / other.log_std.exp()).square().sum(-1)
+        return 0.5 * shift + self._spread_kl(other)
+
+    def kl_parts(self, other: Gaussian) -> tuple[Tensor, Tensor]:
+        """KL(self || other) where only the mean differs, and where only the deviation does: [...] each.
+
+        Song et al. 2019 (V-MPO), appendix C, with self as the old policy. The two do not add up to `kl`, which measures
+        the distance of the means with the new deviation.
+        """
+        shift = ((self.mean - other.mean) / self.log_std.exp()).square().sum(-1)
+        return 0.5 * shift, self._spread_kl(other)
+
+    def _spread_kl(self, other: Gaussian) -> Tensor:
+        wider = self.log_std - other.log_std
+        return (0.5 * ((2 * wider).exp() - 1) - wider).sum(-1)
+
+    def _log_density(self, units: Tensor) -> Tensor:
+        """[...] at [..., d], in units of the box."""
+        deviations = (units - self.mean) / self.log_std.exp()
+        return (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+class SquashedGaussian(Gaussian):
+    """tanh of normals, which fills the box and never leaves it (Haarnoja et al. 2018, appendix C).
+
+    Args:
+      params: as for `Gaussian`, before the tanh.
+      box: that the actions fill; it has bounds.
+    """
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions [..., *shape]; gradients flow through them into the parameters."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self._box.actions(_inside(torch.tanh(self.mean + self.log_std.exp() * noise)))
+
+    def mode(self) -> Tensor:
+        """The squashed mean, [..., *shape]: the median of every component."""
+        return self._box.actions(_inside(torch.tanh(self.mean)))
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """[...] of actions [..., *shape]."""
+        before = torch.atanh(_inside(self._box.units(actions)))
+        return self._log_density(before) - _log_slope(before).sum(-1) - self._box.log_volume
+
+    def entropy(self) -> Tensor:
+        """[...], by Gauss-Hermite quadrature: there is no closed form."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        at, weight = (torch.from_numpy(values).to(self.mean) for values in (nodes, weights / math.sqrt(2 * math.pi)))
+        before = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * at
+        return super().entropy() + (_log_slope(before) * weight).sum((-2, -1))
+
+
+def _inside(units: Tensor) -> Tensor:
+    """Keep off the bounds, where the inverse of tanh is infinite."""
+    return units.clamp(EDGE - 1, 1 - EDGE)
+
+
+def _log_slope(before: Tensor) -> Tensor:
+    """log(1 - tanh(x)^2), without cancellation."""
+    return 2 * (math.log(2) - before - softplus(-2 * before))

@@ -1,0 +1,94 @@
+"""Environments of every kind of action, and random batches of them, for tests of networks and algorithms."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.algos.protocol import Algorithm, Batch
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.nets.agent import AgentNet, StepInput
+from common.specs import ActionSpec, EnvSpec
+
+T, B = 6, 4
+MULTI = ActionSpec("multi_discrete", (2,), (3, 4))
+GRID = ActionSpec("multi_discrete", (2, 2), (2, 3, 1, 5))
+BOX = ActionSpec("box", (2,), (), (-2.0, 0.0), (2.0, 10.0))
+ENDLESS = ActionSpec("box", (), (), (-float("inf"),), (float("inf"),))
+SPACES = {"discrete": ActionSpec.discrete(3), "multi": MULTI, "grid": GRID, "box": BOX, "endless box": ENDLESS}
+
+VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
+MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
+REACH = EnvSpec("Reach-v0", (5,), "<f4", BOX)
+PANEL = EnvSpec("Panel-v0", (5,), "<f4", MULTI)
+
+
+def algorithm_of(
+    name: str, env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, total_steps: int = 1000, **settings: Any
+) -> Any:
+    """An algorithm under its defaults but for `settings`; the LSTM, where there is one, has 8 units."""
+    run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
+    return make_algorithm(RunConfig.model_validate(run), env)
+
+
+def generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def actions(space: ActionSpec, *lead: int, seed: int = 1) -> Tensor:
+    """Random legal actions [*lead, *shape]."""
+    g = generator(seed)
+    if space.kind == "box":
+        return torch.randn(*lead, *space.shape, generator=g)
+    sizes = torch.tensor(space.sizes).view(space.shape)
+    return (torch.rand(*lead, *space.shape, generator=g) * sizes).long()
+
+
+def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, steps: int = T, rows: int = B) -> Batch:
+    """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
+    env, policy, g = algorithm.env, algorithm.policy, generator(seed)
+    obs = torch.randn(steps + 1, rows, *env.obs_shape, generator=g)
+    first = torch.rand(steps + 1, rows, generator=g) < resets
+    first[1:] &= ~first[:-1]
+    ends = torch.zeros_like(first)
+    ends[:-1] = first[1:]
+    terminated = ends & (torch.rand(steps + 1, rows, generator=g) < 0.5)
+    return Batch(
+        obs=obs > 0 if env.obs_dtype == "|b1" else obs,
+        first=first,
+        reward=torch.randn(steps + 1, rows, generator=g).masked_fill(first, 0.0),
+        terminated=terminated,
+        truncated=ends & ~terminated,
+        last_action=actions(env.action, steps + 1, rows, seed=seed),
+        behaviour_logits=torch.randn(steps, rows, policy.n_logits, generator=g),
+        value=torch.zeros(steps, rows),
+        policy_version=torch.zeros(steps, rows, dtype=torch.int64),
+        core_state=torch.randn(rows, policy.core_size, generator=g),
+        mask=~first[1:],
+    )
+
+
+def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Logits and values of all T + 1 steps."""
+    inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
+    with torch.no_grad():
+        (logits, values), _ = net(inputs, batch.core_state)
+    return logits, values
+
+
+def on_policy(net: AgentNet, batch: Batch) -> Batch:
+    """The same batch, as if `net` had acted in it."""
+    return batch._replace(behaviour_logits=unrolled(net, batch)[0][:-1])
+
+
+def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
+    """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
+    batch = make_batch(algorithm)
+    flags = {name: torch.zeros(T + 1, B, dtype=torch.bool) for name in ("first", "terminated", "truncated")}
+    flags["terminated"][at + 1] = terminated
+    flags["truncated"][at + 1] = truncated
+    if at + 2 <= T:
+        flags["first"][at + 2] = True
+        batch.reward[at + 2] = 0.0
+    return batch._replace(**flags, mask=~flags["first"][1:])

@@ -1,0 +1,133 @@
+"""What actor-critic algorithms share: how they act, for every kind of action, and that learning sees the same."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from common.algos.actor_critic import unroll
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.nets.agent import StepInput
+from common.specs import EnvSpec, PolicySpec
+from tests.algo_fakes import (
+    ENDLESS,
+    MINATAR,
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    generator,
+    make_batch,
+    unrolled,
+)
+
+pytestmark = pytest.mark.unit
+
+SHARES = [
+    pytest.param(VECTORS, {}, id="choices"),
+    pytest.param(MINATAR, {}, id="pictures"),
+    pytest.param(PANEL, {}, id="several choices"),
+    pytest.param(REACH, {}, id="real actions"),
+    pytest.param(REACH, {"action_std": "state"}, id="a deviation for each state"),
+    pytest.param(REACH, {"squash_actions": True}, id="squashed actions"),
+]
+
+
+def actor_critic(env: EnvSpec, net: dict[str, Any], *, use_lstm: bool = False) -> Any:
+    return algorithm_of("impala", env, net={**net, "use_lstm": use_lstm})
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(("env", "net_settings"), SHARES)
+def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any], *, use_lstm: bool) -> None:
+    """One answer at a time, feeding back actions and state, against one unroll of the recorded steps."""
+    algorithm = actor_critic(env, net_settings, use_lstm=use_lstm)
+    net, g = algorithm.network(), generator()
+    for parameter in net.policy.parameters():
+        torch.nn.init.normal_(parameter, std=0.5, generator=g)
+    script = make_batch(algorithm, resets=0.4)
+    core, action = script.core_state, script.last_action[0]
+    logits, values, actions = [], [], [action]
+    for t in range(T):
+        inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
+        act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
+        action = act.action
+        logits.append(act.logits)
+        values.append(act.value)
+        actions.append(action)
+    recorded = script._replace(last_action=torch.stack(actions), behaviour_logits=torch.stack(logits))
+    learner_logits, learner_values = unrolled(net, recorded)
+    torch.testing.assert_close(learner_logits[:-1], recorded.behaviour_logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
+    metrics = algorithm.loss(net, recorded)[1]
+    assert metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("env", "net_settings"), SHARES)
+def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
+    env: EnvSpec, net_settings: dict[str, Any]
+) -> None:
+    algorithm = actor_critic(env, net_settings)
+    net = algorithm.network()
+    for parameter in net.policy.parameters():
+        torch.nn.init.normal_(parameter)
+    batch = make_batch(algorithm)
+    inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
+    core = net.initial_state(B)
+    greedy = algorithm.act(net, inputs, core, generator=generator(), greedy=True)[0]
+    assert torch.equal(greedy.action, algorithm.family.of(greedy.logits).mode())
+
+    def draws(seed: int) -> torch.Tensor:
+        g = generator(seed)
+        return torch.stack([algorithm.act(net, inputs, core, generator=g, greedy=False)[0].action for _ in range(20)])
+
+    assert torch.equal(draws(1), draws(1))
+    assert not torch.equal(draws(1), draws(2))
+
+
+@pytest.mark.parametrize(("env", "net_settings"), SHARES)
+def test_every_parameter_gets_a_gradient_from_every_kind_of_action(env: EnvSpec, net_settings: dict[str, Any]) -> None:
+    algorithm = actor_critic(env, net_settings)
+    net = algorithm.network()
+    algorithm.loss(net, make_batch(algorithm))[0].backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+def test_an_unroll_learns_from_all_steps_but_the_last() -> None:
+    algorithm = algorithm_of("impala", net={"use_lstm": True})
+    net, batch = algorithm.network(), make_batch(algorithm, resets=0.3)
+    logits, values = unroll(net, batch)
+    expected_logits, expected_values = unrolled(net, batch)
+    torch.testing.assert_close(logits, expected_logits[:-1])
+    torch.testing.assert_close(values, expected_values)
+    values[-1].sum().backward()
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in net.parameters())
+
+
+def test_the_policy_description_is_that_of_the_network() -> None:
+    assert actor_critic(VECTORS, {}).policy == PolicySpec(n_logits=3, core_size=0)
+    assert actor_critic(PANEL, {}).policy == PolicySpec(n_logits=7, core_size=0)
+    assert actor_critic(REACH, {}).policy == PolicySpec(n_logits=4, core_size=0)
+    assert actor_critic(MINATAR, {}, use_lstm=True).policy == PolicySpec(n_logits=6, core_size=16)
+
+
+def test_the_seed_alone_decides_the_first_weights() -> None:
+    torch.manual_seed(5)
+    one = make_algorithm(RunConfig(), VECTORS).network()
+    before = torch.get_rng_state()
+    two = make_algorithm(RunConfig(), VECTORS).network()
+    assert torch.equal(torch.get_rng_state(), before)
+    other = make_algorithm(RunConfig(seed=2), VECTORS).network()
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(one.policy.weight, other.policy.weight)
+
+
+def test_actions_without_bounds_cannot_be_squashed() -> None:
+    with pytest.raises(ConfigError, match=r"net\.squash_actions: expected false"):
+        actor_critic(EnvSpec("Free-v0", (5,), "<f4", ENDLESS), {"squash_actions": True})

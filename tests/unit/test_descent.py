@@ -1,0 +1,103 @@
+"""One gradient step: its optimiser, its schedule, its clip, and what it does with a loss that is no number."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.descent import Descent
+from common.config.tree import RunConfig
+from common.errors import CheckpointError
+from common.ops.optim import RMSPropTF1
+
+pytestmark = pytest.mark.unit
+
+
+def descent(net: nn.Module, **settings: Any) -> Descent:
+    plain = {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9, **settings}
+    config = RunConfig.model_validate({"total_steps": 1000, "impala": plain})
+    return Descent(config, config.impala, net)
+
+
+def loss_of(net: nn.Linear, factor: float = 1.0) -> Tensor:
+    return factor * net(torch.tensor([[1.0, 2.0]])).sum()
+
+
+@pytest.fixture
+def net() -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(2, 1, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("rmsprop", torch.optim.RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", torch.optim.Adam)]
+)
+def test_the_optimizer_is_the_configured_one(net: nn.Linear, name: str, kind: type) -> None:
+    optimizer = descent(net, optimizer=name, epsilon=0.03, alpha=0.9, momentum=0.2, learning_rate=0.004).optimizer
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert (group["eps"], group["lr"]) == (0.03, 0.004)
+    if name != "adam":
+        assert (group["alpha"], group["momentum"]) == (0.9, 0.2)
+
+
+def test_the_learning_rate_follows_the_schedule(net: nn.Linear) -> None:
+    linear, constant = descent(net, learning_rate=0.8, schedule="linear"), descent(net, learning_rate=0.8)
+    assert [linear.learning_rate(steps) for steps in (0, 500, 1000, 1100)] == [0.8, pytest.approx(0.4), 0.0, 0.0]
+    assert constant.learning_rate(999) == 0.8
+
+
+def test_a_step_goes_down_the_clipped_gradient_at_the_rate_of_its_agent_steps(net: nn.Linear) -> None:
+    before = net.weight.detach().clone()
+    one = descent(net, optimizer="rmsprop", alpha=0.0, epsilon=1.0, learning_rate=0.5, schedule="linear")
+    one._settings = one._settings.model_copy(update={"max_grad_norm": 0.1})
+    step = one.step(loss_of(net), 500)
+    assert step.applied
+    assert (step.grad_norm, step.learning_rate) == (pytest.approx(5**0.5), 0.25)
+    grad = torch.tensor([[1.0, 2.0]]) * 0.1 / 5**0.5
+    torch.testing.assert_close(net.weight.detach(), before - 0.25 * grad / (grad + 1.0), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_one_step_do_not_leak_into_the_next(net: nn.Linear) -> None:
+    one = descent(net)
+    assert one.step(loss_of(net), 0).grad_norm == one.step(loss_of(net), 0).grad_norm
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_changes_nothing_and_is_forgotten(net: nn.Linear, factor: float) -> None:
+    one = descent(net, optimizer="adam")
+    one.step(loss_of(net), 0)
+    before, state = net.weight.detach().clone(), str(one.state())
+    assert not one.step(loss_of(net, factor), 0).applied
+    assert torch.equal(net.weight, before)
+    assert str(one.state()) == state
+    assert one.step(loss_of(net), 0).applied
+
+
+def test_a_gradient_that_is_not_finite_is_seen_where_the_loss_is(net: nn.Linear) -> None:
+    with torch.no_grad():
+        net.weight.zero_()
+    loss = net(torch.ones(1, 2)).sum().sqrt()  # 0, with an infinite slope
+    assert not descent(net).step(loss, 0).applied
+    assert not net.weight.any()
+
+
+def test_a_loaded_state_goes_on_exactly_under_the_settings_of_this_start(net: nn.Linear) -> None:
+    whole, twin = descent(net, optimizer="adam"), nn.Linear(2, 1, bias=False)
+    whole.step(loss_of(net), 0)
+    twin.load_state_dict(net.state_dict())
+    resumed = descent(twin, optimizer="adam", epsilon=0.5)
+    resumed.load(deepcopy(whole.state()))
+    assert resumed.optimizer.param_groups[0]["eps"] == 0.5
+    resumed.optimizer.param_groups[0]["eps"] = whole.optimizer.param_groups[0]["eps"]
+    for factor in (1.0, -3.0, 2.0):
+        whole.step(loss_of(net, factor), 0)
+        resumed.step(loss_of(twin, factor), 0)
+    assert torch.equal(net.weight, twin.weight)
+
+
+def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:
+    with pytest.raises(CheckpointError, match="made with optimizer Adam, this run uses RMSprop"):
+        descent(net).load(descent(net, optimizer="adam").state())

@@ -1,0 +1,225 @@
+"""Every family of distributions against torch's own, in float64, and against its samples."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch import distributions as reference
+
+from common.errors import ConfigError
+from common.ops.categorical import Categorical
+from common.ops.distributions import Family, family_of
+from common.ops.gaussian import EDGE, Gaussian, SquashedGaussian
+from common.specs import ActionSpec
+from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generator
+
+pytestmark = pytest.mark.unit
+
+PLACES = (5, 3)
+CASES = [pytest.param(space, False, id=name) for name, space in SPACES.items()]
+CASES.append(pytest.param(BOX, True, id="squashed box"))
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def params_of(family: Family, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
+    return 0.5 * torch.randn(*PLACES, family.n_params, generator=generator(seed), dtype=dtype)
+
+
+def torchs(params: Tensor, space: ActionSpec, *, squash: bool) -> Any:
+    """Torch's distribution over flattened actions."""
+    if space.kind != "box":
+        return [reference.Categorical(logits=part) for part in params.split(space.sizes, -1)]
+    mean, log_std = params.chunk(2, -1)
+    plain = reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+    low, high = torch.tensor(space.low, dtype=params.dtype), torch.tensor(space.high, dtype=params.dtype)
+    finite = (high - low).isfinite()
+    loc, scale = torch.where(finite, (low + high) / 2, 0.0), torch.where(finite, (high - low) / 2, 1.0)
+    squashing = [reference.TanhTransform()] if squash else []
+    return reference.TransformedDistribution(plain, [*squashing, reference.AffineTransform(loc, scale, 1)])
+
+
+def legal(space: ActionSpec, *, squash: bool) -> Tensor:
+    """Actions [5, 3, *shape] in float64, inside the box where they are squashed."""
+    if not squash:
+        found = actions(space, *PLACES)
+        return found.double() if found.is_floating_point() else found
+    low, high = torch.tensor(space.low), torch.tensor(space.high)
+    return (low + (high - low) * torch.rand(*PLACES, 2, generator=generator())).double()
+
+
+@pytest.mark.parametrize(("space", "squash"), CASES)
+def test_log_probabilities_are_torchs(space: ActionSpec, *, squash: bool) -> None:
+    family = family_of(space, squash=squash)
+    params, taken = params_of(family), legal(space, squash=squash)
+    flat, theirs = taken.reshape(*PLACES, -1), torchs(params, space, squash=squash)
+    if space.kind == "box":
+        expected = theirs.log_prob(flat)
+    else:
+        expected = sum(part.log_prob(flat[..., i]) for i, part in enumerate(theirs))
+    torch.testing.assert_close(family.of(params).log_prob(taken), expected, **EXACT)
+
+
+@pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID])
+def test_entropies_and_divergences_of_choices_are_torchs(space: ActionSpec) -> None:
+    family = family_of(space)
+    one, two = params_of(family, 1), params_of(family, 2)
+    mine, theirs = torchs(one, space, squash=False), torchs(two, space, squash=False)
+    torch.testing.assert_close(family.of(one).entropy(), sum(part.entropy() for part in mine), **EXACT)
+    expected = sum(reference.kl_divergence(p, q) for p, q in zip(mine, theirs, strict=True))
+    torch.testing.assert_close(family.of(one).kl(family.of(two)), expected, **EXACT)
+
+
+@pytest.mark.parametrize(("space", "squash"), [(BOX, False), (BOX, True), (ENDLESS, False)])
+def test_divergences_of_normals_are_torchs_whatever_the_box(space: ActionSpec, *, squash: bool) -> None:
+    family = family_of(space, squash=squash)
+    one, two = params_of(family, 1), params_of(family, 2)
+    p, q = (reference.Normal(params.chunk(2, -1)[0], params.chunk(2, -1)[1].exp()) for params in (one, two))
+    torch.testing.assert_close(family.of(one).kl(family.of(two)), reference.kl_divergence(p, q).sum(-1), **EXACT)
+
+
+def test_the_entropy_of_normals_grows_with_their_box() -> None:
+    family = family_of(BOX)
+    params = params_of(family)
+    plain = reference.Normal(params.chunk(2, -1)[0], params.chunk(2, -1)[1].exp()).entropy().sum(-1)
+    torch.testing.assert_close(family.of(params).entropy(), plain + math.log(2.0) + math.log(5.0), **EXACT)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 0.1), (0.0, 1.0), (1.5, 0.5), (-2.0, 1.0)])
+def test_the_entropy_of_a_squashed_normal_is_the_integral_over_its_box(mean: float, std: float) -> None:
+    space = ActionSpec("box", (1,), (), (-2.0,), (2.0,))
+    family = family_of(space, squash=True)
+    policy = family.of(torch.tensor([[mean, math.log(std)]], dtype=torch.float64))
+    before = torch.linspace(mean - 9 * std, mean + 9 * std, 200_001, dtype=torch.float64)
+    density = reference.Normal(torch.tensor(mean), torch.tensor(std)).log_prob(before).double()
+    slope = 2 * (math.log(2) - before - torch.nn.functional.softplus(-2 * before)) + math.log(2.0)
+    expected = torch.trapezoid(density.exp() * (slope - density), before)
+    assert policy.entropy().item() == pytest.approx(expected.item(), abs=2e-6)
+
+
+def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:
+    """Song et al. 2019: they equal exact divergences, and do not add up to the whole one."""
+    family = family_of(BOX)
+    one, two = params_of(family, 1), params_of(family, 2)
+    old, new = family.of(one), family.of(two)
+    assert isinstance(old, Gaussian)
+    of_mean, of_spread = old.kl_parts(new)
+    moved = family.of(torch.cat([two.chunk(2, -1)[0], one.chunk(2, -1)[1]], -1))
+    widened = family.of(torch.cat([one.chunk(2, -1)[0], two.chunk(2, -1)[1]], -1))
+    torch.testing.assert_close(of_mean, old.kl(moved), **EXACT)
+    torch.testing.assert_close(of_spread, old.kl(widened), **EXACT)
+    assert ((of_mean + of_spread - old.kl(new)).abs() > 1e-3).all()
+
+
+@pytest.mark.parametrize(("space", "squash"), CASES)
+def test_nothing_diverges_from_itself(space: ActionSpec, *, squash: bool) -> None:
+    family = family_of(space, squash=squash)
+    params = params_of(family)
+    torch.testing.assert_close(family.of(params).kl(family.of(params)), torch.zeros(PLACES, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("space", "squash"), CASES)
+def test_an_entropy_is_what_samples_are_surprised_by_on_average(space: ActionSpec, *, squash: bool) -> None:
+    family, n = family_of(space, squash=squash), 40_000
+    policy = family.of(params_of(family)[0, 0].expand(n, -1))
+    surprise = -policy.log_prob(policy.sample(generator()))
+    error = surprise.std() / n**0.5
+    assert (surprise.mean() - policy.entropy()[0]).abs() < 5 * error
+
+
+@pytest.mark.parametrize(("space", "squash"), CASES)
+def test_samples_and_modes_are_actions_of_the_space(space: ActionSpec, *, squash: bool) -> None:
+    family = family_of(space, squash=squash)
+    policy = family.of(3 * params_of(family, dtype=torch.float32))
+    for found in (policy.sample(generator()), policy.mode()):
+        assert found.shape == (*PLACES, *space.shape)
+        assert found.dtype == (torch.float32 if space.kind == "box" else torch.int64)
+        if space.kind != "box":
+            assert ((found >= 0) & (found < torch.tensor(space.sizes).view(space.shape))).all()
+        elif squash:
+            assert ((found > torch.tensor(space.low)) & (found < torch.tensor(space.high))).all()
+        assert policy.log_prob(found).isfinite().all()
+
+
+@pytest.mark.parametrize(("space", "squash"), CASES)
+def test_samples_follow_from_the_generator_alone(space: ActionSpec, *, squash: bool) -> None:
+    family = family_of(space, squash=squash)
+    policy = family.of(torch.zeros(64, family.n_params))
+    first = policy.sample(generator(4))
+    torch.manual_seed(99)
+    assert torch.equal(first, policy.sample(generator(4)))
+    assert not torch.equal(first, policy.sample(generator(5)))
+
+
+@pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID, BOX])
+def test_the_mode_is_the_likeliest_action(space: ActionSpec) -> None:
+    family = family_of(space)
+    policy = family.of(params_of(family))
+    best = policy.log_prob(policy.mode())
+    for seed in range(20):
+        assert (policy.log_prob(policy.sample(generator(seed))) <= best + 1e-12).all()
+
+
+def test_samples_come_as_often_as_the_logits_say() -> None:
+    n = 100_000
+    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log() + 7.0
+    drawn = Categorical(logits.expand(n, 4)).sample(generator(3))
+    shares = torch.bincount(drawn, minlength=4) / n
+    torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.3, 0.4]), rtol=0, atol=5 * (0.25 / n) ** 0.5)
+
+
+def test_a_certain_action_is_always_drawn() -> None:
+    logits = torch.full((1000, 3), -200.0)
+    logits[:, 1] = 200.0
+    assert (Categorical(logits).sample(generator(6)) == 1).all()
+
+
+def test_components_are_drawn_independently() -> None:
+    family, n = family_of(MULTI), 50_000
+    drawn = family.of(torch.zeros(n, 7)).sample(generator())
+    shares = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=12) / n
+    torch.testing.assert_close(shares, torch.full((12,), 1 / 12), rtol=0, atol=5 * (1 / 12 / n) ** 0.5)
+
+
+def test_a_fresh_gaussian_explores_a_box_of_any_size_alike() -> None:
+    policy = family_of(BOX).of(torch.zeros(100_000, 4))
+    drawn = policy.sample(generator())
+    torch.testing.assert_close(drawn.mean(0), torch.tensor([0.0, 5.0]), rtol=0, atol=0.1)
+    torch.testing.assert_close(drawn.std(0), torch.tensor([2.0, 5.0]), rtol=0.02, atol=0)
+
+
+def test_a_box_that_is_a_point_or_as_wide_as_floats_reach_keeps_its_own_unit() -> None:
+    widest = float(torch.finfo(torch.float32).max)
+    for low, high in ((3.0, 3.0), (-widest, widest), (0.0, float("inf"))):
+        family = family_of(ActionSpec("box", (1,), (), (low,), (high,)))
+        drawn = family.of(torch.zeros(10_000, 2)).sample(generator())
+        assert drawn.std().item() == pytest.approx(1.0, rel=0.05)
+
+
+def test_gradients_reach_the_parameters_through_a_sampled_action() -> None:
+    for squash in (False, True):
+        family = family_of(BOX, squash=squash)
+        params = params_of(family).requires_grad_()
+        with torch.inference_mode():
+            family.of(params).sample(generator())  # constants made here must serve there
+        family.of(params).sample(generator()).sum().backward()
+        assert params.grad is not None
+        assert (params.grad != 0).all()
+
+
+def test_a_squashed_action_at_the_bound_has_a_finite_density_and_gradient() -> None:
+    family = family_of(BOX, squash=True)
+    params = torch.tensor([[30.0, -30.0, 0.0, 0.0]], requires_grad=True)
+    policy = family.of(params)
+    assert isinstance(policy, SquashedGaussian)
+    drawn = policy.sample(generator()).detach()
+    torch.testing.assert_close(drawn, torch.tensor([[2.0 - 2 * EDGE, 5 * EDGE]]), rtol=0, atol=1e-6)
+    policy.log_prob(drawn).sum().backward()
+    assert params.grad is not None
+    assert params.grad.isfinite().all()
+
+
+def test_squashing_needs_bounds_and_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"net\.squash_actions: expected false"):
+        family_of(ENDLESS, squash=True)

@@ -19,12 +19,12 @@ from common.algos.protocol import Act
 from common.config.tree import RunConfig
 from common.messages import Header, Kind, Plane
 from common.nets.agent import StepInput
-from common.nets.weights import checksum, flatten, layout_id
+from common.nets.weights import flatten, layout_id
 from common.ops.frames import stack_frames
 from common.records import rollout_record
 from common.service import Service
 from common.specs import EnvSpec, PolicySpec
-from common.transport import Context, ServerPort, WeightsPublisher, chunks, random_id
+from common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
 from services.actor.service import Actor
 from services.broker import lobby
 from services.broker.service import Broker

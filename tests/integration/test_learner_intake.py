@@ -114,14 +114,6 @@ def test_nothing_is_received_while_there_is_no_room(tmp_path: Path, actor_of: Ca
         ({"policy": {"n_logits": 3, "core_size": 0}}, "policy.n_logits is 3, this run has 2"),
         ({"num_envs": 5}, "num_envs is 5, expected at most 4"),
         ({"num_envs": "x"}, "num_envs is x, expected a positive number"),
-        (
-            {
-                "env": EnvSpec(
-                    "Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (0.0,), (1.0,)), frame_skip=4
-                ).to_wire()
-            },
-            "action",
-        ),
     ],
 )
 @pytest.mark.parametrize("first", [True, False], ids=["as the first", "as the second"])
@@ -138,6 +130,17 @@ def test_terms_that_do_not_fit_are_refused_with_a_sentence(
         assert wrong.replies[-1].body[0] == Reason.TERMS
         greet(learner, actor_of(config))
         assert learner.report()["peers"] == (1 if first else 2), "the run is open to those who fit"
+
+
+def test_an_actor_with_actions_of_another_kind_than_the_run_has_is_refused(
+    tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (0.0,), (1.0,)), frame_skip=4)
+    with opened(config) as learner:
+        greet(learner, actor_of(config))
+        with pytest.raises(ConfigError, match=r"env\.action\.kind is box, this run has discrete"):
+            greet(learner, actor_of(config, env=env.to_wire()))
 
 
 def test_malformed_rollouts_are_counted_and_the_run_goes_on(

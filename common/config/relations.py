@@ -34,3 +34,8 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             ("broker.max_batch_rows", "actor.envs_per_group"),
             f"broker.max_batch_rows {rows} is below actor.envs_per_group {envs}: no request would fit a batch",
         )
+    if config.security.secret and not config.security.keys:
+        yield Relation(
+            ("security.secret", "security.keys"),
+            "security.secret is of no use without security.keys, the folder of the public ones",
+        )

@@ -23,6 +23,7 @@ from common.messages import Plane
 from common.transport.context import Context
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
+CURVE_BYTES = 64  #: that encryption adds to a frame, at most
 
 Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, sent and received as it lies
 
@@ -90,7 +91,7 @@ def make_socket(
         (zmq.TCP_KEEPALIVE_IDLE, 30),
         (zmq.TCP_KEEPALIVE_INTVL, 10),
         (zmq.TCP_KEEPALIVE_CNT, 3),
-        (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
+        (zmq.MAXMSGSIZE, MAX_FRAME_BYTES + CURVE_BYTES),
         (zmq.BACKLOG, 1024),
     ):
         socket.set(option, value)

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from common.transport import (
     WeightsSubscriber,
     add_key,
     make_keys,
+    sockets,
 )
 from common.transport import admission as admission_module
 from common.transport.keys import CLIENTS, SERVERS
@@ -29,6 +31,7 @@ from tests.helpers import free_port, wait_until
 pytestmark = pytest.mark.integration
 
 SENDER = 77
+SLOTS = count()
 LONG_S, SHORT_S = 20.0, 1.5  #: until somebody must have been heard; until somebody would have been
 Make = Callable[..., Context]
 
@@ -64,23 +67,22 @@ def server(contexts: Make, keys: Path, place: str) -> Iterator[ServerPort]:
         yield port
 
 
-def answered(here: ServerPort, there: ClientPort) -> bool:
-    """Say HELLO once more; whether this server's answer to any HELLO is there."""
-    there.send(Header(Kind.HELLO, there.sender, body=({},)))
+def answered(here: ServerPort, there: ClientPort, slot: int) -> bool:
+    """Say HELLO once more; whether an answer for this slot is there."""
+    there.send(Header(Kind.HELLO, there.sender, slot, body=({},)))
     while message := here.receive():
-        here.send(Header(Kind.WELCOME, message.header.sender, epoch=id(here), body=({},)))
+        here.send(Header(Kind.WELCOME, message.header.sender, message.header.slot, body=({},)))
     here.changes()
     Poller([here, there]).wait(0.05)
-    answers = []
-    while message := there.receive():
-        answers.append(message.header.epoch)
-    return id(here) in answers
+    reply = there.receive()
+    return reply is not None and reply.header.slot == slot
 
 
 def greeted(here: ServerPort, there: ClientPort, seconds: float) -> bool:
-    until = time.monotonic() + seconds
+    """Whether a HELLO of now arrives and its answer comes back; what is left of earlier ones does not count."""
+    slot, until = next(SLOTS), time.monotonic() + seconds
     while time.monotonic() < until:
-        if answered(here, there):
+        if answered(here, there, slot):
             return True
     return False
 
@@ -101,6 +103,18 @@ def refused(here: ServerPort, client: Context, place: str) -> None:
 def test_holders_of_keys_talk(server: ServerPort, contexts: Make, keys: Path, place: str) -> None:
     assert heard(server, contexts(keys, "actor"), place, LONG_S)
     assert server.refused.total() == 0
+
+
+def test_the_largest_frame_travels_encrypted_too(
+    keys: Path, contexts: Make, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)
+    buffer = bytearray(1 << 16)
+    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
+        with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
+            wait_until(lambda: there.send(Header(Kind.STEP, SENDER, 0, 1, 1), b"x" * (1 << 16)))
+            assert wait_until(here.receive).into(buffer)
+    assert set(buffer) == {ord("x")}
 
 
 def test_an_ipc_path_needs_no_keys(keys: Path, contexts: Make, tmp_path: Path) -> None:

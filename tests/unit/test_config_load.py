@@ -199,6 +199,13 @@ def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
     ]
 
 
+def test_a_secret_without_the_folder_of_public_keys_is_refused() -> None:
+    assert mistakes(["--security.secret", "a.key_secret"]) == [
+        "security.secret is of no use without security.keys, the folder of the public ones "
+        "(from flag --security.secret)"
+    ]
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

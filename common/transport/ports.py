@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import zmq
@@ -68,6 +69,10 @@ class Incoming:
         if not good:
             self.discard()
         return good
+
+    def to(self, slot: int) -> Incoming:
+        """The same message, for another slot of its client."""
+        return Incoming(replace(self.header, slot=slot), self._socket)
 
     def frames(self) -> list[bytes]:
         """All remaining frames, copied; for the control plane."""
@@ -146,14 +151,16 @@ class ServerPort(Port):
       plane: whose letter opens the topics.
       endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound from there on.
       receive_hwm: requests that may wait in this process, per client.
+      epoch: id of this start of the server, told to every client whose subscription arrives; 0 to say nothing.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
     """
 
-    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64) -> None:
+    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64, epoch: int = 0) -> None:
         super().__init__()
         self.plane = plane
+        self._epoch = epoch
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
@@ -190,10 +197,17 @@ class ServerPort(Port):
         return [sender for sender, here in self.changes().items() if not here]
 
     def changes(self) -> dict[int, bool]:
-        """Clients that came or went since the last call, and whether they are here now."""
+        """Clients that came or went since the last call, and whether they are here now.
+
+        Those who came are told which start of the server they have reached: one that knew another greets at once.
+        """
         if turned_away := self._context.turned_away:
             self.refused["key"] = turned_away
-        return self._subscriptions.changes()
+        changes = self._subscriptions.changes()
+        for sender, here in changes.items():
+            if here and self._epoch:
+                self.send(Header(Kind.HERE, sender, epoch=self._epoch))
+        return changes
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""

@@ -189,10 +189,11 @@ def test_a_server_with_an_epoch_says_here_to_those_who_come_and_to_nobody_twice(
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         for epoch in (5, 6):
             with closing(wait_until(lambda epoch=epoch: start_with(context, endpoint, epoch))) as server:
-                wait_until(server.changes)
-                message = wait_until(client.receive)
+                came: list[dict[int, bool]] = []
+                message = wait_until(lambda server=server, came=came: came.append(server.changes()) or client.receive())
                 assert message.header == Header(Kind.HERE, 1, 0, epoch)
                 assert not message.more
+                assert [changes for changes in came if changes] == [{1: True}]
                 meet(server, client)
                 assert server.changes() == {}
                 while message := client.receive():

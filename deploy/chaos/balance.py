@@ -97,7 +97,9 @@ class Journal:
         dropped["learner died after its checkpoint"] = books["undone"]
         dropped["refused"] = books["refused"]
         dropped["update was not finite"] = books["skipped"]
-        cut = sum((Counter(cuts) for cuts in self._cuts.values()), Counter[str]())
+        cut = Counter({"actor": self._died})
+        for cuts in self._cuts.values():
+            cut.update(cuts)
         accounted = books["used"] + self.queued + waiting + dropped.total()
         return Balance(
             made=made,
@@ -106,7 +108,7 @@ class Journal:
             waiting=waiting,
             dropped={reason: count for reason, count in dropped.items() if count},
             gap=made - accounted,
-            cut={**cut, "actor": self._died},
+            cut=dict(cut),
             most_waiting=max((self._unsent(account) for account in self.accounts.values()), default=0),
         )
 

@@ -74,22 +74,27 @@ class Fleet(Services):
         flags = [text for flag, place in places.items() for text in (flag, f"ipc://{self.folder}/{place}")]
         self.start(role, *flags, module=self._modules.get(role, ""))
 
+    @property
+    def learner_endpoint(self) -> str:
+        """Where the learner is reached."""
+        return f"ipc://{self.folder}/l"
+
     def child(self, name: str) -> Child:
         """The process that people call "broker 1"."""
         return next(child for child in self.children if child.spec.name == name)
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to the process alone, not to its helpers."""
         os.kill(self.child(name).pid, number)
 
     def freeze(self, name: str) -> None:
         """SIGSTOP."""
         self.frozen.add(name)
-        self.signal(name, signal.SIGSTOP)
+        self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
         """SIGCONT."""
-        self.signal(name, signal.SIGCONT)
+        self.send(name, signal.SIGCONT)
         self.frozen.discard(name)
 
     def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
@@ -100,7 +105,7 @@ class Fleet(Services):
         """
         self.down.update(names)
         for name in names:
-            self.signal(name, number)
+            self.send(name, number)
         deadline = time.monotonic() + STOP_LIMIT_S
         while running := [name for name in names if self.child(name).running]:
             if time.monotonic() > deadline:

@@ -167,12 +167,13 @@ class Soak:
         config, journal = fleet.config, watch.journal
         balance = watch.settle()
         self.say(f"accounts: {balance.as_dict()}")
-        learner_starts = sum("learner 0" in event.fault.targets for event in events)
+        starts = sum("learner 0" in event.fault.targets for event in events)
         groups = config.local.actors * config.actor.env_groups
         self.broken += [
             *verdict.accounts(balance, config.learner.window, journal.steps, config.learner.unroll_length),
             *verdict.memory(watch.memory),
-            *verdict.strangeness(watch.refused, watch.env_errors, watch.version_drops, learner_starts * groups),
+            *verdict.versions(len(watch.versions), starts, watch.version_drops, groups),
+            *verdict.strangeness(watch.refused, watch.env_errors),
         ]
         for name, code in fleet.retire().items():
             if code:

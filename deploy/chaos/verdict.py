@@ -54,14 +54,27 @@ def ends(points: Points) -> tuple[float, float]:
     return statistics.median(sizes[:third]), statistics.median(sizes[-third:])
 
 
-def strangeness(refused: Mapping[str, int], env_errors: int, drops: int, allowed_drops: int) -> Iterator[str]:
+def versions(epochs: int, starts: int, drops: int, groups: int) -> Iterator[str]:
+    """What is wrong with the order of the weights. A learner that starts again continues at its checkpoint's version.
+
+    Args:
+      epochs: of learners, whose weights came.
+      starts: of learners, after the first.
+      drops: answers of a broker that were chosen by older weights than the one before.
+      groups: of environments, each of which may meet each start of the learner once in that way.
+    """
+    if not 0 < epochs <= 1 + starts:
+        yield f"weights came from {epochs} starts of the learner, expected 1 to {1 + starts}"
+    if drops > starts * groups:
+        yield f"policy versions went backwards {drops} times, expected at most {starts * groups}"
+
+
+def strangeness(refused: Mapping[str, int], env_errors: int) -> Iterator[str]:
     """What must not happen among services that only restart."""
     for reason in refused.keys() - HARMLESS:
         yield f"{refused[reason]} messages were refused for their {reason}"
     if env_errors:
         yield f"{env_errors} environments raised: an action was not the answer to their observation"
-    if drops > allowed_drops:
-        yield f"policy versions went backwards {drops} times, expected at most {allowed_drops}"
 
 
 def rows(events: Sequence[Event]) -> list[dict[str, Any]]:

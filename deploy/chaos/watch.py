@@ -38,7 +38,7 @@ class Watch:
         self.env_errors = 0
         self.ready: dict[str, float] = {}  #: since when a process is ready, by name; of the newest one
         self._counted: dict[tuple[str, int], dict[str, int]] = {}  #: newest counters by name and process
-        self._weights = WeightsSubscriber(context, fleet.config.learner.endpoint)
+        self._weights = WeightsSubscriber(context, fleet.learner_endpoint)
 
     def close(self) -> None:
         """Close the subscription."""

@@ -221,7 +221,7 @@ def test_an_actor_that_leaves_is_forgotten_when_its_place_is_needed(
         greet(learner, next_one)
         assert learner.intake._sessions.senders == {next_one.port.sender}
         late = actor_of(config)
-        drive(learner, [late], lambda: late.replies and late.replies[-1].body[0] == Reason.BUSY)
+        drive(learner, [late], lambda: late.stream.busy)
         assert learner.intake._sessions.senders == {next_one.port.sender}, "who is here is never forgotten"
 
 

@@ -84,5 +84,14 @@ def test_a_service_that_grows_is_named_and_a_young_one_is_not() -> None:
 
 
 def test_what_must_not_happen_among_services_that_restart() -> None:
-    assert list(verdict.strangeness({"session": 5}, 0, 4, 4)) == []
-    assert len(list(verdict.strangeness({"payload": 1, "kind": 2}, 3, 5, 4))) == 4
+    assert list(verdict.strangeness({"session": 5}, 0)) == []
+    assert len(list(verdict.strangeness({"payload": 1, "kind": 2}, 3))) == 3
+
+
+def test_weights_may_go_back_once_for_every_group_at_every_start_of_the_learner() -> None:
+    assert list(verdict.versions(epochs=3, starts=2, drops=8, groups=4)) == []
+    (sentence,) = verdict.versions(epochs=3, starts=2, drops=9, groups=4)
+    assert "backwards 9 times, expected at most 8" in sentence
+    for epochs in (0, 4):
+        (sentence,) = verdict.versions(epochs, starts=2, drops=0, groups=4)
+        assert f"from {epochs} starts" in sentence

@@ -33,7 +33,17 @@ def rollouts(memory: bool = True) -> Batch:
     never = torch.zeros_like(first)
     versions = torch.zeros(T, len(WHO), dtype=torch.int64)
     return Batch(
-        obs, first, reward, never, never, last_action, told(obs[:-1]), obs[:-1, :, 2], versions, core, ~first[1:]
+        obs,
+        first,
+        reward,
+        never,
+        never,
+        last_action,
+        told(obs[:-1]),
+        obs[:-1, :, 2].clone(),
+        versions,
+        core,
+        ~first[1:],
     )
 
 
@@ -48,7 +58,7 @@ def test_rollouts_in_order_are_taken(memory: bool) -> None:
         ("obs", (3, 1, 0), "does not follow"),
         ("obs", (2, 0, 1), "does not follow"),
         ("obs", (7, 1, 2), "does not follow"),
-        ("obs", (5, 1, 2), "opens in its middle"),
+        ("first", (3, 1), "opens in its middle"),
         ("last_action", (4, 0), "action does not belong"),
         ("reward", (4, 1), "reward does not belong"),
         ("behaviour_logits", (6, 0, 0), "answer does not belong"),
@@ -59,7 +69,7 @@ def test_rollouts_in_order_are_taken(memory: bool) -> None:
 def test_a_single_entry_of_another_one_is_noticed(name: str, place: tuple[int, ...], sentence: str) -> None:
     batch = rollouts()
     entries: Tensor = getattr(batch, name)
-    entries[place] += 1
+    entries[place] = ~entries[place] if entries.dtype is torch.bool else entries[place] + 1
     with pytest.raises(Mixed, match=sentence):
         check(batch)
 

@@ -83,7 +83,15 @@ class Intake:
             [each.sender, each.slot, each.state.rows, each.state.received, each.state.consumed, each.state.begun]
             for each in self._sessions
         ]
-        return {"epoch": self._sessions.epoch, "rollouts_by_fate": self.books.page(), "streams": streams}
+        return {
+            "peers": self.peers,
+            "refused": sum(self.port.refused.values()),
+            "refused_by_reason": dict(self.port.refused),
+            "dropped": self.port.dropped,
+            "rollouts_by_fate": self.books.page(),
+            "streams": streams,
+            "epoch": self._sessions.epoch,
+        }
 
     def start(self, terms: Terms, queue: RowQueue) -> None:
         """Fix what every actor has to offer from now on."""

@@ -167,10 +167,6 @@ class Learner(Service):
             **(intake.page() if intake else {}),
             "queue_rows": queue.rows if queue else 0,
             "queue_capacity": queue.capacity if queue else 0,
-            "peers": intake.peers if intake else 0,
-            "refused": sum(intake.port.refused.values()) if intake else 0,
-            "refused_by_reason": dict(intake.port.refused) if intake else {},
-            "dropped": intake.port.dropped if intake else 0,
         }
 
     def _continued(self) -> Trainer | None:
@@ -243,7 +239,7 @@ class Learner(Service):
         messages = queue.release()
         if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
             self._publish(trainer)
-        intake.use(messages, len(rows), learned=update.applied)
+        intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
         self.meters.updated(update, version, messages, self.clock())
         self._time(update, messages, taken_at)
 

@@ -4,7 +4,7 @@ The learner's intake and the actors' outboxes are real, what lies between them i
 """
 
 import random
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,8 @@ class Port:
     def __init__(self) -> None:
         self.inbox: deque[Message] = deque()
         self.outbox: deque[Header] = deque()
-        self.refusals = 0
+        self.refused: Counter[str] = Counter()
+        self.dropped = 0
 
     def receive(self) -> Message | None:
         return self.inbox.popleft() if self.inbox else None
@@ -56,7 +57,7 @@ class Port:
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, (str(reason), sentence)))
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        self.refusals += 1
+        self.refused[error.reason] += 1
 
     def changes(self) -> dict[int, bool]:
         return {}
@@ -140,7 +141,7 @@ class World:
         assert books.used + books.skipped == len(self.used)
         assert books.used + books.skipped + books.undone + queue.rows == self.made
         assert queue.rows < BATCH
-        assert books.refused == self.port.refusals == 0
+        assert books.refused == self.port.refused.total() == 0
         for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
             assert (slot, rows, received) == (0, self.rows, self.outboxes[sender].seq)
 

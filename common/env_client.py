@@ -22,6 +22,8 @@ from common.transport import ClientPort, Context, Incoming, Poller, random_id
 
 Episodes = list[tuple[float, int]]
 
+KINDS = (Kind.OBS, Kind.WELCOME, Kind.ERROR, Kind.HERE)  #: that an env-server sends to this client
+
 
 class EnvClient:
     """One session of N environments. Opens in the constructor.
@@ -117,7 +119,7 @@ class EnvClient:
 
     def _take(self, message: Incoming) -> None:
         header = message.header
-        if header.slot != self._stream.slot or header.kind not in (Kind.OBS, Kind.WELCOME, Kind.ERROR):
+        if header.slot != self._stream.slot or header.kind not in KINDS:
             self._port.refuse(RemoteProtocolError(f"{header.kind.name} for slot {header.slot} is not for this client"))
             return
         if header.kind is Kind.OBS and self._stream.expects(header):

@@ -5,6 +5,7 @@ HELLO     actor       any server  header                     body: (terms,)
 WELCOME   any server  actor       topic+header               body: (terms,)
 ERROR     any server  actor       topic+header               body: (reason, sentence)
 BYE       either      either      header                     body: ()
+HERE      any server  actor       topic+header               body: ()
 RESET     actor       env-server  header                     body: ()
 STEP      actor       env-server  header, action rows        body: ()
 OBS       env-server  actor       topic+header, step rows    body: (episodes,)
@@ -53,6 +54,7 @@ class Kind(IntEnum):
     ROLLOUT = 10
     ACK = 11
     WEIGHTS = 12
+    HERE = 13
 
 
 class Plane(Enum):
@@ -88,6 +90,7 @@ BODIES: dict[Kind, tuple[type, ...]] = {
     Kind.ROLLOUT: (int, list),
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),
+    Kind.HERE: (),
 }
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}

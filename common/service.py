@@ -119,7 +119,7 @@ class Service(ABC):
             "state": self.state,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "uptime_s": round(now - self.started_at, 1),
+            "uptime_s": round(now - self.started_at, 3),
             "progress_age_s": round(now - self._progress_at, 1),
             "busy_fraction": round(self._busy.fraction(now), 3),
             **self._usage.measure(now),

@@ -3,7 +3,8 @@
 Client. A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take
 effect and a server may not be there yet. Afterwards it has at most one request outstanding; one that stays
 unanswered is sent again under the same number. A server that does not know the stream (it restarted, or reaped it)
-says so, and the stream greets again.
+says so, and the stream greets again. A start of a server that the client has just reached says HERE, so that nobody
+has to wait for a silence to end.
 
 Server. A stream's last answer is kept, so that a repeated request gets the same answer and nothing happens twice.
 Every start of a server draws a random epoch; requests of another epoch are answered with UNKNOWN_SESSION.
@@ -11,7 +12,7 @@ Every start of a server draws a random epoch; requests of another epoch are answ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -57,6 +58,7 @@ class Stream:
         self.seq = 0
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
+        self.busy = ""  #: why it has no room for this stream, where it said so
         self._asked_at = -1.0  #: since when it owes a sign of life; that a request can leave is one
         self._outstanding: tuple[Header, Frames] | None = None
         self._send_at = 0.0
@@ -115,18 +117,8 @@ class Stream:
         Raises:
           ConfigError: the server refuses for good.
         """
-        if header.kind is Kind.ERROR:
-            return self._refused(header, now)
-        if header.kind is Kind.BYE:
-            return self._dismissed(header, now)
-        if header.kind is Kind.WELCOME:
-            if self.open and header.epoch == self.epoch:
-                return Reply.STALE
-            self.heard_at = now
-            self.open, self.epoch, self.seq = True, header.epoch, header.seq
-            self.terms = header.body[0]
-            self._outstanding = None
-            return Reply.WELCOME
+        if (about_the_session := _ABOUT_THE_SESSION.get(header.kind)) is not None:
+            return about_the_session(self, header, now)
         if not self.expects(header):
             return Reply.STALE
         self.heard_at = now
@@ -135,13 +127,22 @@ class Stream:
 
     def greet_again(self, now: float) -> None:
         """Forget the session and start over with HELLO."""
-        self.open, self._outstanding = False, None
+        self.open, self._outstanding, self.busy = False, None, ""
         self._send_at = self._asked_at = now
 
     def give_up(self, now: float) -> None:
         """Turn to another server, which still has to show a sign of life."""
-        self.open, self._outstanding = False, None
+        self.open, self._outstanding, self.busy = False, None, ""
         self._send_at = now
+
+    def _welcomed(self, header: Header, now: float) -> Reply:
+        if self.open and header.epoch == self.epoch:
+            return Reply.STALE
+        self.heard_at, self.busy = now, ""
+        self.open, self.epoch, self.seq = True, header.epoch, header.seq
+        self.terms = header.body[0]
+        self._outstanding = None
+        return Reply.WELCOME
 
     def _dismissed(self, header: Header, now: float) -> Reply:
         if not self.open or header.epoch != self.epoch:
@@ -149,6 +150,14 @@ class Stream:
         self.heard_at = now
         self.greet_again(now)
         return Reply.LOST
+
+    def _noticed(self, header: Header, now: float) -> Reply:
+        """A start of the server has this client's subscription: one that is known, or one to greet at once."""
+        if self.open and header.epoch == self.epoch:
+            return Reply.STALE
+        was_open, self.heard_at = self.open, now
+        self.greet_again(now)
+        return Reply.LOST if was_open else Reply.STALE
 
     def _refused(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body
@@ -159,9 +168,17 @@ class Stream:
             self.greet_again(now)
             return Reply.LOST
         if reason == Reason.BUSY:
-            self._send_at = now + BUSY_PERIOD_S
+            self._send_at, self.busy = now + BUSY_PERIOD_S, sentence
             return Reply.STALE
         raise ConfigError(f"{self.server} refuses: {sentence}")
+
+
+_ABOUT_THE_SESSION: dict[Kind, Callable[[Stream, Header, float], Reply]] = {
+    Kind.WELCOME: Stream._welcomed,
+    Kind.HERE: Stream._noticed,
+    Kind.BYE: Stream._dismissed,
+    Kind.ERROR: Stream._refused,
+}
 
 
 class Arrival(Enum):

@@ -20,6 +20,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
   beast keygen     make keys for encrypted tcp
   beast tune       find the fastest settings for this machine by short trials
   beast bench      measure this machine's limit, the training rate beside it, and the planes
+  beast chaos      kill and stop services of a run at random, and see whether every promise holds
   beast --version
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>
@@ -119,6 +120,12 @@ def _bench(argv: list[str]) -> int:
     return bench(argv)
 
 
+def _chaos(argv: list[str]) -> int:
+    from deploy.chaos import main as chaos
+
+    return chaos(argv)
+
+
 def _tune(argv: list[str]) -> int:
     from deploy.tune import main as tune
 
@@ -156,6 +163,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "keygen": _keygen,
     "tune": _tune,
     "bench": _bench,
+    "chaos": _chaos,
 }
 #: module that a command needs -> the extra that brings it
 EXTRAS = {"rich": "cli", "psutil": "cli", "torch": "learner", "gymnasium": "envserver", "matplotlib": "dev"}

@@ -115,7 +115,7 @@ def opened(config: RunConfig) -> Iterator[Learner]:
         learner.close()
 
 
-def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], timeout_s: float = 20.0) -> None:
+def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Turn learner and actors in one thread until something is true."""
 
     def turn() -> Any:

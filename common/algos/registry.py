@@ -8,7 +8,7 @@ from common.algos.protocol import Algorithm
 from common.config.tree import RunConfig
 from common.specs import EnvSpec
 
-_ALGORITHMS = {
+ALGORITHMS = {
     "impala": "common.algos.impala.algorithm:Impala",
 }
 
@@ -19,6 +19,6 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions.
     """
-    module, name = _ALGORITHMS[config.algo].split(":")
+    module, name = ALGORITHMS[config.algo].split(":")
     algorithm: Algorithm = getattr(import_module(module), name)(config, env)
     return algorithm

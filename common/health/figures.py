@@ -29,7 +29,7 @@ PEERS = {"actor": "groups", "broker": "clients", "envserver": "sessions", "learn
 TROUBLES = {
     "refused": "refused",
     "dropped": "dropped",
-    "restarts": "unrolls lost",
+    "rollouts_cut": "rollouts cut short",
     "reconnects": "reconnects",
     "moves": "moves",
     "env_errors": "env errors",

@@ -24,6 +24,7 @@ from common.messages import (
     unpack_header,
 )
 from common.transport.context import Context
+from common.transport.incoming import Incoming
 from common.transport.owners import Owners
 from common.transport.sockets import (
     REPLIES,
@@ -34,57 +35,12 @@ from common.transport.sockets import (
     connect,
     make_socket,
     sendable,
-    view_of,
 )
 from common.transport.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
 MAX_PER_CALL = 256  #: bad messages: a flood must not keep a service from its loop
-
-
-class Incoming:
-    """A message whose header has been read and whose further frames still wait in the socket."""
-
-    __slots__ = ("_socket", "header")
-
-    def __init__(self, header: Header, socket: zmq.Socket[bytes]) -> None:
-        self.header = header
-        self._socket = socket
-
-    def into(self, buffer: Payload, *, last: bool = True) -> bool:
-        """Receive the next frame in place.
-
-        Returns:
-          Whether it exists, has exactly the buffer's size and is, if so asked, the last. Where not, the buffer's
-          content is undefined and the rest of the message is dropped.
-        """
-        if not self.more:
-            return False
-        view = view_of(buffer)
-        wanted = view.nbytes
-        size = self._socket.recv_into(view, flags=zmq.NOBLOCK)  # the true size, also where it was cut
-        good = size == wanted and self.more != last
-        if not good:
-            self.discard()
-        return good
-
-    def frames(self) -> list[bytes]:
-        """All remaining frames, copied; for the control plane."""
-        frames = []
-        while self.more:
-            frames.append(self._socket.recv(zmq.NOBLOCK))
-        return frames
-
-    @property
-    def more(self) -> bool:
-        """Whether another frame follows."""
-        return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
-
-    def discard(self) -> None:
-        """Drop what was not read."""
-        while self.more:
-            self._socket.recv(zmq.NOBLOCK, copy=False)
 
 
 _UNREAD = Header(Kind.BYE, 0)
@@ -146,14 +102,16 @@ class ServerPort(Port):
       plane: whose letter opens the topics.
       endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound from there on.
       receive_hwm: requests that may wait in this process, per client.
+      epoch: id of this start of the server, told to every client whose subscription arrives; 0 to say nothing.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
     """
 
-    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64) -> None:
+    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64, epoch: int = 0) -> None:
         super().__init__()
         self.plane = plane
+        self._epoch = epoch
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
@@ -190,10 +148,17 @@ class ServerPort(Port):
         return [sender for sender, here in self.changes().items() if not here]
 
     def changes(self) -> dict[int, bool]:
-        """Clients that came or went since the last call, and whether they are here now."""
+        """Clients that came or went since the last call, and whether they are here now.
+
+        Those who came are told which start of the server they have reached: one that knew another greets at once.
+        """
         if turned_away := self._context.turned_away:
             self.refused["key"] = turned_away
-        return self._subscriptions.changes()
+        changes = self._subscriptions.changes()
+        for sender, here in changes.items():
+            if here and self._epoch:
+                self.send(Header(Kind.HERE, sender, epoch=self._epoch))
+        return changes
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""

@@ -86,7 +86,7 @@ def make_socket(
         (zmq.CONNECT_TIMEOUT, 3_000),
         (zmq.HANDSHAKE_IVL, 5_000),
         (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
-        (zmq.RECONNECT_IVL_MAX, 3_000),
+        (zmq.RECONNECT_IVL_MAX, 1_000),
         (zmq.TCP_KEEPALIVE, 1),
         (zmq.TCP_KEEPALIVE_IDLE, 30),
         (zmq.TCP_KEEPALIVE_INTVL, 10),

@@ -11,7 +11,8 @@ from common.endpoints import Endpoint
 from common.errors import ConfigError
 from common.messages import Header, Plane, pack_header, topic
 from common.transport.context import Context
-from common.transport.ports import Incoming, Port
+from common.transport.incoming import Incoming
+from common.transport.ports import Port
 from common.transport.sockets import SUBSCRIPTION_HWM, WEIGHTS, Payload, bind, connect, make_socket, view_of
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link

@@ -25,6 +25,7 @@ from deploy.bench.processes import Processes
 from deploy.bench.rollouts_sender import send
 from deploy.bench.stream import stream_bytes_per_s
 from services.learner.admission import Terms
+from services.learner.books import Record
 from services.learner.intake import Intake
 from services.learner.queue import RowQueue
 
@@ -89,7 +90,7 @@ class Consumer:
         record = rollout_record(ENV, TERMS.policy, TERMS.unroll_length)
         # a batch is a message, so that each is used up as soon as it is there
         self._queue = RowQueue(np.zeros(QUEUE_MESSAGES * TERMS.num_envs, record.dtype), TERMS.num_envs)
-        self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue))
+        self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), Record.load({}))
         self._poller = Poller([port])
 
     def turn(self, timeout_s: float) -> int:

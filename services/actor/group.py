@@ -66,7 +66,9 @@ class EnvGroup:
         self.policy: PolicySpec | None = None
         self.waited = dict.fromkeys(Wait, 0.0)  #: seconds spent waiting, by reason
         self.agent_steps = 0
-        self.restarts = 0  #: unrolls in progress that a peer's restart has cost
+        self.cut = {"envserver": 0, "broker": 0}  #: rollouts in progress that a restart of this peer has cost
+        self.version = -1  #: of the weights that chose the newest actions
+        self.version_drops = 0  #: times that an older one followed a newer one
         self._hops = hops
         self._wait, self._since, self._entered = Wait.CONNECT, now, now
         self._needs_reset = True  # the env session is new
@@ -219,7 +221,7 @@ class EnvGroup:
         self._episodes += filter(_is_episode, episodes)
         if self._resetting:
             self._resetting = False
-            self._builder.restart(self._rows)
+            self._restart("envserver")
         else:
             self._builder.observe(self._rows)
             self.agent_steps += self.num_envs
@@ -250,8 +252,12 @@ class EnvGroup:
         self._forgotten = False
         if not (self._builder.at_start and self._rows["first"].all()):
             self._rows["first"] = True
-            self._builder.restart(self._rows)
-            self.restarts += 1
+            self._restart("broker")
+
+    def _restart(self, peer: str) -> None:
+        """Begin a rollout at the newest observation. One in progress that holds steps is lost."""
+        self.cut[peer] += 0 if self._builder.at_start else self.num_envs
+        self._builder.restart(self._rows)
 
     def _receive_act(self, message: Incoming) -> None:
         with_core = self._builder.at_start and self._core.size > 0
@@ -260,6 +266,8 @@ class EnvGroup:
 
     def _acted(self, policy_version: int, now: float) -> None:
         self._action_rows["action"] = self._builder.act(self._act_rows, policy_version, self._core)
+        self.version_drops += policy_version < self.version
+        self.version = policy_version
         if self._needs_reset or not self.steps.open:
             self._enter(Wait.CONNECT, now)
             self._resume(now)

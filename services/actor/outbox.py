@@ -2,7 +2,7 @@
 
 A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
 restarted, forgot this client or misses a number) everything unacknowledged is sent again; the learner drops what it
-knows by number.
+knows by number. HELLO says with which number that begins, so that a learner knows what it cannot get any more.
 With a window no larger than what the sockets may queue, no pipe ever fills, and the window bounds the policy lag.
 """
 
@@ -21,7 +21,8 @@ from common.session import Frames, Reply, Stream
 #: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
 #: that lost its only checkpoint makes new weights for the first who greets it, and without weights nothing ever is.
 NO_PROGRESS_S = 10.0
-MAX_EPISODES = 1000  #: in one header
+MAX_EPISODES = 1000  #: in one header; what is beyond travels with the next rollouts
+MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are given up and counted
 
 Rows = NDArray[np.void]
 
@@ -44,7 +45,9 @@ class Outbox:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.sent = 0
-        self._seq = 0
+        self.seq = 0  #: of the newest rollout: as many there have been
+        self.episodes_dropped = 0  #: by statistics that cannot keep up
+        self._episodes: deque[list[float]] = deque()
         self._window = 0
         self._kept: deque[_Message] = deque()
         self._progress_at = 0.0
@@ -60,6 +63,11 @@ class Outbox:
         return len(self._kept)
 
     @property
+    def acked(self) -> int:
+        """Number of the newest rollout that is used up; all before it are."""
+        return self.seq - len(self._kept)
+
+    @property
     def in_transit(self) -> bool:
         """Whether rollouts are under way to a learner that is there."""
         return self.stream.open and bool(self._kept)
@@ -67,10 +75,15 @@ class Outbox:
     def push(self, rows: Rows, episodes: list[list[float]], now: float) -> None:
         """Queue a rollout. Its rows must stay unchanged until `accept` returns them."""
         assert self.room, "the window is closed"
-        self._seq += 1
+        self.seq += 1
         if not self._kept:
             self._progress_at = now
-        self._kept.append(_Message(self._seq, rows, episodes[:MAX_EPISODES]))
+        self._episodes.extend(episodes)
+        while len(self._episodes) > MAX_WAITING_EPISODES:
+            self._episodes.popleft()
+            self.episodes_dropped += 1
+        travelling = [self._episodes.popleft() for _ in range(min(MAX_EPISODES, len(self._episodes)))]
+        self._kept.append(_Message(self.seq, rows, travelling))
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""
@@ -78,6 +91,7 @@ class Outbox:
             self._progress_at = now
             self.stream.greet_again(now)
         if not self.stream.open:
+            self.stream.hello_terms["first"] = self.acked + 1
             return self.stream.due(now)
         message = self._unsent()
         if message is None:

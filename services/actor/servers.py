@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from common.errors import PeerLost, RemoteProtocolError
 from common.lookup import Lookup
-from common.messages import Header, Plane
+from common.messages import Header, Kind, Plane
 from common.transport import ClientPort, Context, Incoming
 from services.actor.directory import Address, Directory
 
@@ -103,11 +103,13 @@ class Servers:
             port.reopen()
 
     def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
-        """Every message that is there and comes from the server which its group uses."""
+        """Every message that is there and comes from the server which its group uses; HERE is for all such groups."""
         for port in self.ports.values():
             while message := port.receive():
                 slot = message.header.slot
-                if slot not in self._using:
+                if message.header.kind is Kind.HERE:
+                    yield from ((port, message.to(slot)) for slot in self._using if self.port_of(slot) is port)
+                elif slot not in self._using:
                     port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))
                 elif self.port_of(slot) is port:
                     yield port, message

@@ -122,7 +122,16 @@ class Actor(Service):
             "agent_steps": sum(group.agent_steps for group in self.groups),
             "rollouts_sent": sum(group.outbox.sent for group in self.groups),
             "unacked": sum(group.outbox.unacked for group in self.groups),
-            "restarts": sum(group.restarts for group in self.groups),
+            "rollouts": sum(group.outbox.seq * group.num_envs for group in self.groups),
+            "rollouts_cut": sum(sum(group.cut.values()) for group in self.groups),
+            "rollouts_cut_by_peer": {
+                peer: sum(group.cut[peer] for group in self.groups) for peer in self.groups[0].cut
+            },
+            "streams": [[group.slot, group.num_envs, group.outbox.seq, group.outbox.acked] for group in self.groups],
+            "sender": self.sender,
+            "policy_version": max(group.version for group in self.groups),
+            "policy_version_drops": sum(group.version_drops for group in self.groups),
+            "episodes_dropped": sum(group.outbox.episodes_dropped for group in self.groups),
             "reconnects": self._reconnects,
             "moves": self._moves,
             "refused": sum(servers.refused for servers in self._servers.values()),
@@ -180,17 +189,22 @@ class Actor(Service):
         """Give up on a server that stays away too long; before, try another one or a new connection.
 
         Raises:
-          PeerLost: nobody has answered for `actor.connect_timeout_s`.
+          PeerLost: nobody has answered for `actor.connect_timeout_s`, or had room.
         """
         silence = min(stream.silent_s(now), now - self.started_at)
         if silence > self.config.actor.connect_timeout_s:
-            raise PeerLost(f"no answer from the {stream.server} for {self.config.actor.connect_timeout_s:.0f} s")
+            what = (
+                f"no room at the {stream.server} ({stream.busy})"
+                if stream.busy
+                else f"no answer from the {stream.server}"
+            )
+            raise PeerLost(f"{what} for {self.config.actor.connect_timeout_s:.0f} s")
         key = (plane, stream.slot)
         absent = now - max(self._absent_since.get(key, now), self._tried_at[key])
         silent = min(silence, now - self._tried_at[key])
         if (absent > ABSENT_S or silent > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):
             return
-        if silent > SILENT_S:
+        if silent > SILENT_S and not stream.busy:
             self._reopen(plane, stream.slot, now)
 
     def _try_elsewhere(self, plane: Plane, slot: int, now: float) -> bool:

@@ -88,7 +88,7 @@ class Broker(Service):
         self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
         self._context = open_context(self.config.security, self.role)
         self._resources.callback(self._context.term)
-        self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint)
+        self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
         self._resources.callback(self._port.close)
         self._poller = Poller([self._port])
         log.info("infers on %s in %s", device, dtype)

@@ -81,7 +81,7 @@ class EnvServer(Service):
     def open(self) -> None:
         """Bind."""
         self._context = open_context(self._security, self.role)
-        self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint)
+        self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
         self._poller = Poller([self._port])
 
     def poll(self, timeout_s: float) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import RemoteProtocolError
+from common.messages import MAX_INTEGER
 from common.specs import EnvSpec, PolicySpec
 
 MAX_EPISODE_STEPS = 1 << 40
@@ -27,6 +28,7 @@ class Terms:
     policy: PolicySpec | None  #: None in a HELLO: the actor takes the run's
     unroll_length: int
     num_envs: int  #: rows per message; of the run: the most it takes
+    first: int | None = None  #: number of the oldest rollout that the actor still has, or of its next; not said: any
 
     @classmethod
     def from_wire(cls, terms: dict[str, Any]) -> Self:
@@ -43,7 +45,10 @@ class Terms:
             value = terms.get(name)
             if type(value) is not int or not 0 < value <= 1 << 20:
                 raise RemoteProtocolError(f"{name} is {str(value)[:40]}, expected a positive number", "terms")
-        return cls(env, policy, terms["unroll_length"], terms["num_envs"])
+        first = terms.get("first")
+        if first is not None and (type(first) is not int or not 0 < first <= MAX_INTEGER):
+            raise RemoteProtocolError(f"first is {str(first)[:40]}, expected the number of a ROLLOUT", "terms")
+        return cls(env, policy, terms["unroll_length"], terms["num_envs"], first)
 
 
 def mismatch(theirs: Terms, ours: Terms) -> str | None:

@@ -10,6 +10,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
+    rollouts      what became of them, and where each stream stands: `services.learner.books`; missing in older files
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """

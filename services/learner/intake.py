@@ -3,6 +3,9 @@
 A rollout is received straight into the queue, and only while there is room for the largest one: otherwise it waits in
 the socket, where the window bounds it. ACK goes out when an update has used the last of a message's rows. A message
 that is refused is acknowledged in its turn too, so that its sender goes on; nothing of it is trained.
+
+An actor that has gone is remembered for as long as there is room: a broken connection looks the same, and what comes
+over the next one must not be trained twice. What is remembered is part of the checkpoint, for the same reason.
 """
 
 from __future__ import annotations
@@ -10,19 +13,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from math import ceil, gcd
+from typing import Any
+
+import numpy as np
 
 from common.errors import ConfigError, RemoteProtocolError
 from common.messages import Header, Kind, Reason
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
 from services.learner.admission import Terms, episodes_of, flaw, mismatch
-from services.learner.queue import Ledger, Message, RowQueue
+from services.learner.books import Ledger, Record, Standing
+from services.learner.queue import Message, RowQueue, Rows
 
 log = logging.getLogger(__name__)
 
-#: How long an actor that has gone is remembered: a broken connection looks the same, and what comes over the next
-#: one must not be trained twice.
-REMEMBER_S = 60.0
 MAX_WINDOW = 64  #: unacknowledged messages of one stream, whatever an actor believes its window to be
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
@@ -38,22 +42,56 @@ class Intake:
       epoch: random id of this start.
       window: messages that a stream may have unacknowledged.
       begin: called with the first acceptable HELLO.
+      record: of the run so far.
     """
 
-    def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin) -> None:
+    def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin, record: Record) -> None:
         self.port = port
         self._configured = window
         self._granted = window  #: what WELCOME and ACK say now
         self.terms: Terms | None = None
         self.queue: RowQueue | None = None
         self._begin = begin
+        self.books = record.books
         self._sessions: SessionTable[Ledger] = SessionTable(epoch)
-        self._left_at: dict[int, float] = {}
+        self._left: dict[int, None] = {}  #: actors that have gone, the first first
+        self._changed = True  #: who takes part, since the window was last computed
+        for stream in record.streams:
+            self._sessions.open(Header(Kind.HELLO, stream.sender, stream.slot), stream.ledger())
+            self._left[stream.sender] = None
 
     @property
     def peers(self) -> int:
         """Actors that are connected."""
-        return len(self._sessions.senders - self._left_at.keys())
+        return len(self._sessions.senders - self._left.keys())
+
+    def record(self) -> Record:
+        """What a checkpoint has to hold, so that every rollout is used once over all starts of the learner."""
+        begun = self.queue.begun if self.queue else None
+        parts = {(begun[0].sender, begun[0].slot): begun[1]} if begun else {}
+        return Record(
+            self.books,
+            [
+                Standing.of(session.sender, session.slot, session.state, parts.get((session.sender, session.slot), 0))
+                for session in self._sessions
+            ],
+        )
+
+    def page(self) -> dict[str, Any]:
+        """For the health page; a stream is [sender, slot, rollouts of a message, received, consumed, begun]."""
+        streams = [
+            [each.sender, each.slot, each.state.rows, each.state.received, each.state.consumed, each.state.begun]
+            for each in self._sessions
+        ]
+        return {
+            "peers": self.peers,
+            "refused": sum(self.port.refused.values()),
+            "refused_by_reason": dict(self.port.refused),
+            "dropped": self.port.dropped,
+            "rollouts_by_fate": self.books.page(),
+            "streams": streams,
+            "epoch": self._sessions.epoch,
+        }
 
     def start(self, terms: Terms, queue: RowQueue) -> None:
         """Fix what every actor has to offer from now on."""
@@ -62,7 +100,7 @@ class Intake:
 
     def receive(self, now: float) -> None:
         """Take what is there and fits."""
-        self._reap(now)
+        self._notice()
         self._grant()
         for _ in range(MESSAGES_PER_TURN):
             message = self.port.receive() if self._room else None
@@ -71,6 +109,14 @@ class Intake:
             self._handle(message, now)
         if self.queue is not None:
             self.acknowledge(self.queue.release())  # messages of no rows may be done already
+
+    def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
+        """Book the rows of a batch, and acknowledge the messages that it has used up."""
+        if learned:
+            self.books.used += rows
+        else:
+            self.books.skipped += rows
+        self.acknowledge(messages)
 
     def acknowledge(self, messages: list[Message]) -> None:
         """Tell the senders which messages are used up."""
@@ -97,7 +143,7 @@ class Intake:
             elif header.kind is Kind.ROLLOUT:
                 self._rollout(message, now)
             elif header.kind is Kind.BYE:
-                self._forget(header.sender)
+                self._leave(header.sender)
             else:
                 raise RemoteProtocolError(f"{header.kind.name} does not belong on the rollout plane", "kind")
         except RemoteProtocolError as error:
@@ -105,33 +151,39 @@ class Intake:
 
     def _greet(self, header: Header) -> None:
         try:
-            sentence = self._admit(header)
-        except RemoteProtocolError as error:
-            self.port.refuse(error)
-            sentence = str(error)
-        except ConfigError as error:
-            sentence = str(error)
-        if sentence is not None:
-            log.warning("refused an actor: %s", sentence)
-            self.port.error(header, Reason.TERMS, sentence, epoch=self._sessions.epoch)
+            theirs = self._admitted(header)
+        except (RemoteProtocolError, ConfigError) as error:
+            if isinstance(error, RemoteProtocolError):
+                self.port.refuse(error)
+            log.warning("refused an actor: %s", error)
+            self.port.error(header, Reason.TERMS, str(error), epoch=self._sessions.epoch)
             return
         session = self._sessions.of(header)
         if session is None:
-            if self._sessions.full:
-                self._reap(float("inf"))
+            while self._sessions.full and self._left:
+                self._forget(next(iter(self._left)))
             if self._sessions.full:
                 self.port.error(header, Reason.BUSY, "too many actors", epoch=self._sessions.epoch)
                 return
-            session = self._sessions.open(header, Ledger())
+            session = self._sessions.open(header, Ledger(theirs.num_envs))
+            self._changed = True
+        self.books.undone += session.state.begin(theirs.first)
         self._welcome(session)
 
-    def _admit(self, header: Header) -> str | None:
-        """Why this actor cannot take part, or None."""
+    def _admitted(self, header: Header) -> Terms:
+        """The terms of an actor that can take part.
+
+        Raises:
+          RemoteProtocolError: they are impossible.
+          ConfigError: they are not those of the run.
+        """
         theirs = Terms.from_wire(header.body[0])
         if self.terms is None:
             self.start(*self._begin(theirs))
         assert self.terms is not None, "start has set it"
-        return mismatch(theirs, self.terms)
+        if sentence := mismatch(theirs, self.terms):
+            raise ConfigError(sentence)
+        return theirs
 
     def _welcome(self, session: Session[Ledger]) -> None:
         assert self.terms is not None, "an admitted actor has a run"
@@ -160,16 +212,17 @@ class Intake:
             return
         assert self.queue is not None, "a session has a queue"
         entry = Message(header.sender, header.slot, header.seq, at=now)
+        used = session.state.take(header.seq)
         try:
-            entry = entry._replace(episodes=self._receive_rows(message, self.queue))
+            entry = entry._replace(episodes=self._receive_rows(message, self.queue, used))
         except RemoteProtocolError as error:
             self.queue.cancel()
             self.port.refuse(error)
-        session.state.take(header.seq)
+            self.books.refused += session.state.rows - used
         self.queue.commit(entry)
 
-    def _receive_rows(self, message: Incoming, queue: RowQueue) -> tuple[tuple[float, int], ...]:
-        """Fill a reservation; returns the episodes that ended in it.
+    def _receive_rows(self, message: Incoming, queue: RowQueue, used: int) -> tuple[tuple[float, int], ...]:
+        """Fill a reservation, without the first rows where a checkpoint has them; returns the episodes that ended.
 
         Raises:
           RemoteProtocolError: the rollout cannot be trained on.
@@ -179,12 +232,17 @@ class Intake:
         if not 0 < n_rows <= self.terms.num_envs:
             raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {self.terms.num_envs}", "payload")
         episodes = episodes_of(entries)
-        rows = queue.reserve(n_rows)
+        if n_rows <= used:
+            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, of which {used} were used already", "payload")
+        rows = queue.reserve(n_rows - used)
         assert rows is not None, "room for the largest message was checked"
-        if not message.into(rows.view("u1")):
-            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
-        if sentence := flaw(rows, self.terms.env):
+        whole: Rows = np.zeros(n_rows, rows.dtype) if used else rows
+        if not message.into(whole.view("u1")):
+            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {whole.nbytes} bytes of them", "payload")
+        if sentence := flaw(whole, self.terms.env):
             raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
+        if used:
+            rows[...] = whole[used:]
         return episodes
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
@@ -196,9 +254,10 @@ class Intake:
 
     def _grant(self) -> None:
         """Widen the window where so few streams could never fill a batch, and say so: they may all be waiting."""
-        if self.terms is None or self.queue is None:
+        if self.terms is None or self.queue is None or not self._changed:
             return
-        streams = sum(session.sender not in self._left_at for session in self._sessions)
+        self._changed = False
+        streams = sum(session.sender not in self._left for session in self._sessions)
         needed = window_needed(self.queue.batch_size, max(1, streams), self.terms.num_envs)
         granted = min(MAX_WINDOW, max(self._configured, needed))
         if granted == self._granted:
@@ -207,18 +266,24 @@ class Intake:
         for session in self._sessions:
             self._ack(session, session.state.consumed)
 
-    def _reap(self, now: float) -> None:
+    def _notice(self) -> None:
+        """Take note of actors that came or went."""
         for sender, here in self.port.changes().items():
             if here:
-                self._left_at.pop(sender, None)
-            elif sender in self._sessions.senders:  # whatever else of it still waits in the socket
-                self._left_at[sender] = now
-        for sender in [sender for sender, left_at in self._left_at.items() if now - left_at > REMEMBER_S]:
-            self._forget(sender)
+                self._changed |= sender in self._left
+                self._left.pop(sender, None)
+            else:
+                self._leave(sender)
+
+    def _leave(self, sender: int) -> None:
+        """Whatever of it still waits in the socket is taken all the same."""
+        if sender in self._sessions.senders:
+            self._left[sender] = None
+            self._changed = True
 
     def _forget(self, sender: int) -> None:
         self._sessions.leave(sender)
-        self._left_at.pop(sender, None)
+        self._left.pop(sender, None)
 
 
 def window_needed(batch_size: int, streams: int, rows: int) -> int:

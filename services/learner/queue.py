@@ -13,13 +13,10 @@ each exactly once; a message is done when its last row is.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from common.session import Arrival
 
 Rows = NDArray[Any]
 
@@ -32,32 +29,6 @@ class Message(NamedTuple):
     seq: int
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
     at: float = 0.0  #: when it came
-
-
-@dataclass
-class Ledger:
-    """What became of one stream's messages, by number."""
-
-    received: int = 0  #: the newest that came in
-    consumed: int = 0  #: the newest that is used up
-    pending: int = 0  #: how many are in the queue
-
-    def arrival(self, seq: int) -> Arrival:
-        """Classify a message. Only the first may have any number: a later gap is what a dead connection swallowed."""
-        if seq <= self.consumed:
-            return Arrival.REPEATED
-        if seq <= self.received:
-            return Arrival.PENDING
-        newest = max(self.received, self.consumed)
-        return Arrival.AHEAD if newest and seq > newest + 1 else Arrival.NEW
-
-    def take(self, seq: int) -> None:
-        """A NEW message went into the queue."""
-        self.received, self.pending = seq, self.pending + 1
-
-    def use(self, seq: int) -> None:
-        """A message left the queue, used up."""
-        self.consumed, self.pending = max(self.consumed, seq), max(0, self.pending - 1)
 
 
 class RowQueue:
@@ -76,6 +47,7 @@ class RowQueue:
         self.capacity = len(rows)
         self._head = 0  #: rows committed since the start
         self._tail = 0  #: rows released since the start
+        self._done = 0  #: of them, those of messages that are done
         self._reserved = 0
         self._taken = False
         self._messages: deque[tuple[int, Message]] = deque()  #: with the value of `_tail` that ends each
@@ -89,6 +61,11 @@ class RowQueue:
     def free(self) -> int:
         """Rows that can be reserved."""
         return self.capacity - self.rows
+
+    @property
+    def begun(self) -> tuple[Message, int] | None:
+        """The message that is used in part, and how many of its rows are."""
+        return (self._messages[0][1], self._tail - self._done) if self._tail > self._done else None
 
     @property
     def largest(self) -> int:
@@ -144,5 +121,6 @@ class RowQueue:
             self._tail += self.batch_size
         done = []
         while self._messages and self._messages[0][0] <= self._tail:
-            done.append(self._messages.popleft()[1])
+            self._done, message = self._messages.popleft()
+            done.append(message)
         return done

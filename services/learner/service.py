@@ -30,6 +30,7 @@ from common.transport import (
     random_id,
 )
 from services.learner.admission import Terms, mismatch, oversize
+from services.learner.books import Record
 from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_checkpoint
 from services.learner.folder import claim, keep_settings
 from services.learner.intake import Intake
@@ -69,6 +70,7 @@ class Learner(Service):
         self._path = config.folder / CHECKPOINT_NAME
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
+        self._record_at_start = Record.load({})
         self._published = -1  #: newest version that went out
         self._waited_s = 0.0  #: for the batch that comes next
         self._computes: dict[str, str] = {}  #: where and how, for the health page
@@ -95,12 +97,12 @@ class Learner(Service):
         self._resources.callback(self._recorder.close)
         context = open_context(config.security, self.role)
         self._resources.callback(context.term)
-        port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint)
+        port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint, epoch=self._epoch)
         self._resources.callback(port.close)
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
         self._resources.callback(self._publisher.close)
         self._poller = Poller([port, self._publisher])
-        self.intake = Intake(port, self._epoch, config.learner.window, self._begin)
+        self.intake = Intake(port, self._epoch, config.learner.window, self._begin, self._record_at_start)
         if trainer:
             self.intake.start(*self._adopt(trainer, self._queue(trainer)))
 
@@ -162,12 +164,9 @@ class Learner(Service):
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
+            **(intake.page() if intake else {}),
             "queue_rows": queue.rows if queue else 0,
             "queue_capacity": queue.capacity if queue else 0,
-            "peers": intake.peers if intake else 0,
-            "refused": sum(intake.port.refused.values()) if intake else 0,
-            "refused_by_reason": dict(intake.port.refused) if intake else {},
-            "dropped": intake.port.dropped if intake else 0,
         }
 
     def _continued(self) -> Trainer | None:
@@ -183,6 +182,7 @@ class Learner(Service):
             env = EnvSpec.from_wire(saved["env"])
             algo = saved["config"]["algo"]
             self.meters.episodes.load(saved["statistics"])
+            self._record_at_start = Record.load(saved.get("rollouts", {}))
         except (RemoteProtocolError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{self._path}: the checkpoint's entries are unreadable: {error!r}") from error
         wanted = self.config
@@ -239,7 +239,7 @@ class Learner(Service):
         messages = queue.release()
         if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
             self._publish(trainer)
-        intake.acknowledge(messages)
+        intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
         self.meters.updated(update, version, messages, self.clock())
         self._time(update, messages, taken_at)
 
@@ -278,7 +278,9 @@ class Learner(Service):
     def _checkpoint(self, now: float) -> None:
         if self.trainer is not None:
             self._book_elapsed(self.trainer, now)
-            save_checkpoint(self._path, {**self.trainer.state(), "statistics": self.meters.episodes.state()})
+            rollouts = self.intake.record().state() if self.intake else {}
+            statistics = self.meters.episodes.state()
+            save_checkpoint(self._path, {**self.trainer.state(), "statistics": statistics, "rollouts": rollouts})
 
     def _try_checkpoint(self, now: float) -> None:
         """A full disk must not end a run that can go on. The last checkpoint has to succeed."""

@@ -1,16 +1,18 @@
 """An actor whose servers are not there, or are several: it looks for them now and then, and gives up in time."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
 from common.config.tree import RunConfig
 from common.endpoints import Endpoint
 from common.entry import Instance
-from common.errors import PeerLost
-from common.messages import Plane
-from common.transport import Poller
+from common.errors import ConfigError, PeerLost
+from common.messages import Header, Kind, Plane, Reason
+from common.session import HELLO_PERIOD_S
+from common.specs import ActionSpec, EnvSpec
+from common.transport import Context, Poller, ServerPort
 from services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
 from services.actor.service import ABSENT_S, SILENT_S, Actor
 from tests.helpers import free_port, wait_until
@@ -19,6 +21,7 @@ from tests.integration.envservers import running
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 60.0
+CARTPOLE_SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
 PLANES = len([Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
 
 
@@ -103,6 +106,59 @@ def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Call
     time.now += TIMEOUT_S
     with pytest.raises(PeerLost, match=r"no answer from the env-server at tcp://.* for 60 s"):
         actor.tick(time())
+
+
+def test_a_server_without_room_is_named_as_that_and_its_connection_is_left_alone(
+    make_actor: Callable[..., Actor], time: Time, context: Context
+) -> None:
+    port = free_port(9)
+    with closing(ServerPort(context, Plane.STEPS, f"tcp://127.0.0.1:{port}")) as server:
+        actor = make_actor("127.0.0.1", port)
+
+        def refused() -> bool:
+            time.now += HELLO_PERIOD_S
+            actor.poll(0.01)
+            while message := server.receive():
+                server.error(message.header, Reason.BUSY, "it hosts enough", epoch=1)
+            return all(group.steps.busy for group in actor.groups)
+
+        wait_until(refused)
+        time.now += SILENT_S + 1
+        actor.tick(time())
+        assert actor.report()["reconnects"] == 0
+        time.now += TIMEOUT_S
+        with pytest.raises(PeerLost, match=r"no room at the env-server at tcp://.* \(it hosts enough\) for 60 s"):
+            actor.tick(time())
+
+
+def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
+    make_actor: Callable[..., Actor], time: Time, context: Context
+) -> None:
+    port = free_port(9)
+    actor = make_actor("127.0.0.1", port)
+    for epoch in (5, 6):
+        with closing(wait_until(lambda epoch=epoch: start_of(context, port, epoch))) as server:
+            greeted: set[int] = set()
+
+            def met(server: ServerPort = server, greeted: set[int] = greeted, epoch: int = epoch) -> bool:
+                """Time stands still, so nothing but HERE can make a stream that is open greet again."""
+                actor.poll(0.01)
+                server.changes()
+                while message := server.receive():
+                    header = message.header
+                    greeted.add(header.slot)
+                    terms = {"env": CARTPOLE_SPEC.to_wire()}
+                    server.send(Header(Kind.WELCOME, header.sender, header.slot, epoch, 0, (terms,)))
+                return all(group.steps.open and group.steps.epoch == epoch for group in actor.groups)
+
+            wait_until(met)
+            assert greeted == {0, 1}
+
+
+def start_of(context: Context, port: int, epoch: int) -> ServerPort | None:
+    with suppress(ConfigError):  # the one before may still be letting go of its address
+        return ServerPort(context, Plane.STEPS, f"tcp://127.0.0.1:{port}", epoch=epoch)
+    return None
 
 
 def test_a_silent_server_whose_name_is_gone_may_still_come_back(

@@ -13,7 +13,6 @@ from common.messages import Header, Kind, Plane, Reason
 from common.session import Stream
 from common.specs import ActionSpec, EnvSpec
 from common.transport import ClientPort, Context
-from services.learner.intake import REMEMBER_S
 from services.learner.service import Learner
 from services.learner.update import Trainer
 from tests.helpers import wait_until
@@ -208,7 +207,9 @@ def test_a_rollout_of_another_start_of_the_learner_is_sent_back_to_hello(
         assert learner.report()["agent_steps"] == 0
 
 
-def test_an_actor_that_leaves_is_forgotten_after_a_while(tmp_path: Path, context: Context) -> None:
+def test_an_actor_that_leaves_is_forgotten_when_its_place_is_needed(
+    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     with opened(config) as learner:
         actor = FakeActor(context, config.learner.endpoint)
@@ -218,8 +219,13 @@ def test_an_actor_that_leaves_is_forgotten_after_a_while(tmp_path: Path, context
         drive(learner, [], lambda: learner.report()["peers"] == 0)
         assert learner.intake is not None
         assert len(learner.intake._sessions) == 1, "its connection may only be broken"
-        learner.intake.receive(learner.clock() + REMEMBER_S + 1)
-        assert len(learner.intake._sessions) == 0
+        learner.intake._sessions.limit = 1
+        next_one = actor_of(config)
+        greet(learner, next_one)
+        assert learner.intake._sessions.senders == {next_one.port.sender}
+        late = actor_of(config)
+        drive(learner, [late], lambda: late.stream.busy)
+        assert learner.intake._sessions.senders == {next_one.port.sender}, "who is here is never forgotten"
 
 
 def test_rollouts_are_not_trained_twice_when_a_connection_breaks(
@@ -284,8 +290,7 @@ def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(tmp_path: P
         wait_until(lambda: intake.port.pollable[1].poll(1))
         drive(learner, [], lambda: queue.rows == 1)
         drive(learner, [], lambda: intake.peers == 0)
-        intake.receive(learner.clock() + REMEMBER_S + 1)
-        assert len(intake._sessions) == 0
+        assert list(intake._left) == [actor.port.sender]
 
 
 def test_terms_that_are_arrays_are_refused_like_any_others(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:

@@ -183,6 +183,29 @@ def test_a_client_meets_a_restarted_server_without_help(context: Context, endpoi
             meet(second, client)
 
 
+def test_a_server_with_an_epoch_says_here_to_those_who_come_and_to_nobody_twice(
+    context: Context, endpoint: str
+) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
+        for epoch in (5, 6):
+            with closing(wait_until(lambda epoch=epoch: start_with(context, endpoint, epoch))) as server:
+                came: list[dict[int, bool]] = []
+                message = wait_until(lambda server=server, came=came: came.append(server.changes()) or client.receive())
+                assert message.header == Header(Kind.HERE, 1, 0, epoch)
+                assert not message.more
+                assert [changes for changes in came if changes] == [{1: True}]
+                meet(server, client)
+                assert server.changes() == {}
+                while message := client.receive():
+                    assert message.header.kind is Kind.ACK
+
+
+def start_with(context: Context, endpoint: str, epoch: int) -> ServerPort | None:
+    with suppress(ConfigError):  # the one before may still be letting go of its address
+        return ServerPort(context, PLANE, endpoint, epoch=epoch)
+    return None
+
+
 def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: str) -> None:
     first = ServerPort(context, PLANE, endpoint)
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:

@@ -60,7 +60,7 @@ def test_the_help_of_train_names_every_setting(capsys: pytest.CaptureFixture[str
     ("word", "hint"),
     [
         ("trian", "unknown command 'trian'; did you mean 'train'?"),
-        ("xyz", "unknown command 'xyz'; known: train, evaluate, health, keygen, tune, bench"),
+        ("xyz", "unknown command 'xyz'; known: train, evaluate, health, keygen, tune, bench, chaos"),
         ("--trian", "unknown option '--trian'"),
     ],
 )

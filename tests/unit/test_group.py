@@ -16,7 +16,7 @@ from common.session import RESEND_AFTER_S, Arrival
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from services.actor.group import EnvGroup, Wait
 from services.actor.outbox import NO_PROGRESS_S
-from services.learner.queue import Ledger
+from services.learner.books import Ledger
 
 pytestmark = pytest.mark.unit
 
@@ -118,6 +118,8 @@ class Learner(Server):
         return {"window": WINDOW}
 
     def answer(self, header: Header, rows: Any) -> Message | None:
+        if header.kind is Kind.HELLO:
+            self.ledger.begin(header.body[0]["first"])
         if header.kind is not Kind.ROLLOUT or not self.known or header.epoch != self.epoch:
             return super().answer(header, rows)
         arrival = self.ledger.arrival(header.seq)

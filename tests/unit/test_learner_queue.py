@@ -1,4 +1,4 @@
-"""The ring of rollout rows and the ledger of messages."""
+"""The ring of rollout rows."""
 
 from collections import deque
 
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.session import Arrival
-from services.learner.queue import Ledger, Message, RowQueue
+from services.learner.queue import Message, RowQueue
 
 pytestmark = pytest.mark.unit
 
@@ -117,27 +116,19 @@ def test_a_message_of_no_rows_is_done_in_its_turn() -> None:
     assert [message.seq for message in queue.release()] == [4]
 
 
-def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
-    ledger = Ledger()
-    assert ledger.arrival(57) is Arrival.NEW, "after a restart an actor goes on with its own numbers"
-    ledger.take(57)
-    assert ledger.arrival(57) is Arrival.PENDING
-    assert ledger.arrival(58) is Arrival.NEW
-    ledger.use(57)
-    assert ledger.arrival(57) is Arrival.REPEATED
-    assert ledger.pending == 0
-
-
-def test_a_number_that_skips_another_is_ahead_unless_it_is_the_first() -> None:
-    ledger = Ledger()
-    ledger.take(5)
-    assert ledger.arrival(7) is Arrival.AHEAD
-    ledger.use(5)
-    assert ledger.arrival(7) is Arrival.AHEAD, "what is used up counts as received"
-    assert ledger.arrival(6) is Arrival.NEW
-    anew = Ledger()
-    anew.use(5)  # left in the queue by a session before
-    assert anew.arrival(7) is Arrival.AHEAD
+def test_what_is_begun_is_the_message_that_a_batch_has_cut() -> None:
+    queue = queue_of(3, 4)
+    assert queue.begun is None
+    fill(queue, 1, [0, 1, 2])
+    fill(queue, 2, [3, 4, 5])
+    queue.take()
+    assert queue.begun is None
+    queue.release()
+    assert queue.begun == (Message(1, 0, 2), 1)
+    fill(queue, 3, [6, 7])
+    queue.take()
+    queue.release()
+    assert queue.begun is None
 
 
 def test_a_capacity_that_is_no_multiple_is_our_own_bug() -> None:

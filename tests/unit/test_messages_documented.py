@@ -139,7 +139,6 @@ def test_the_timers_are_those_of_the_code() -> None:
     without_ack = "HELLO again on the rollouts plane, without an ACK"
     assert float(timers[without_ack]) == outbox.NO_PROGRESS_S
     assert float(timers["an env-server closes a session without a RESET"]) == envserver.UNUSED_S
-    assert float(timers["a learner forgets an actor that has gone"]) == intake.REMEMBER_S
 
 
 def test_the_default_endpoints_are_those_of_the_code() -> None:

@@ -6,7 +6,7 @@ import pytest
 from common.errors import ConfigError
 from common.messages import Header, Kind, Reason
 from common.session import Reply, Stream
-from services.actor.outbox import NO_PROGRESS_S, Outbox
+from services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, NO_PROGRESS_S, Outbox
 
 pytestmark = pytest.mark.unit
 
@@ -88,6 +88,46 @@ def test_a_welcome_that_knows_a_number_spares_sending_it() -> None:
     _, free = outbox.accept(welcome(seq=2, window=3), 1.0)
     assert len(free) == 2
     assert send_all(outbox) == [3]
+
+
+def test_hello_says_with_which_number_the_rollouts_go_on() -> None:
+    outbox = opened(window=3)
+    assert outbox.stream.hello_terms["first"] == 1
+    for rows in ROWS[:3]:
+        outbox.push(rows, [], 0.0)
+    send_all(outbox)
+    outbox.accept(ack(2, window=3), 0.5)
+    outbox.stream.greet_again(1.0)
+    hello = outbox.due(1.0)
+    assert hello is not None
+    assert hello[0].body[0]["first"] == 3, "1 and 2 are acknowledged and gone"
+    outbox.accept(welcome(seq=3), 1.1)
+    outbox.stream.greet_again(2.0)
+    outbox.due(2.0)
+    assert outbox.stream.hello_terms["first"] == 4, "nothing is left, the next will be 4"
+
+
+def test_more_episodes_than_a_header_holds_travel_with_the_next_rollouts() -> None:
+    outbox = opened(window=3)
+    episodes = [[float(number), 1] for number in range(2 * MAX_EPISODES + 5)]
+    for rows, ended in zip(ROWS[:3], (episodes, [], []), strict=True):
+        outbox.push(rows, ended, 0.0)
+    travelled = []
+    while (work := outbox.due(0.0)) and work[0].kind is Kind.ROLLOUT:
+        travelled.append(work[0].body[1])
+        outbox.mark_sent()
+    assert [len(entries) for entries in travelled] == [MAX_EPISODES, MAX_EPISODES, 5]
+    assert [entry for entries in travelled for entry in entries] == episodes
+    assert outbox.episodes_dropped == 0
+
+
+def test_episodes_without_end_do_not_grow_the_actor() -> None:
+    outbox = opened(window=1)
+    outbox.push(ROWS[0], [[float(number), 1] for number in range(MAX_WAITING_EPISODES + 7)], 0.0)
+    assert outbox.episodes_dropped == 7
+    work = outbox.due(0.0)
+    assert work is not None
+    assert work[0].body[1][0] == [7.0, 1], "the oldest are given up"
 
 
 def test_acks_of_an_earlier_learner_are_ignored() -> None:

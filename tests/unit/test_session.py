@@ -171,6 +171,30 @@ def test_a_server_that_says_bye_is_greeted_again() -> None:
     assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.STALE
 
 
+def test_another_start_of_the_server_that_says_here_is_greeted_at_once() -> None:
+    found = asked()
+    assert found.accept(from_server(Kind.HERE, epoch=EPOCH + 1), 0.5) is Reply.LOST
+    hello = found.due(0.5)
+    assert hello is not None
+    assert hello[0].kind is Kind.HELLO
+    assert not found.waiting
+
+
+def test_the_start_that_is_known_may_say_here_again() -> None:
+    found = asked()
+    assert found.accept(from_server(Kind.HERE), 0.5) is Reply.STALE
+    assert found.open
+    assert found.waiting
+
+
+def test_a_stream_without_a_session_says_hello_as_soon_as_a_server_is_here() -> None:
+    found = stream()
+    assert found.due(0.0) is not None
+    assert found.due(0.01) is None
+    assert found.accept(from_server(Kind.HERE), 0.01) is Reply.STALE
+    assert found.due(0.01) is not None
+
+
 def test_a_server_owes_a_sign_of_life_only_while_it_is_asked() -> None:
     found = stream()
     assert found.due(5.0) is not None

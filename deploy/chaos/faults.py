@@ -1,0 +1,66 @@
+"""What is done to a run, and in which order: drawn from a seed, the same for every run with as many services."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+SHORTEST_STOP_S, LONGEST_STOP_S = 1.0, 30.0
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+TWO_AT_ONCE = 0.2  #: of all faults
+
+
+class Kind(StrEnum):
+    """How a service is disturbed."""
+
+    KILL = "SIGKILL"
+    TERM = "SIGTERM"
+    STOP = "SIGSTOP"
+
+
+class Fault(NamedTuple):
+    """One disturbance.
+
+    Attributes:
+      kind: the same for all targets.
+      targets: names of services.
+      pause_s: until the restart or, of services that were stopped, until SIGCONT.
+    """
+
+    kind: Kind
+    targets: tuple[str, ...]
+    pause_s: float
+
+    @property
+    def title(self) -> str:
+        """What faults are counted by: "SIGKILL learner", or "SIGKILL two at once"."""
+        what = self.targets[0].split()[0] if len(self.targets) == 1 else "two at once"
+        return f"{self.kind} {what}"
+
+
+def draw(seed: int, names: Sequence[str]) -> Iterator[Fault]:
+    """Faults without end. Every role is as likely, however many services it has.
+
+    Args:
+      seed: of all choices.
+      names: of the services.
+    """
+    dice = random.Random(seed)  # noqa: S311 - has to repeat itself
+    roles = sorted({name.split()[0] for name in names})
+    while True:
+        kind = dice.choice(list(Kind))
+        count = 2 if dice.random() < TWO_AT_ONCE else 1
+        targets: list[str] = []
+        while len(targets) < count:
+            role = dice.choice(roles)
+            target = dice.choice([name for name in names if name.split()[0] == role])
+            targets += [] if target in targets else [target]
+        yield Fault(kind, tuple(targets), _pause_s(dice, kind))
+
+
+def _pause_s(dice: random.Random, kind: Kind) -> float:
+    """Short stops are as likely as long ones, in orders of magnitude."""
+    low, high = (SHORTEST_STOP_S, LONGEST_STOP_S) if kind is Kind.STOP else (SHORTEST_PAUSE_S, LONGEST_PAUSE_S)
+    return float(low * (high / low) ** dice.random())

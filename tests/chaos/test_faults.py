@@ -1,0 +1,117 @@
+"""Services of one run are killed, asked to end and stopped while it trains: it goes on, nothing is mixed up, and in the
+end every rollout is accounted for.
+
+All tests but the last share a run, of the witness: a mix-up ends a service, and then the test in which that is seen.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from common.transport import Context
+from deploy.chaos import verdict
+from deploy.chaos.balance import Balance
+from deploy.chaos.faults import Fault, Kind, draw
+from deploy.chaos.fleet import ROLES, Fleet
+from deploy.chaos.inflict import Inflictor
+from deploy.chaos.soak import FIRST_LOOK_S, SETTINGS, WITNESS, WITNESSES
+from deploy.chaos.watch import Watch
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+SMALL = ("--local.actors", "2", "--local.env_servers", "1")
+TO_SEE_S = 180.0
+STOPPED_S = 4.0
+
+
+@contextmanager
+def training(folder: Path, flags: Sequence[str], modules: dict[str, str]) -> Iterator[Inflictor]:
+    context = Context()
+    try:
+        with Fleet(flags, folder, modules=modules) as fleet, closing(Watch(fleet, context)) as watch:
+            assert learned(watch), "training never began"
+            yield Inflictor(fleet, watch)
+    finally:
+        context.term()
+
+
+def learned(watch: Watch, more: float = 1.0) -> bool:
+    """Wait until so many more rollouts were learned from."""
+    before = watch.progress.total(time.monotonic())
+    return bool(
+        watch.until(time.monotonic() + TO_SEE_S, lambda: watch.progress.total(time.monotonic()) >= before + more)
+    )
+
+
+def closes(watch: Watch) -> Balance:
+    """Settle the accounts, and say what is wrong with them."""
+    balance, config = watch.settle(), watch.fleet.config.learner
+    assert list(verdict.accounts(balance, config.window, watch.journal.steps, config.unroll_length)) == []
+    return balance
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inflictor]:
+    folder = tmp_path_factory.mktemp("w")
+    with training(folder, [*SETTINGS, *WITNESS, *SMALL], WITNESSES) as inflictor:
+        inflictor.watch.until(time.monotonic() + FIRST_LOOK_S)
+        yield inflictor
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor, role: str, kind: Kind) -> None:
+    pause_s = STOPPED_S if kind is Kind.STOP else 0.1
+    event = run.do(Fault(kind, (f"{role} 0",), pause_s))
+    assert event.back_at is not None, event
+    assert "exit code" not in event.broken, event
+
+
+@pytest.mark.parametrize("targets", [("learner 0", "broker 0"), ("actor 1", "envserver 0")], ids=" and ".join)
+def test_a_run_is_back_at_its_rate_after_two_services_were_killed_at_once(
+    run: Inflictor, targets: tuple[str, str]
+) -> None:
+    assert run.do(Fault(Kind.KILL, targets, 0.5)).back_at is not None
+
+
+def test_a_run_is_back_at_its_rate_after_faults_at_random(run: Inflictor) -> None:
+    names = [child.spec.name for child in run.fleet.children]
+    for fault in islice(draw(7, names), 3):
+        assert run.do(fault._replace(pause_s=min(fault.pause_s, STOPPED_S))).back_at is not None
+
+
+def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    balance = closes(watch)
+    assert balance.used > 0
+    assert balance.dropped["learner died after its checkpoint"] > 0, "it was killed, and its checkpoint was older"
+    assert all(balance.cut[peer] > 0 for peer in ("envserver", "broker", "actor"))
+    starts = sum("learner 0" in event.fault.targets for event in run.events)
+    groups = fleet.config.local.actors * fleet.config.actor.env_groups
+    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
+    assert list(verdict.versions(len(watch.versions), starts, watch.version_drops, groups)) == []
+    assert learned(watch, 200), "it goes on after the accounts are settled"
+    assert set(fleet.retire().values()) == {0}
+    lines = (fleet.config.folder / "metrics.csv").read_text().splitlines()
+    steps = [int(line.split(",")[1]) for line in lines[1:]]
+    assert steps == sorted(steps), "rows that a killed learner wrote beyond its checkpoint are gone"
+
+
+def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
+    flags = [
+        *("--env", "CartPole-v1", "--net.hidden_size", "8", "--net.use_lstm", "true", "--net.lstm_size", "4"),
+        *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
+        *("--learner.checkpoint_every_s", "1000"),
+    ]
+    with training(tmp_path, flags, {}) as inflictor:
+        watch = inflictor.watch
+        assert learned(watch, 200)
+        inflictor.do(Fault(Kind.KILL, ("broker 0", "learner 0"), 0.1))
+        assert learned(watch, 200)
+        balance = closes(watch)
+        assert balance.dropped["learner died after its checkpoint"] >= 200
+        assert len(watch.versions) == 2

@@ -1,0 +1,120 @@
+"""The witness takes what is in order and nothing else: any entry that is another one's is noticed."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.algos.protocol import Batch
+from common.config.tree import RunConfig
+from common.nets.agent import StepInput
+from common.specs import ActionSpec, EnvSpec
+from deploy.chaos.witness.algorithm import Mixed, Witness, check, told
+from deploy.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, reward_of, right_action
+from deploy.chaos.witness.env import Witness as Environment
+
+pytestmark = pytest.mark.unit
+
+T, WHO = 8, (5, 1234567)
+ENV = EnvSpec("Witness", (3,), "<f4", ActionSpec.discrete(ACTIONS))
+CONFIG = RunConfig.model_validate({"net": {"torso": "mlp", "hidden_size": 4}})
+
+
+def rollouts(memory: bool = True) -> Batch:
+    """Two environments, each in the middle of an episode that ends after five steps."""
+    steps = [(3, 10 + t) if t < 5 else (4, t - 5) for t in range(T + 1)]
+    obs = torch.tensor([[[who, *step] for who in WHO] for step in steps], dtype=torch.float32)
+    first = torch.zeros(T + 1, len(WHO), dtype=torch.bool)
+    first[5] = True
+    first[0] = not memory
+    reward = reward_of(obs[..., 0], obs[..., 2]).masked_fill(first, 0.0)
+    last_action = torch.zeros(T + 1, len(WHO), dtype=torch.int64)
+    last_action[1:] = right_action(*obs[:-1].long().unbind(-1))
+    core = obs[0] - torch.tensor([0.0, 0.0, 1.0]) if memory else torch.zeros(len(WHO), 3)
+    never = torch.zeros_like(first)
+    versions = torch.zeros(T, len(WHO), dtype=torch.int64)
+    return Batch(
+        obs,
+        first,
+        reward,
+        never,
+        never,
+        last_action,
+        told(obs[:-1]),
+        obs[:-1, :, 2].clone(),
+        versions,
+        core,
+        ~first[1:],
+    )
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["in an episode", "after the broker forgot"])
+def test_rollouts_in_order_are_taken(memory: bool) -> None:
+    check(rollouts(memory))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "sentence"),
+    [
+        ("obs", (3, 1, 0), "does not follow"),
+        ("obs", (2, 0, 1), "does not follow"),
+        ("obs", (7, 1, 2), "does not follow"),
+        ("first", (3, 1), "opens in its middle"),
+        ("last_action", (4, 0), "action does not belong"),
+        ("reward", (4, 1), "reward does not belong"),
+        ("behaviour_logits", (6, 0, 0), "answer does not belong"),
+        ("value", (0, 1), "answer does not belong"),
+        ("core_state", (1, 0), "memory is another"),
+    ],
+)
+def test_a_single_entry_of_another_one_is_noticed(name: str, place: tuple[int, ...], sentence: str) -> None:
+    batch = rollouts()
+    entries: Tensor = getattr(batch, name)
+    entries[place] = ~entries[place] if entries.dtype is torch.bool else entries[place] + 1
+    with pytest.raises(Mixed, match=sentence):
+        check(batch)
+
+
+def test_rows_that_change_places_in_the_middle_are_noticed() -> None:
+    batch = rollouts()
+    batch.obs[4:] = batch.obs[4:].flip(1)
+    with pytest.raises(Mixed, match="does not follow"):
+        check(batch)
+
+
+def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() -> None:
+    witness = Witness(CONFIG, ENV)
+    net = witness.network()
+    obs = torch.tensor([[5.0, 3.0, 10.0], [6.0, 1.0, 0.0]])
+
+    def act(core: Tensor) -> Tensor:
+        inputs = StepInput(
+            obs[None], torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2), torch.tensor([[False, True]])
+        )
+        answer, after = witness.act(net, inputs, core, generator=torch.Generator(), greedy=False)
+        assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
+        assert answer.logits.tolist() == told(obs).tolist()
+        return after
+
+    assert act(torch.tensor([[5.0, 3.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == obs.tolist()
+    for other in ([6.0, 3.0, 9.0], [5.0, 2.0, 9.0], [5.0, 3.0, 10.0], [0.0, 0.0, 0.0]):
+        with pytest.raises(Mixed, match="memory"):
+            act(torch.tensor([other, [0.0, 0.0, 0.0]]))
+
+
+def test_the_environment_takes_no_action_but_the_right_one() -> None:
+    env = Environment()
+    obs, _ = env.reset(seed=1)
+    lengths = []
+    for _ in range(5):
+        over = False
+        while not over:
+            who, episode, step = map(int, obs)
+            obs, reward, terminated, truncated, _ = env.step(right_action(who, episode, step))
+            over = terminated or truncated
+            assert reward == reward_of(who, step + 1)
+            assert terminated == (over and episode % 2 == 1)
+        lengths.append(int(obs[2]))
+        obs, _ = env.reset()
+    assert SHORTEST <= min(lengths) < max(lengths) <= LONGEST
+    with pytest.raises(ValueError, match="expected"):
+        env.step((right_action(*map(int, obs)) + 1) % ACTIONS)

@@ -1,0 +1,229 @@
+"""Every rollout is used once, over any number of starts of the learner, and the books say what became of it.
+
+The learner's intake and the actors' outboxes are real, what lies between them is a list.
+"""
+
+import random
+from collections import Counter, deque
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import RemoteProtocolError
+from common.messages import Header, Kind
+from common.session import Arrival, Stream
+from services.actor.outbox import Outbox
+from services.learner.admission import Terms
+from services.learner.books import Ledger, Record
+from services.learner.intake import Intake
+from services.learner.queue import RowQueue
+from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+
+pytestmark = pytest.mark.unit
+
+BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
+
+
+class Message:
+    """What `common.transport.Incoming` is to an intake."""
+
+    def __init__(self, header: Header, rows: Any) -> None:
+        self.header, self.rows = header, rows
+
+    def into(self, buffer: np.ndarray) -> bool:
+        source = self.rows.view(np.uint8)
+        if buffer.nbytes == source.nbytes:
+            buffer[...] = source.reshape(buffer.shape)
+        return buffer.nbytes == source.nbytes
+
+
+class Port:
+    """Lists instead of sockets."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[Message] = deque()
+        self.outbox: deque[Header] = deque()
+        self.refused: Counter[str] = Counter()
+        self.dropped = 0
+
+    def receive(self) -> Message | None:
+        return self.inbox.popleft() if self.inbox else None
+
+    def send(self, header: Header) -> None:
+        self.outbox.append(header)
+
+    def error(self, request: Header, reason: str, sentence: str, *, epoch: int = 0) -> None:
+        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, (str(reason), sentence)))
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        self.refused[error.reason] += 1
+
+    def changes(self) -> dict[int, bool]:
+        return {}
+
+
+class World:
+    """Two actors, and one learner after the other. Every row has a number of its own."""
+
+    def __init__(self, seed: int, rows: int) -> None:
+        self.random = random.Random(seed)
+        self.rows = rows
+        self.now, self.epoch, self.made = 0.0, 0, 0
+        hello = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": rows}
+        self.outboxes = {sender: Outbox(Stream(sender, 0, dict(hello), "learner")) for sender in SENDERS}
+        self.saved: tuple[dict[str, Any], list[int]] = ({}, [])
+        self.start()
+
+    def start(self) -> None:
+        """A learner that goes on from the checkpoint."""
+        self.epoch += 1
+        self.port = Port()
+        state, used = self.saved
+        self.used = list(used)
+        self.intake = Intake(self.port, self.epoch, WINDOW, self.begin, Record.load(state))  # type: ignore[arg-type]
+        self.intake.start(*self.begin(None))
+
+    def begin(self, _terms: Terms | None) -> tuple[Terms, RowQueue]:
+        storage = np.zeros(BATCH * (2 + -(-self.rows // BATCH)), rollout_rows(1).dtype)
+        return Terms(ENV, POLICY, T, self.rows), RowQueue(storage, BATCH)
+
+    def checkpoint(self) -> None:
+        self.saved = (self.intake.record().state(), list(self.used))
+
+    def act(self, sender: int) -> None:
+        """Complete a rollout, where there is room."""
+        if self.outboxes[sender].room:
+            rows = rollout_rows(self.rows)
+            rows["policy_version"] = self.made + np.arange(self.rows)[:, None]
+            self.made += self.rows
+            self.outboxes[sender].push(rows, [], self.now)
+
+    def exchange(self, loss: float) -> None:
+        """Everything that is due travels, unless it is lost."""
+        for outbox in self.outboxes.values():
+            while work := outbox.due(self.now):
+                header, frames = work
+                outbox.mark_sent()
+                if self.random.random() >= loss:
+                    self.port.inbox.append(Message(header, frames[0].copy() if frames else b""))
+                if header.kind is Kind.HELLO:
+                    break
+        self.intake.receive(self.now)
+        while self.port.outbox:
+            header = self.port.outbox.popleft()
+            if self.random.random() >= loss:
+                self.outboxes[header.sender].accept(header, self.now)
+
+    def learn(self) -> None:
+        queue = self.intake.queue
+        assert queue is not None
+        if (batch := queue.take()) is not None:
+            self.used += batch["policy_version"][:, 0].tolist()
+            self.intake.use(queue.release(), BATCH, learned=self.random.random() < 0.9)
+
+    def turn(self, loss: float = 0.0) -> None:
+        self.now += 0.1
+        for sender in SENDERS:
+            self.act(sender)
+        self.exchange(loss)
+        self.learn()
+
+    def balance(self) -> None:
+        """Once nothing is under way: no row was used twice, and the books account for every one."""
+        for _ in range(400):
+            self.now += 0.1
+            self.exchange(0.0)
+            self.learn()
+        queue, books = self.intake.queue, self.intake.books
+        assert queue is not None
+        assert len(self.used) == len(set(self.used)), "used twice"
+        assert books.used + books.skipped == len(self.used)
+        assert books.used + books.skipped + books.undone + queue.rows == self.made
+        assert queue.rows < BATCH
+        assert books.refused == self.port.refused.total() == 0
+        for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
+            assert (slot, rows, received) == (0, self.rows, self.outboxes[sender].seq)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 6])
+@pytest.mark.parametrize("seed", range(12))
+def test_learners_that_die_at_any_moment_use_every_rollout_once_and_know_what_is_undone(seed: int, rows: int) -> None:
+    world = World(seed, rows)
+    for _ in range(150):
+        world.turn(0.2 if world.random.random() < 0.05 else 0.0)
+        event = world.random.randrange(12)
+        if event == 0:
+            world.checkpoint()
+        elif event == 1:
+            world.start()
+    world.balance()
+    assert world.intake.books.undone > 0
+
+
+def test_a_learner_that_ends_in_order_loses_nothing() -> None:
+    world = World(0, rows=3)
+    for turn in range(60):
+        world.turn()
+        if turn % 10 == 9:
+            world.checkpoint()
+            world.start()
+    world.balance()
+    assert world.intake.books.undone == 0
+
+
+def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() -> None:
+    world = World(0, rows=4)
+    for _ in range(5):
+        world.turn()
+    assert world.used
+    world.exchange(0.0)  # the last acknowledgements arrive
+    used = len(world.used)
+    world.start()
+    world.balance()
+    assert world.intake.books.undone == used
+
+
+def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
+    ledger = Ledger()
+    assert ledger.arrival(57) is Arrival.NEW, "nobody has said which is the first"
+    ledger.take(57)
+    assert ledger.arrival(57) is Arrival.PENDING
+    assert ledger.arrival(58) is Arrival.NEW
+    ledger.use(57)
+    assert ledger.arrival(57) is Arrival.REPEATED
+    assert ledger.pending == 0
+
+
+def test_a_number_that_skips_another_is_ahead_unless_the_first_is_not_known() -> None:
+    ledger = Ledger()
+    ledger.take(5)
+    assert ledger.arrival(7) is Arrival.AHEAD
+    ledger.use(5)
+    assert ledger.arrival(7) is Arrival.AHEAD, "what is used up counts as received"
+    assert ledger.arrival(6) is Arrival.NEW
+    anew = Ledger()
+    anew.use(5)  # left in the queue by a session before
+    assert anew.arrival(7) is Arrival.AHEAD
+
+
+def test_the_number_that_hello_says_has_to_come_first() -> None:
+    ledger = Ledger(rows=4)
+    assert ledger.begin(1) == 0
+    assert ledger.arrival(2) is Arrival.AHEAD, "1 was lost on its way"
+    assert ledger.arrival(1) is Arrival.NEW
+    assert Ledger(rows=4).begin(58) == 57 * 4
+    known = Ledger(4, received=50, consumed=50, begun=3)
+    assert known.begin(51) == 0
+    assert known.take(51) == 3, "three of its rows are in the checkpoint"
+    known = Ledger(4, received=50, consumed=50, begun=3)
+    assert known.begin(53) == 2 * 4 - 3
+    assert known.take(53) == 0
+
+
+@pytest.mark.parametrize(
+    "state", [{"books": {"eaten": 1}}, {"books": {"used": "x"}}, {"streams": [[1, 2]]}, {"streams": [["x"] * 5]}]
+)
+def test_books_that_cannot_be_are_an_error(state: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        Record.load(state)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from common.endpoints import Endpoint
 from common.errors import PeerLost
 
+log = logging.getLogger(__name__)
+
 
 class Lookup:
-    """Looks one endpoint up, now and then.
+    """Looks one endpoint up, now and then, and logs a line whenever its name means something else than before.
 
     Args:
       endpoint: as the user wrote it.
@@ -23,6 +26,7 @@ class Lookup:
         self._place.refuse_wildcard()
         self._found: list[Endpoint] | PeerLost | None = None
         self._thread: threading.Thread | None = None
+        self._meaning = ""
 
     def start(self) -> None:
         """Begin, unless one is under way. What is no name is found at once."""
@@ -41,9 +45,20 @@ class Lookup:
           PeerLost: the name does not resolve.
         """
         found, self._found = self._found, None
+        if found is not None and self._place.is_name:
+            self._note(found)
         if isinstance(found, PeerLost):
             raise found
         return found
+
+    def _note(self, found: list[Endpoint] | PeerLost) -> None:
+        if isinstance(found, PeerLost):
+            meaning = f"{found}; trying again"
+        else:
+            meaning = f"{self._place} is {', '.join(sorted(map(str, found)))}"
+        if meaning != self._meaning:
+            self._meaning = meaning
+            log.info("%s", meaning)
 
     def _look(self) -> None:
         try:

@@ -2,9 +2,10 @@
 
 Client. A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take
 effect and a server may not be there yet. Afterwards it has at most one request outstanding; one that stays
-unanswered is sent again under the same number. A server that does not know the stream (it restarted, or reaped it)
-says so, and the stream greets again. A start of a server that the client has just reached says HERE, so that nobody
-has to wait for a silence to end.
+unanswered is sent again under the same number, less and less often. A server that does not know the stream (it
+restarted, or reaped it) says so, and the stream greets again. A start of a server that the client has just reached
+says HERE, so that nobody has to wait for a silence to end. It says so too while it works on a request that comes again:
+who is silent although asked again is behind a dead connection.
 
 Server. A stream's last answer is kept, so that a repeated request gets the same answer and nothing happens twice.
 Every start of a server draws a random epoch; requests of another epoch are answered with UNKNOWN_SESSION.
@@ -22,6 +23,7 @@ from common.messages import ANSWERS, Header, Kind, Reason
 
 HELLO_PERIOD_S = 0.2
 RESEND_AFTER_S = 2.0
+RESEND_LIMIT_S = 8.0  #: each repetition waits twice as long, or a slow link would carry nothing but repetitions
 UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
 BUSY_PERIOD_S = 1.0
 
@@ -59,9 +61,10 @@ class Stream:
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
         self.busy = ""  #: why it has no room for this stream, where it said so
-        self._asked_at = -1.0  #: since when it owes a sign of life; that a request can leave is one
+        self._asked_at = -1.0  #: since when it owes a sign of life
         self._outstanding: tuple[Header, Frames] | None = None
         self._send_at = 0.0
+        self._patience_s = RESEND_AFTER_S
 
     @property
     def waiting(self) -> bool:
@@ -75,7 +78,7 @@ class Stream:
         self.seq += 1
         self._asked_at = now
         self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
-        self._send_at = now
+        self._send_at, self._patience_s = now, RESEND_AFTER_S
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO, a new request or a repeated one."""
@@ -92,7 +95,12 @@ class Stream:
     def sent(self, now: float) -> None:
         """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
         if self.open:
-            self._send_at, self._asked_at = max(self._send_at, now + RESEND_AFTER_S), now
+            self._send_at = max(self._send_at, now + self._patience_s)
+            self._patience_s = min(2 * self._patience_s, RESEND_LIMIT_S)
+
+    def ask_again(self, now: float) -> None:
+        """Repeat what is unanswered at once: its way there and back is new."""
+        self._send_at, self._patience_s = now, RESEND_AFTER_S
 
     def deadline(self) -> float:
         """When `due` has something next; infinity while there is nothing to say."""
@@ -152,10 +160,13 @@ class Stream:
         return Reply.LOST
 
     def _noticed(self, header: Header, now: float) -> Reply:
-        """A start of the server has this client's subscription: one that is known, or one to greet at once."""
-        if self.open and header.epoch == self.epoch:
-            return Reply.STALE
+        """The server works on what was asked, or has just got this client's subscription."""
         was_open, self.heard_at = self.open, now
+        if header.seq:
+            return Reply.STALE
+        if self.open and header.epoch == self.epoch:
+            self.ask_again(now)
+            return Reply.STALE
         self.greet_again(now)
         return Reply.LOST if was_open else Reply.STALE
 

@@ -170,6 +170,10 @@ class ServerPort(Port):
             return False
         return True
 
+    def here(self, request: Header, epoch: int) -> None:
+        """Say that a request is being worked on, which came again."""
+        self.send(Header(Kind.HERE, request.sender, request.slot, epoch, max(1, request.seq)))
+
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
         """Refuse a request in words."""
         body = (str(reason), sentence[:2000])

@@ -1,8 +1,11 @@
 """Sockets with every limit stated: the options, their reasons, and how they are bound, connected and waited for.
 
-The choices are measured. Heartbeats cut a connection whose receiver is merely full, so TCP keepalive is used instead,
-and the application's own replies and credits prove liveness. A connect without CONNECT_TIMEOUT hangs for two minutes
-on a vanished address. Exact doubling of RECONNECT_IVL has no jitter, so the base is random per process.
+The choices are measured. Heartbeats cut a connection whose receiver is merely full, and where it is full they can end
+the whole process (libzmq 4.3.5, issues 4364 and 4767), so TCP keepalive is used instead, and the application's own
+replies and credits prove liveness. A server that cannot get rid of its replies for TCP_MAXRT ends the connection: else
+a dead one, once full, would for a quarter of an hour keep replies from the one that took its place. A connect without
+CONNECT_TIMEOUT hangs for two minutes on a vanished address. Exact doubling of RECONNECT_IVL has no jitter, so the base
+is random per process.
 """
 
 from __future__ import annotations
@@ -33,6 +36,11 @@ SUBSCRIPTION_HWM = 64
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
 
 MAX_WAIT_S = 3600.0
+
+CONNECT_MS = 3_000
+HANDSHAKE_MS = 5_000
+RETRY_MS = 1_000  #: between attempts to connect, at most
+STUCK_MS = 10_000  #: for which a client may take nothing that a server has for it
 
 
 def random_id() -> int:
@@ -83,10 +91,11 @@ def make_socket(
         (zmq.RCVHWM, receive_hwm),
         (zmq.LINGER, linger_ms),
         (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues towards an absent server: the session repeats it
-        (zmq.CONNECT_TIMEOUT, 3_000),
-        (zmq.HANDSHAKE_IVL, 5_000),
+        (zmq.CONNECT_TIMEOUT, CONNECT_MS),
+        (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
         (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
-        (zmq.RECONNECT_IVL_MAX, 1_000),
+        (zmq.RECONNECT_IVL_MAX, RETRY_MS),
+        (zmq.TCP_MAXRT, STUCK_MS if kind == zmq.XPUB else 0),
         (zmq.TCP_KEEPALIVE, 1),
         (zmq.TCP_KEEPALIVE_IDLE, 30),
         (zmq.TCP_KEEPALIVE_INTVL, 10),

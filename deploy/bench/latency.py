@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from deploy.bench.delay import DelayedSockets
 from deploy.bench.options import emit, parse
 from deploy.bench.services import Services
+from deploy.wire import Wire
 
 ADDED_MS = {5.0: 0.9, 20.0: 0.7}  #: added to the round trip -> share of the rate that should be left
 SOCKETS = (0, 1)  #: of a broker's endpoint
@@ -32,11 +32,10 @@ def training_rate(flags: list[str], added_ms: float, warmup_s: float, seconds: f
     """Agent steps a second with a slow wire between actor and broker; without delay, through the same forwarder."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as name:
         folder = Path(name)
-        targets = {folder / f"b.{index}": folder / f"real.{index}" for index in SOCKETS}
         with Services(flags, folder) as run:
             run.start("learner")
             run.start("envserver")
             run.start("broker", "--broker.endpoint", f"ipc://{folder}/real")
-            with DelayedSockets(targets, added_ms / 2000):
+            with Wire(f"ipc://{folder}/b", f"ipc://{folder}/real", SOCKETS, delay_s=added_ms / 2000):
                 run.start("actor")
                 return run.rate(warmup_s, seconds)

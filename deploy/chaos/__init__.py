@@ -8,6 +8,7 @@ from importlib import import_module
 #: command -> module whose `main(argv)` runs it, and what it does
 COMMANDS = {
     "soak": ("deploy.chaos.soak", "train, kill and stop services at random, and settle the accounts at the end"),
+    "network": ("deploy.chaos.network", "cut, stall, slow down and overload every plane, and move names"),
 }
 HELP = f"""{__doc__}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from common.errors import PeerLost, RemoteProtocolError
@@ -10,8 +9,6 @@ from common.lookup import Lookup
 from common.messages import Header, Kind, Plane
 from common.transport import ClientPort, Context, Incoming
 from services.actor.directory import Address, Directory
-
-log = logging.getLogger(__name__)
 
 RETRY_LOOKUP_S = 1.0  #: while no server is known
 LOOKUP_PERIOD_S = 5.0  #: to learn of servers that came or left
@@ -61,8 +58,6 @@ class Servers:
         try:
             found = self._lookup.take()
         except PeerLost as error:
-            if str(error) != str(self.lost):
-                log.info("%s; trying again", error)
             self.lost = error
             return []
         if not found:

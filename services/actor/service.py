@@ -233,6 +233,7 @@ class Actor(Service):
         servers = self._servers[plane]
         for other in servers.sharing(slot):
             self._tried_at[plane, other] = now
+            self.groups[other].stream(plane).ask_again(now)
         self._reconnects += 1
         log.warning("no answer from %s for %.0f s: connecting anew", servers.endpoint, SILENT_S)
         servers.reopen(slot)

@@ -97,8 +97,6 @@ class Broker(Service):
         """Take requests, departures and weights."""
         if self._held is None:
             self.wait(self._poller, timeout_s)
-        elif not self._armed and self._inbox is not None:
-            self.wait(Poller([self._inbox]), timeout_s)  # the requests' socket would wake it at once
         self._collect()
         for sender in self._port.departures():
             self._lobby.leave(sender)
@@ -209,16 +207,25 @@ class Broker(Service):
             self._port.error(header, Reason.UNKNOWN_SESSION, "say HELLO again", epoch=self.epoch)
             return True
         if header.seq <= session.seq:
-            if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
-                self._port.send(session.reply[0], *session.reply[1])
+            self._repeated(session, header)
             return True
         if session.state.pending:
             self._port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
             return True
         if not self._batcher.fits(session.state.rows):
-            return False
+            if not self._armed:  # whoever waits in the socket is not heard, and might do so for long
+                self._port.here(header, self.epoch)
+            return not self._armed
         self._receive(incoming, session)
         return True
+
+    def _repeated(self, session: Session[Client], header: Header) -> None:
+        """Answer again what is answered already; say so where that is still to come."""
+        arrival = session.arrival(header.seq)
+        if arrival is Arrival.REPEATED and session.reply is not None:
+            self._port.send(session.reply[0], *session.reply[1])
+        elif arrival is Arrival.PENDING:
+            self._port.here(header, self.epoch)
 
     def _receive(self, incoming: Incoming, session: Session[Client]) -> None:
         """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""

@@ -13,13 +13,17 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from common.endpoints import Endpoint
 from common.errors import PeerLost, RemoteProtocolError, VersionMismatch
+from common.lookup import Lookup
 from common.messages import Header, Kind
 from common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 10.0  #: after which the subscription is made anew; a subscriber is served the newest version at once
+LOOKUP_PERIOD_S = 5.0  #: while nothing comes
+SILENCE_S = 10.0  #: after which the learner may have moved, or the connection be dead
+PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt is given twice the time of the last
 
 
 class WeightsInbox:
@@ -37,13 +41,16 @@ class WeightsInbox:
         self.version = -1  #: of the current weights; negative before the first
         self.complaint = ""  #: why the newest refused version cannot be used
         self._context = context
-        self._endpoint = endpoint
         self._epoch = 0
         self._past_epochs: set[int] = set()
         self._buffer = np.zeros(n_bytes, np.uint8)
         self._port: WeightsSubscriber | None = None
+        self._lookup = Lookup(endpoint)
+        self._lookup_at = float("-inf")
+        self._address: Endpoint | None = None
+        self._heard_at = float("-inf")  # a version, or a new connection
+        self._patience_s = SILENCE_S
         self._retired: Counter[str] = Counter()  # what former ports refused
-        self._connect_at = float("-inf")
 
     @property
     def pollable(self) -> list[object]:
@@ -56,27 +63,34 @@ class WeightsInbox:
         return self._retired + self._port.refused if self._port else self._retired
 
     def connect(self, now: float) -> bool:
-        """Subscribe, also again after SILENCE_S without a word. True where `pollable` changed.
+        """Subscribe, also again where a silent learner has moved, or stays silent for long.
 
-        The learner may have moved to another address, and libzmq may have given the connection up.
+        A new subscriber is served the newest version at once. True where `pollable` changed.
         """
-        if now < self._connect_at:
+        silent_s = now - self._heard_at
+        if silent_s < SILENCE_S:
             return False
-        self._connect_at = now + SILENCE_S
+        if now >= self._lookup_at:
+            self._lookup_at = now + LOOKUP_PERIOD_S
+            self._lookup.start()
         try:
-            port = WeightsSubscriber(self._context, self._endpoint)
-        except PeerLost as error:
-            log.warning("no weights yet: %s", error)
+            found = self._lookup.take()
+        except PeerLost:
             return False
+        if not found or (self._address in found and silent_s < self._patience_s):
+            return False
+        if self._address in found:
+            self._patience_s = min(2 * self._patience_s, PATIENCE_LIMIT_S)
         self.close()
-        self._port = port
+        self._port = WeightsSubscriber(self._context, str(found[0]))
+        self._address, self._heard_at = found[0], now
         return True
 
     def newest(self, now: float) -> NDArray[np.uint8] | None:
         """Read everything that waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
         found: Header | None = None
         while incoming := self._receive():
-            self._connect_at = now + SILENCE_S
+            self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
             header = incoming.header
             if not self._wanted(header, found):
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -195,7 +195,8 @@ class EnvServer(Service):
             self.port.error(header, Reason.UNKNOWN_SESSION, "the env-server does not know this session")
             return
         if session.state.request is not None:
-            return  # still being worked on: the client will ask again
+            self.port.here(header, self.table.epoch)
+            return
         if header.seq <= session.seq:
             if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
                 self.port.send(session.reply[0], *session.reply[1])
@@ -256,9 +257,12 @@ class EnvServer(Service):
         self._send_welcome(session)
 
     def _send_welcome(self, session: Session[Hosted]) -> None:
-        if session.welcome is not None:
-            body = (session.welcome,)
-            self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq, body))
+        """Say WELCOME, or while the environments are being made, that this goes on."""
+        header = Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq)
+        if session.welcome is None:
+            self.port.here(header, self.table.epoch)
+        else:
+            self.port.send(replace(header, body=(session.welcome,)))
 
     def _fail(self, session: Session[Hosted], error: EnvError) -> None:
         """Tell the client why its session is over."""

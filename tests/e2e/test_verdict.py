@@ -10,8 +10,8 @@ import pytest
 
 from common.health.verdict import ROLES, verdict
 from common.health.views import ServiceView
-from deploy.bench.delay import DelayedSockets
 from deploy.bench.services import Services
+from deploy.wire import Wire
 
 pytestmark = pytest.mark.e2e
 
@@ -62,10 +62,9 @@ def test_slow_environments_are_named_though_they_use_no_processor() -> None:
 
 def test_a_slow_wire_is_named() -> None:
     with tempfile.TemporaryDirectory(prefix="beast-") as name, Services(CARTPOLE, Path(name)) as run:
-        targets = {Path(name) / f"b.{index}": Path(name) / f"real.{index}" for index in (0, 1)}
         run.start("learner")
         run.start("envserver")
         run.start("broker", "--broker.endpoint", f"ipc://{name}/real")
-        with DelayedSockets(targets, 0.05):
+        with Wire(f"ipc://{name}/b", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
             run.start("actor")
             assert "to the broker" in wait_for_verdict(run, "network-bound")

@@ -1,17 +1,19 @@
 """The broker's inbox for weights, with plain numbers for time."""
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
 
+from common.endpoints import Endpoint
 from common.errors import PeerLost
 from common.messages import PROTOCOL_VERSION, Header, Kind
 from common.nets.weights import flatten, layout_id
 from common.transport import Context
-from services.broker.weights import SILENCE_S, WeightsInbox
+from services.broker.weights import LOOKUP_PERIOD_S, SILENCE_S, WeightsInbox
 from tests.broker_fakes import EchoNet, FakeLearner
-from tests.helpers import wait_until
+from tests.helpers import free_port, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -25,11 +27,17 @@ def inbox(context: Context, endpoint: str) -> Iterator[WeightsInbox]:
     found.close()
 
 
-@pytest.fixture
-def learner(context: Context, endpoint: str) -> Iterator[FakeLearner]:
+@contextmanager
+def serving(context: Context, endpoint: str) -> Iterator[FakeLearner]:
     found = FakeLearner(context, endpoint)
     yield found
     found.port.close()
+
+
+@pytest.fixture
+def learner(context: Context, endpoint: str) -> Iterator[FakeLearner]:
+    with serving(context, endpoint) as found:
+        yield found
 
 
 def receive(inbox: WeightsInbox, learner: FakeLearner, now: float = 0.0) -> np.ndarray:
@@ -61,47 +69,71 @@ def test_versions_that_wait_are_skipped_up_to_the_newest(inbox: WeightsInbox, le
     assert inbox.newest(0.0) is None
 
 
-def test_the_subscription_is_made_anew_after_a_silence(inbox: WeightsInbox, learner: FakeLearner) -> None:
+def test_the_subscription_is_made_anew_after_a_silence_that_grows(inbox: WeightsInbox, learner: FakeLearner) -> None:
     assert inbox.connect(100.0)
-    before = inbox.pollable
-    assert not inbox.connect(100.0 + SILENCE_S - 0.1)
+    before, now = inbox.pollable, 100.0 + SILENCE_S
+    assert not inbox.connect(now - 0.1)
     assert inbox.pollable == before
-    assert inbox.connect(100.0 + SILENCE_S)
+    assert inbox.connect(now)
     assert inbox.pollable != before
+    assert not inbox.connect(now + 2 * SILENCE_S - 0.1), "on a slow link a version may take that long"
     learner.publish(1)
-    receive(inbox, learner, now=115.0)
-    assert not inbox.connect(115.0 + SILENCE_S - 0.1), "a version that arrives ends the silence"
-    assert inbox.connect(115.0 + SILENCE_S)
+    receive(inbox, learner, now + 2 * SILENCE_S - 0.1)
+    now += 2 * SILENCE_S - 0.1
+    assert not inbox.connect(now + 3 * SILENCE_S), "and so may the next"
+    assert inbox.connect(now + 4 * SILENCE_S + LOOKUP_PERIOD_S)
+    now += 4 * SILENCE_S + LOOKUP_PERIOD_S
     learner.publish(2)
-    receive(inbox, learner)
+    receive(inbox, learner, now)
     assert inbox.version == 2
+    assert inbox.connect(now + SILENCE_S), "a link that is fast again is soon missed"
 
 
-def test_a_name_that_does_not_resolve_is_tried_again(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, learner: FakeLearner
+def test_a_learner_that_moves_is_found_at_its_new_address(
+    context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inbox = WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes)
+    port, now = free_port(), 0.0
+    host: list[str | None] = [None]
 
-    def unknown(_self: object) -> None:
-        raise PeerLost("cannot resolve 'learner'")
+    def addresses(place: Endpoint) -> list[Endpoint]:
+        if host[0] is None:
+            raise PeerLost("cannot resolve 'learner'")
+        return [Endpoint(host[0], place.port)]
 
-    with monkeypatch.context() as patch:
-        patch.setattr("common.endpoints.Endpoint.resolved", unknown)
-        assert not inbox.connect(0.0)
-        assert inbox.pollable == []
-        assert inbox.newest(0.0) is None
-    assert not inbox.connect(1.0)
-    assert inbox.connect(SILENCE_S)
-    learner.publish(1)
-    receive(inbox, learner)
-    assert inbox.version == 1
-    with monkeypatch.context() as patch:
-        patch.setattr("common.endpoints.Endpoint.resolved", unknown)
-        assert not inbox.connect(3 * SILENCE_S), "what works is kept"
-    learner.publish(2)
-    receive(inbox, learner)
-    assert inbox.version == 2
-    inbox.close()
+    def connected() -> bool:
+        nonlocal now
+        now += LOOKUP_PERIOD_S
+        return inbox.connect(now)
+
+    def lines() -> list[str]:
+        return [record.message for record in caplog.records if record.name == "common.lookup"]
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr("common.lookup.Endpoint.addresses", addresses)
+    inbox = WeightsInbox(context, f"tcp://learner:{port}", layout_id(NET), flatten(NET).nbytes)
+    with closing(inbox):
+        wait_until(lambda: lines() or connected())
+        assert not connected()
+        host[0] = "127.0.0.2"
+        wait_until(connected)
+        with serving(context, f"tcp://127.0.0.2:{port}") as learner:
+            learner.publish(1)
+            receive(inbox, learner, now)
+            kept = inbox.pollable
+            host[0] = "127.0.0.3"
+            assert not inbox.connect(now + SILENCE_S - 0.1)
+            host[0] = None
+            now += SILENCE_S
+            wait_until(lambda: len(lines()) == 3 or connected())
+            learner.publish(2)
+            receive(inbox, learner, now)
+            assert inbox.pollable == kept, "what works is kept"
+        with serving(context, f"tcp://127.0.0.3:{port}") as learner:
+            host[0] = "127.0.0.3"
+            wait_until(connected)
+            learner.publish(3)
+            receive(inbox, learner, now)
+    assert len(lines()) == 4, "unknown, known, unknown, known elsewhere"
 
 
 def test_what_is_no_version_of_the_weights_is_counted(

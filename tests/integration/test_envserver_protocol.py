@@ -36,10 +36,10 @@ class Process:
         wait_until(lambda: self.port.send(header, *frames))
 
     def receive(self, slot: int = 0) -> tuple[Header, list[bytes]] | None:
-        """The next message for a slot, if one is there soon."""
+        """The next message for a slot that is more than a sign of life, if one is there soon."""
         self.poller.wait(0.2)
         while message := self.port.receive():
-            if message.header.slot == slot:
+            if message.header.slot == slot and message.header.kind is not Kind.HERE:
                 return message.header, message.frames()
         return None
 
@@ -119,6 +119,24 @@ def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(serve
     assert peer.ask(Kind.STEP, actions(9, 9), seq=2) == first, "the number decides, not the payload"
     assert counts(peer.ask(Kind.STEP, actions(1, 2), seq=3)[1]) == [2, 2]
     wait_until(lambda: server.report()["agent_steps"] == 4)
+
+
+def test_whoever_asks_again_before_the_answer_is_told_that_it_comes(
+    server: EnvServer, peer: Process, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    peer.hello(env={"id": COUNTER, "kwargs": {"block_file": str(lock)}})
+    peer.ask(Kind.RESET, seq=1)
+
+    def told() -> Header | None:
+        peer.send(Kind.STEP, actions(0, 0), seq=2)
+        peer.poller.wait(0.2)
+        return found.header if (found := peer.port.receive()) and found.header.seq == 2 else None
+
+    assert wait_until(told) == Header(Kind.HERE, peer.port.sender, 0, peer.epoch, 2)
+    lock.unlink()
+    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
 
 
 def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(peer: Process) -> None:

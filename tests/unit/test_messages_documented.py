@@ -27,6 +27,7 @@ from common.messages import (
 from common.records import act_record, action_record, rollout_record, step_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from services.actor import outbox
+from services.actor import service as actor
 from services.envserver import service as envserver
 from services.envserver.terms import MAX_ENVS, MAX_ENVS_PER_SESSION
 from services.learner import intake
@@ -134,7 +135,9 @@ def test_the_timers_are_those_of_the_code() -> None:
     timers = {row[0]: row[1] for row in table("| timer | seconds |")}
     assert float(timers["HELLO again"]) == session.HELLO_PERIOD_S
     assert float(timers["HELLO again after `busy`"]) == session.BUSY_PERIOD_S
-    assert float(timers["same request again"]) == session.RESEND_AFTER_S
+    again = timers["same request again, at first; at last"].split("; ")
+    assert [*map(float, again)] == [session.RESEND_AFTER_S, session.RESEND_LIMIT_S]
+    assert number(timers["a connection on which nothing comes back is replaced"]) == actor.SILENT_S
     assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
     without_ack = "HELLO again on the rollouts plane, without an ACK"
     assert float(timers[without_ack]) == outbox.NO_PROGRESS_S

@@ -10,6 +10,7 @@ from common.session import (
     BUSY_PERIOD_S,
     HELLO_PERIOD_S,
     RESEND_AFTER_S,
+    RESEND_LIMIT_S,
     UNSENT_AFTER_S,
     Arrival,
     Reply,
@@ -91,6 +92,49 @@ def test_an_unanswered_request_is_repeated_under_its_number() -> None:
     assert found.deadline() == 5.0 + RESEND_AFTER_S
     repeated = found.due(5.0 + RESEND_AFTER_S)
     assert repeated == (Header(Kind.STEP, ME, SLOT, EPOCH, 1), FRAMES)
+
+
+def test_repetitions_become_rare_until_an_answer_comes() -> None:
+    found, now, waits = asked(now=0.0), 0.0, []
+    for _ in range(5):
+        waits.append(found.deadline() - now)
+        now = found.deadline()
+        assert found.due(now)
+        found.sent(now)
+    assert waits == [RESEND_AFTER_S, 2 * RESEND_AFTER_S, *[RESEND_LIMIT_S] * 3]
+    found.accept(from_server(Kind.OBS, 1, ([],)), now)
+    found.request(Kind.STEP, (), FRAMES, now)
+    assert found.due(now)
+    found.sent(now)
+    assert found.deadline() == now + RESEND_AFTER_S
+
+
+def test_a_server_that_works_on_a_request_is_not_silent_and_one_that_says_nothing_is() -> None:
+    found = asked(now=0.0)
+    assert found.silent_s(30.0) == 30.0
+    assert found.due(RESEND_AFTER_S)
+    found.sent(RESEND_AFTER_S)
+    assert found.silent_s(30.0) == 30.0, "that a request leaves is no sign of life: its connection may be dead"
+    assert found.accept(from_server(Kind.HERE, seq=1), 25.0) is Reply.STALE
+    assert found.silent_s(30.0) == 5.0
+    assert found.deadline() == 3 * RESEND_AFTER_S, "nothing is to be repeated for that"
+
+
+def test_a_server_that_makes_what_a_hello_asked_for_is_greeted_no_faster() -> None:
+    found = stream()
+    assert found.due(0.0)
+    assert found.accept(from_server(Kind.HERE, seq=1), 0.1) is Reply.STALE
+    assert found.due(0.1) is None
+    assert found.silent_s(1.0) == 0.9
+
+
+def test_a_request_is_repeated_at_once_over_a_new_connection() -> None:
+    found = asked(now=0.0)
+    assert found.accept(from_server(Kind.HERE), 0.5) is Reply.STALE
+    assert found.due(0.5) == (Header(Kind.STEP, ME, SLOT, EPOCH, 1), FRAMES)
+    found.sent(0.5)
+    found.ask_again(0.7)
+    assert found.due(0.7) is not None
 
 
 def test_a_request_that_did_not_leave_is_offered_again_soon_but_not_in_a_busy_loop() -> None:
@@ -204,7 +248,9 @@ def test_a_server_owes_a_sign_of_life_only_while_it_is_asked() -> None:
     found.request(Kind.STEP, (), FRAMES, 100.0)
     assert found.silent_s(107.0) == 7.0, "what does not leave is not answered either"
     found.sent(107.0)
-    assert found.silent_s(108.0) == 1.0, "a connection is there, and environments may be slow"
+    assert found.silent_s(108.0) == 8.0, "the connection may be dead"
+    found.accept(from_server(Kind.HERE, seq=1), 109.0)
+    assert found.silent_s(110.0) == 1.0, "environments may be slow"
     found.accept(error(Reason.UNKNOWN_SESSION, seq=1), 200.0)
     assert found.silent_s(203.0) == 3.0, "a server that has forgotten the stream was heard all the same"
     found.accept(welcome(epoch=100), 204.0)

@@ -1,0 +1,45 @@
+"""Planes are cut, stalled, held and slowed down under a run whose time-outs are short: it goes on by itself."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.chaos.network_faults import UNDER_WAY, Trial, attempt, faults, settled
+from deploy.chaos.network_run import PLANES, SMALL, START_LIMIT_S, WiredRun
+
+pytestmark = pytest.mark.chaos
+
+HURRY = 5.0  #: a connection without a sign of life is dead after 2 s
+HOLE_S = 3.0
+FAULTS = faults(hole_s=HOLE_S, slow_s=0.0)
+CUT, ENDED, FORGOTTEN = "connections cut by RST", "connections cut by FIN", "connections forgotten by a firewall"
+CASES = [
+    *[(plane, fault) for fault in (CUT, FORGOTTEN) for plane in PLANES],
+    ("inference", ENDED),
+    ("steps", f"black hole for {HOLE_S:g} s"),
+    ("weights", f"black hole for {HOLE_S:g} s"),
+    ("rollouts", f"requests lost for {HOLE_S:g} s"),
+    ("inference", f"replies lost for {HOLE_S:g} s"),
+    ("steps", "100 ms of delay"),
+    ("rollouts", "20 kB/s"),
+]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[WiredRun]:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, WiredRun(SMALL, Path(folder), hurry=HURRY) as run:
+        run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
+        yield run
+
+
+@pytest.mark.parametrize(("plane", "fault"), CASES)
+def test_training_goes_on_by_itself_after_a_fault_of_one_plane(run: WiredRun, plane: str, fault: str) -> None:
+    assert not attempt(run, plane, FAULTS[fault], random.Random(1), rate_s=1.0).trouble
+
+
+def test_what_was_acknowledged_meanwhile_was_learned_from_once(run: WiredRun) -> None:
+    nothing = Trial("", None, 0, "")
+    assert settled(run, nothing) == nothing

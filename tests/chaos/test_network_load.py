@@ -1,0 +1,30 @@
+"""More than a run can take, in small: `beast chaos network` has the same with more actors and for longer."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.chaos.network_load import crowd, deaf, mixed
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="beast-") as name:
+        yield Path(name)
+
+
+def test_more_actors_than_the_learner_can_feed_on_are_all_served_and_nothing_grows(folder: Path) -> None:
+    assert not crowd(folder, actors=4, seconds=8.0).trouble
+
+
+def test_clients_that_never_read_are_dropped_and_disturb_nobody(folder: Path) -> None:
+    assert not deaf(folder, seconds=3.0).trouble
+
+
+def test_slow_environments_starve_nobody_and_hold_nobody_back(folder: Path) -> None:
+    assert not mixed(folder, seconds=4.0).trouble

@@ -1,0 +1,29 @@
+"""Names of servers change their meaning, or lose it, under a run whose time-outs are short."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.chaos.network_faults import UNDER_WAY
+from deploy.chaos.network_names import NamedRun, forget, move
+from deploy.chaos.network_run import SERVERS, SMALL, START_LIMIT_S
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[NamedRun]:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=5.0) as run:
+        run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
+        yield run
+
+
+def test_names_that_mean_nothing_for_a_while_disturb_nobody(run: NamedRun) -> None:
+    assert not forget(run).trouble
+
+
+@pytest.mark.parametrize("role", SERVERS)
+def test_a_server_is_found_at_its_new_address_once_the_old_one_is_gone(run: NamedRun, role: str) -> None:
+    assert not move(run, role).trouble

@@ -1,0 +1,80 @@
+"""Connections of clients that take nothing any more: the server ends them, so that others can take their place."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from common.messages import Header, Kind, Plane
+from common.transport import ClientPort, Context, ServerPort
+from deploy.wire import Wire
+from tests.helpers import free_port, wait_until
+
+pytestmark = pytest.mark.integration
+
+CLIENT = 7
+LARGE = np.zeros(1 << 17, np.uint8)
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    monkeypatch.setattr("common.transport.sockets.STUCK_MS", 3000)
+    near, far = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    with Wire(near, far, sockets=(0, 1)) as wire:
+        yield wire
+
+
+@pytest.fixture
+def server(context: Context, wire: Wire) -> Iterator[ServerPort]:
+    with closing(ServerPort(context, Plane.STEPS, str(wire.target))) as server:
+        yield server
+
+
+@pytest.fixture
+def client(context: Context, wire: Wire, server: ServerPort) -> Iterator[ClientPort]:
+    with closing(ClientPort(context, Plane.STEPS, str(wire.listen), CLIENT)) as client:
+        wait_until(lambda: server.changes().get(CLIENT))
+        yield client
+
+
+def fill(server: ServerPort) -> None:
+    """Send until there is no room, which is soon: nobody takes anything."""
+    while server.send(Header(Kind.BYE, CLIENT), LARGE):
+        pass
+    assert server.dropped == 1
+
+
+def heard(client: ClientPort, slot: int) -> bool:
+    """Read everything; whether something for this slot was among it."""
+    found = False
+    while message := client.receive():
+        found |= message.header.slot == slot
+    return found
+
+
+def test_a_dead_connection_full_of_replies_does_not_keep_them_from_the_next_for_long(
+    wire: Wire, server: ServerPort, client: ClientPort
+) -> None:
+    wire.stall()
+    fill(server)
+    client.reopen()
+    assert not server.send(Header(Kind.BYE, CLIENT)), "both connections have the same topic"
+    wait_until(lambda: server.send(Header(Kind.BYE, CLIENT, slot=1)) and heard(client, slot=1))
+
+
+def test_a_client_that_takes_nothing_any_more_is_gone(wire: Wire, server: ServerPort, client: ClientPort) -> None:
+    wire.hold(to_server=False)
+    fill(server)
+    wait_until(lambda: server.changes().get(CLIENT) is False)
+    wire.release()
+    wait_until(lambda: (client.receive(), server.changes().get(CLIENT))[1])
+
+
+def test_a_client_that_is_merely_slow_stays(wire: Wire, server: ServerPort, client: ClientPort) -> None:
+    wire.bytes_per_s = 150_000
+    for _ in range(5):
+        server.send(Header(Kind.BYE, CLIENT), LARGE)
+    for _ in range(5):
+        wait_until(client.receive)
+    assert server.changes() == {}

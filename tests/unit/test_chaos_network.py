@@ -1,0 +1,91 @@
+"""`beast chaos network` apart from its runs: which faults are tried, what is told of them, and altered services."""
+
+import math
+import socket
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from deploy.chaos import main, network_service
+from deploy.chaos.network import experiments, summary, table
+from deploy.chaos.network_faults import Trial
+from deploy.chaos.network_service import TIMEOUTS, lookups, write_hosts
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_fault_is_one_row_with_median_and_worst_recovery() -> None:
+    trials = [Trial("cut", seconds, 2, "") for seconds in (3.0, 1.0, 2.0)]
+    (row,) = summary(trials)
+    assert row == ("cut", 3, "2.0 s, 3.0 s", "0; 6 in progress", "held")
+    assert table([row]).splitlines()[-1] == "| cut | 3 | 2.0 s, 3.0 s | 0; 6 in progress | held |"
+
+
+def test_a_broken_promise_is_told() -> None:
+    good, bad = Trial("cut", 1.0, 0, ""), Trial("cut", math.inf, 0, "never recovered", lost=4)
+    (row,) = summary([good, bad, bad])
+    assert row == ("cut", 3, "inf s, inf s", "8", "2 times: never recovered")
+
+
+def test_what_has_nothing_to_recover_from_says_so() -> None:
+    assert summary([Trial("crowd", None, 0, "")])[0].recovery == "nothing to recover"
+
+
+@pytest.mark.parametrize(
+    ("only", "runs"),
+    [("", 19), ("weights: ", 11), ("black hole", 1), ("names", 2), ("overload", 6), ("no such fault", 0)],
+)
+def test_faults_are_chosen_by_what_their_names_hold(only: str, runs: int) -> None:
+    """One run for all times of a fault of wires; one for each time of the others."""
+    assert len(list(experiments(only, times=2, seed=1, lose_packets=True))) == runs
+
+
+def test_unknown_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == 2
+    assert "unknown command 'nonsense'" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "beast chaos network" in capsys.readouterr().out
+
+
+def test_the_command_explains_its_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["network", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for word in ("'black hole for 30 s'", "'1% of packets lost'", "'names'", "'overload: actors'"):
+        assert word in text
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in which this process looks names up."""
+    monkeypatch.setattr(socket, "getaddrinfo", socket.getaddrinfo)
+    network_service._look_up_in(tmp_path / "hosts")
+    return tmp_path / "hosts"
+
+
+def test_names_mean_what_the_file_says(names: Path) -> None:
+    def found(name: str) -> list[str]:
+        return [entry[4][0] for entry in socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM)]
+
+    write_hosts(names, {"learner.test": ["127.0.0.2", "127.0.0.3"], "broker.test": []})
+    assert found("learner.test") == ["127.0.0.2", "127.0.0.3"]
+    with pytest.raises(socket.gaierror):
+        found("broker.test")
+    assert found("127.0.0.9") == ["127.0.0.9"]
+    write_hosts(names, {"learner.test": ["127.0.0.4"]})
+    assert found("learner.test") == ["127.0.0.4"]
+    assert [name for _, _, name in lookups(names)] == ["learner.test", "broker.test", "learner.test"]
+
+
+@pytest.mark.parametrize("role", ["actor", "broker", "learner", "envserver"])
+def test_time_outs_of_a_hurried_service_are_shorter(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [(import_module(module), name) for module, names in TIMEOUTS.items() for name in names]
+    before = {place: getattr(*place) for place in places}
+    for (module, name), value in before.items():
+        monkeypatch.setattr(module, name, value)
+    network_service._hurry(role, 4.0)
+    for (module, name), value in before.items():
+        expected = module.__name__.startswith(("common.", f"services.{role}."))
+        assert getattr(module, name) == (value / 4 if expected else value)
+        assert type(getattr(module, name)) is type(value)

@@ -11,7 +11,7 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
 """
 
 from common.transport.context import Context, open_context
-from common.transport.incoming import Incoming
+from common.transport.incoming import Incoming, Kept
 from common.transport.keys import ROLES, Keys, add_key, make_keys
 from common.transport.ports import ClientPort, ServerPort
 from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
@@ -24,6 +24,7 @@ __all__ = [
     "ClientPort",
     "Context",
     "Incoming",
+    "Kept",
     "Keys",
     "Payload",
     "Poller",

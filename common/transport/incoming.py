@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 
 import zmq
@@ -40,6 +42,13 @@ class Incoming:
         """The same message, for another slot of its client."""
         return Incoming(replace(self.header, slot=slot), self._socket)
 
+    def keep(self) -> Kept:
+        """Take it out of its socket, not copied, to be read later."""
+        frames = []
+        while self.more:
+            frames.append(self._socket.recv(zmq.NOBLOCK, copy=False))
+        return Kept(self.header, frames)
+
     def frames(self) -> list[bytes]:
         """All remaining frames, copied; for the control plane."""
         frames = []
@@ -56,3 +65,23 @@ class Incoming:
         """Drop what was not read."""
         while self.more:
             self._socket.recv(zmq.NOBLOCK, copy=False)
+
+
+class Kept:
+    """A message that was taken out of its socket, so that others can be read before it."""
+
+    __slots__ = ("_frames", "header")
+
+    def __init__(self, header: Header, frames: Iterable[zmq.Frame]) -> None:
+        self.header = header
+        self._frames = deque(frames)
+
+    def into(self, buffer: Payload, *, last: bool = True) -> bool:
+        """Copy the next frame, as `Incoming.into` does."""
+        if not self._frames:
+            return False
+        view, frame = view_of(buffer), self._frames.popleft()
+        good = len(frame) == view.nbytes and bool(self._frames) != last
+        if good:
+            view[:] = frame.buffer
+        return good

@@ -1,8 +1,9 @@
 """Rollouts under way to the learner: at most a window of them, each kept until it was consumed. Pure.
 
 A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
-restarted, forgot this client or misses a number) everything unacknowledged is sent again; the learner drops what it
-knows by number. HELLO says with which number that begins, so that a learner knows what it cannot get any more.
+restarted, forgot this client or misses a number) everything unacknowledged is sent again, but for what that learner
+says it has received; it drops what it knows by number. HELLO says with which number that begins, so that a learner
+knows what it cannot get any more.
 With a window no larger than what the sockets may queue, no pipe ever fills, and the window bounds the policy lag.
 """
 
@@ -123,9 +124,9 @@ class Outbox:
         reply = self.stream.accept(header, now)
         if reply is not Reply.WELCOME:
             return reply, []
+        window, received = self.stream.terms.get("window"), self.stream.terms.get("received")
         for message in self._kept:
-            message.sent = False
-        window = self.stream.terms.get("window")
+            message.sent = type(received) is int and message.seq <= received
         return reply, self._acknowledge(header.seq, window if type(window) is int else 1, now)
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:

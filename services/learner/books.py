@@ -39,6 +39,7 @@ class Ledger:
     begun: int = 0  #: rows of the message after `consumed` that an earlier learner has used
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: it is known which number comes first
+    held: int = 0  #: the newest that waits beside the queue, if any does
 
     def begin(self, first: int | None) -> int:
         """Take what HELLO says: the sender's oldest message has this number. Returns rollouts that never come again.
@@ -59,9 +60,25 @@ class Ledger:
         """Classify a message. A gap is what a dead connection swallowed."""
         if seq <= self.consumed:
             return Arrival.REPEATED
-        if seq <= self.received:
+        if seq <= self.newest:
             return Arrival.PENDING
-        return Arrival.AHEAD if self.anchored and seq > self.received + 1 else Arrival.NEW
+        return Arrival.AHEAD if self.anchored and seq > self.newest + 1 else Arrival.NEW
+
+    @property
+    def newest(self) -> int:
+        """The newest that need not be sent again."""
+        return max(self.received, self.held)
+
+    @property
+    def beside(self) -> int:
+        """How many wait beside the queue."""
+        return self.newest - self.received
+
+    def hold(self, seq: int) -> None:
+        """A NEW message has to wait for room in the queue."""
+        if not self.anchored:
+            self.received, self.anchored = seq - 1, True
+        self.held = seq
 
     def take(self, seq: int) -> int:
         """A NEW message went into the queue; returns how many of its first rows are used already."""

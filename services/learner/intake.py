@@ -1,8 +1,8 @@
 """The learner's conversations with actors: who may send, what is new, what is acknowledged.
 
-A rollout is received straight into the queue, and only while there is room for the largest one: otherwise it waits in
-the socket, where the window bounds it. ACK goes out when an update has used the last of a message's rows. A message
-that is refused is acknowledged in its turn too, so that its sender goes on; nothing of it is trained.
+A rollout is received straight into the queue, or waits beside it while there is no room for the largest one; the window
+bounds how many do. ACK goes out when an update has used the last of a message's rows. A message that is refused is
+acknowledged in its turn too, so that its sender goes on; nothing of it is trained.
 
 An actor that has gone is remembered for as long as there is room: a broken connection looks the same, and what comes
 over the next one must not be trained twice. What is remembered is part of the checkpoint, for the same reason.
@@ -15,15 +15,14 @@ from collections.abc import Callable
 from math import ceil, gcd
 from typing import Any
 
-import numpy as np
-
 from common.errors import ConfigError, RemoteProtocolError
 from common.messages import Header, Kind, Reason
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
-from services.learner.admission import Terms, episodes_of, flaw, mismatch
+from services.learner.admission import Terms, mismatch
 from services.learner.books import Ledger, Record, Standing
-from services.learner.queue import Message, RowQueue, Rows
+from services.learner.landing import Landing
+from services.learner.queue import Message, RowQueue
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +50,7 @@ class Intake:
         self._granted = window  #: what WELCOME and ACK say now
         self.terms: Terms | None = None
         self.queue: RowQueue | None = None
+        self._landing: Landing | None = None
         self._begin = begin
         self.books = record.books
         self._sessions: SessionTable[Ledger] = SessionTable(epoch)
@@ -97,13 +97,16 @@ class Intake:
         """Fix what every actor has to offer from now on."""
         assert terms.num_envs <= queue.largest, "a queue without room for a message must hold a batch"
         self.terms, self.queue = terms, queue
+        self._landing = Landing(terms, queue, self.books, self.port.refuse)
 
     def receive(self, now: float) -> None:
-        """Take what is there and fits."""
+        """Take what is there."""
         self._notice()
         self._grant()
+        if self._landing is not None:
+            self._landing.advance()
         for _ in range(MESSAGES_PER_TURN):
-            message = self.port.receive() if self._room else None
+            message = self.port.receive() if self._reads else None
             if message is None:
                 break
             self._handle(message, now)
@@ -132,8 +135,9 @@ class Intake:
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self._sessions.epoch))
 
     @property
-    def _room(self) -> bool:
-        return self.terms is None or self.queue is None or self.queue.free >= self.terms.num_envs
+    def _reads(self) -> bool:
+        """Whether no more waits than credit was given for; else the rest has to wait in the socket."""
+        return self._landing is None or len(self._landing) <= self._granted * len(self._sessions)
 
     def _handle(self, message: Incoming, now: float) -> None:
         header = message.header
@@ -189,7 +193,11 @@ class Intake:
         assert self.terms is not None, "an admitted actor has a run"
         assert self.terms.policy is not None, "a run has a policy"
         self._grant()
-        terms = {"window": self._granted, "policy": self.terms.policy.to_wire()}
+        terms = {
+            "window": self._granted,
+            "policy": self.terms.policy.to_wire(),
+            "received": session.state.newest,
+        }
         seq = session.state.consumed
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self._sessions.epoch, seq, (terms,)))
 
@@ -204,46 +212,14 @@ class Intake:
             self._ack(session, header.seq)
         if arrival not in (Arrival.NEW, Arrival.AHEAD):
             return
-        if session.state.pending >= MAX_WINDOW:
-            raise RemoteProtocolError(f"{session.state.pending} rollouts of one stream wait already", "window")
+        if (waiting := session.state.pending + session.state.beside) >= MAX_WINDOW:
+            raise RemoteProtocolError(f"{waiting} rollouts of one stream wait already", "window")
         if arrival is Arrival.AHEAD:
             sentence = "a rollout before this one is missing: say HELLO and send all again"
             self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
             return
-        assert self.queue is not None, "a session has a queue"
-        entry = Message(header.sender, header.slot, header.seq, at=now)
-        used = session.state.take(header.seq)
-        try:
-            entry = entry._replace(episodes=self._receive_rows(message, self.queue, used))
-        except RemoteProtocolError as error:
-            self.queue.cancel()
-            self.port.refuse(error)
-            self.books.refused += session.state.rows - used
-        self.queue.commit(entry)
-
-    def _receive_rows(self, message: Incoming, queue: RowQueue, used: int) -> tuple[tuple[float, int], ...]:
-        """Fill a reservation, without the first rows where a checkpoint has them; returns the episodes that ended.
-
-        Raises:
-          RemoteProtocolError: the rollout cannot be trained on.
-        """
-        assert self.terms is not None, "a session has terms"
-        n_rows, entries = message.header.body
-        if not 0 < n_rows <= self.terms.num_envs:
-            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {self.terms.num_envs}", "payload")
-        episodes = episodes_of(entries)
-        if n_rows <= used:
-            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, of which {used} were used already", "payload")
-        rows = queue.reserve(n_rows - used)
-        assert rows is not None, "room for the largest message was checked"
-        whole: Rows = np.zeros(n_rows, rows.dtype) if used else rows
-        if not message.into(whole.view("u1")):
-            raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {whole.nbytes} bytes of them", "payload")
-        if sentence := flaw(whole, self.terms.env):
-            raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
-        if used:
-            rows[...] = whole[used:]
-        return episodes
+        assert self._landing is not None, "a session has somewhere to land"
+        self._landing.take(session, message, now)
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
         body = (session.state.consumed, self._granted)
@@ -284,6 +260,8 @@ class Intake:
     def _forget(self, sender: int) -> None:
         self._sessions.leave(sender)
         self._left.pop(sender, None)
+        if self._landing is not None:
+            self._landing.forget(sender)
 
 
 def window_needed(batch_size: int, streams: int, rows: int) -> int:

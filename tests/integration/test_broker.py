@@ -214,6 +214,18 @@ def test_weights_change_between_batches_and_the_answer_tells_which_were_used(
         assert [answer.rows["value"].tolist() for answer in seen] == [[version] * 2 for version in versions]
 
 
+def kinds_until_bye(client: Client) -> list[Kind]:
+    kinds: list[Kind] = []
+
+    def goodbye() -> bool:
+        message = client.port.receive()
+        kinds.extend([message.header.kind] if message else [])
+        return Kind.BYE in kinds
+
+    wait_until(goodbye)
+    return [kind for kind in kinds if kind is not Kind.WELCOME]  # one may come twice
+
+
 def test_stopping_answers_what_was_asked_and_says_goodbye(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -223,16 +235,8 @@ def test_stopping_answers_what_was_asked_and_says_goodbye(
         asking.turn()
         wait_until(lambda: len(the.broker._batcher))
         the.broker.stop()
-        kinds: list[Kind] = []
-
-        def goodbye() -> bool:
-            message = asking.port.receive()
-            kinds.extend([message.header.kind] if message else [])
-            return Kind.BYE in kinds
-
-        wait_until(goodbye)
-        assert kinds == [Kind.ACT, Kind.BYE]
-        assert wait_until(silent.port.receive).header.kind is Kind.BYE
+        assert kinds_until_bye(asking) == [Kind.ACT, Kind.BYE]
+        assert Kind.ACT not in kinds_until_bye(silent)
 
 
 def test_the_page_counts_what_was_inferred(

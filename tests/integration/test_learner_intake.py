@@ -74,7 +74,7 @@ def test_welcome_says_the_window_the_policy_and_what_is_used_up(
     with opened(config) as learner:
         actor = actor_of(config, policy=None)
         greet(learner, actor)
-        assert actor.stream.terms == {"window": 3, "policy": POLICY.to_wire()}
+        assert actor.stream.terms == {"window": 3, "policy": POLICY.to_wire(), "received": 0}
         assert actor.stream.seq == 0
         actor.push(7, rollout_rows(4))
         actor.push(8, rollout_rows(1))
@@ -82,9 +82,39 @@ def test_welcome_says_the_window_the_policy_and_what_is_used_up(
         actor.stream.greet_again(learner.clock())
         greet(learner, actor)
         assert actor.stream.seq == 7
+        assert actor.stream.terms["received"] == 8, "need not be sent again"
 
 
-def test_nothing_is_received_while_there_is_no_room(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
+def test_a_hello_behind_rollouts_that_find_no_room_is_answered(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=endpoint)
+    with opened(config) as learner:
+        actors = [actor_of(config) for _ in range(5)]
+        greet(learner, *actors)
+        assert learner.intake is not None
+        intake, queue = learner.intake, learner.intake.queue
+        assert queue is not None
+        for number, actor in enumerate(actors):
+            actor.push(1, rollout_rows(4, number))
+            actor.stream.greet_again(learner.clock())
+
+        def turn() -> bool:
+            intake.receive(learner.clock())
+            for actor in actors:
+                actor.turn(learner.clock())
+            return all(actor.stream.open for actor in actors)
+
+        wait_until(turn)
+        assert queue.rows == queue.capacity
+        assert [actor.stream.terms["received"] for actor in actors] == [1] * 5
+        for actor in actors:
+            actor.push(1, rollout_rows(4))  # again, though it need not
+        drive(learner, actors, lambda: all(1 in actor.acked for actor in actors))
+        assert learner.report()["agent_steps"] == 5 * 4 * 5
+
+
+def test_no_more_is_received_than_credit_was_given_for(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     with opened(config) as learner:
         actors = [actor_of(config) for _ in range(3)]
@@ -100,6 +130,7 @@ def test_nothing_is_received_while_there_is_no_room(tmp_path: Path, actor_of: Ca
             intake.receive(learner.clock())
             fullest = max(fullest, queue.rows)
         assert fullest == queue.capacity
+        assert len(intake._landing or ()) == 4, "one for each actor, and one that shows that this is all"
         learner.config = config.model_copy(update={"total_steps": 10**6})
         drive(learner, actors, lambda: learner.stopping.is_set() or all(len(actor.acked) == 6 for actor in actors))
         assert learner.report()["agent_steps"] == 160

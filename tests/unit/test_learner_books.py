@@ -31,6 +31,9 @@ class Message:
     def __init__(self, header: Header, rows: Any) -> None:
         self.header, self.rows = header, rows
 
+    def keep(self) -> "Message":
+        return self
+
     def into(self, buffer: np.ndarray) -> bool:
         source = self.rows.view(np.uint8)
         if buffer.nbytes == source.nbytes:

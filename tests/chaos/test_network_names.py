@@ -15,7 +15,7 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=5.0) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=2.5) as run:
         run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
         yield run
 

@@ -27,8 +27,7 @@ class ActorCritic:
         self.env = env
         self.config = config
         self.family = family_of(env.action, squash=config.net.squash_actions)
-        with torch.device("meta"):  # checks that observations and torso fit, and allocates nothing
-            core_size = AgentNet(config.net, env).core_size
+        core_size = self.network().core_size  # which also checks that observations and torso fit
         self.policy = PolicySpec(self.family.n_params, core_size)
 
     def network(self) -> AgentNet:

@@ -121,6 +121,9 @@ class Outbox:
                 return Reply.STALE, []
             consumed_seq, window = header.body
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
+        if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
+            self.stream.greet_again(now)  # the connection is new: what was under way on the old one may be lost
+            return Reply.STALE, []
         reply = self.stream.accept(header, now)
         if reply is not Reply.WELCOME:
             return reply, []

@@ -90,6 +90,22 @@ def test_a_welcome_that_knows_a_number_spares_sending_it() -> None:
     assert send_all(outbox) == [3]
 
 
+def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -> None:
+    outbox = opened(window=3)
+    here = Header(Kind.HERE, ME, 0, 1)
+    assert outbox.accept(here, 0.5)[0] is Reply.STALE
+    assert outbox.due(0.5) is None, "nothing is under way"
+    for rows in ROWS[:3]:
+        outbox.push(rows, [], 0.0)
+    send_all(outbox)
+    assert outbox.accept(here, 1.0)[0] is Reply.STALE
+    hello = outbox.due(1.0)
+    assert hello is not None
+    assert hello[0].kind is Kind.HELLO
+    outbox.accept(Header(Kind.WELCOME, ME, 0, 1, 1, ({"window": 3, "received": 2},)), 1.1)
+    assert send_all(outbox, 1.1) == [3]
+
+
 def test_hello_says_with_which_number_the_rollouts_go_on() -> None:
     outbox = opened(window=3)
     assert outbox.stream.hello_terms["first"] == 1

@@ -1,0 +1,84 @@
+"""Networks that follow in leaps, and multipliers that hold something below a limit."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from common.algos.dual import FLOOR, Dual
+from common.algos.target import Target
+
+pytestmark = pytest.mark.unit
+
+
+def changed(net: nn.Linear) -> nn.Linear:
+    with torch.no_grad():
+        net.weight += 1.0
+    return net
+
+
+def pair(period: int) -> Target[nn.Linear]:
+    net = nn.Linear(3, 2)
+    return Target(source=net, copy=deepcopy(net), period=period)
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_the_copy_follows_after_exactly_a_period_and_is_the_same_bits_until_then(period: int) -> None:
+    target = pair(period)
+    for _ in range(2):
+        before = target.copy.weight.clone()
+        for _ in range(period - 1):
+            changed(target.source)
+            assert not target.count()
+            assert torch.equal(target.copy.weight, before)
+        changed(target.source)
+        assert target.count()
+        assert torch.equal(target.copy.weight, target.source.weight)
+
+
+def test_statistics_follow_too() -> None:
+    net = nn.BatchNorm1d(2)
+    target = Target(source=net, copy=deepcopy(net), period=1)
+    net(torch.randn(8, 2))
+    target.count()
+    assert torch.equal(target.copy.running_mean, net.running_mean)  # type: ignore[arg-type]
+
+
+def test_the_period_goes_on_after_a_restart() -> None:
+    target, again = pair(3), pair(3)
+    target.count()
+    changed(target.source)
+    target.count()
+    again.load(target.state(other=target.copy), other=again.copy)
+    assert torch.equal(again.copy.weight, target.copy.weight)
+    assert again.count()
+
+
+def test_the_gradients_of_a_penalty_are_those_of_its_two_parts() -> None:
+    dual = Dual(initial=2.0, limit=0.25).double()
+    measured = torch.tensor(0.75, dtype=torch.float64, requires_grad=True)
+    penalty = dual.penalty(measured)
+    penalty.backward()  # type: ignore[no-untyped-call]
+    assert penalty.item() == 2.0 * 0.25
+    assert dual.value.grad == 0.25 - 0.75
+    assert measured.grad == 2.0
+
+
+def test_what_is_limited_ends_at_its_limit() -> None:
+    dual, x = Dual(initial=1.0, limit=0.5), nn.Parameter(torch.tensor(2.0))
+    optimizer = torch.optim.SGD([*dual.parameters(), x], lr=0.05)
+    for _ in range(2000):  # wants x = 2, may have x^2 = 0.5
+        optimizer.zero_grad()
+        ((x - 2).square() + dual.penalty(x.square())).backward()
+        optimizer.step()
+        dual.project()
+    assert x.square().item() == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_multiplier_never_falls_below_its_floor() -> None:
+    dual = Dual(initial=0.1, limit=1.0)
+    with torch.no_grad():
+        dual.value -= 5.0
+    dual.project()
+    assert dual.value.item() == pytest.approx(FLOOR)

@@ -77,6 +77,7 @@ class ActorConfig(Section):
 
     env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
     envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
+    collect_ahead: bool = setting(True, "go on while a rollout is learned from; false: wait for the policy it leads to")
     connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0, le=LIMIT)
 
 

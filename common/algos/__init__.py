@@ -1,9 +1,12 @@
-"""Algorithms: one folder each, with the same files in it (settings, loss, algorithm, README), and what they share.
+"""Algorithms: one folder each, with the same files in it (config, loss, algorithm, README), and what they share.
 
-protocol.py      what services ask of an algorithm
-registry.py      which algorithms there are
-settings.py      settings that several have
-actor_critic.py  the network, how it acts, how it sees a batch
-one_step.py      learning with one step of the optimiser per batch
-descent.py       one step of the optimiser
+    protocol.py      what services ask of an algorithm
+    registry.py      which algorithms there are
+    settings.py      settings that several have
+    actor_critic.py  network, acting, and a loss of three terms
+    returns.py       rewards, discounts, the scale of returns
+    descent.py       one step of the optimiser
+    one_step.py      learning with one such step per batch
+
+A new algorithm is a folder, its line in registry.py, and its section in `common.config.tree`. No loop changes.
 """

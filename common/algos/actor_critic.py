@@ -1,14 +1,17 @@
-"""What all actor-critic algorithms share: the network, how it acts, and how it sees a batch."""
+"""What all actor-critic algorithms share: the network, how it acts, how it sees a batch, and a loss of three terms."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from common.algos.protocol import Act, Batch
+from common.algos.protocol import Act, Batch, Metrics
+from common.algos.returns import explained_variance
+from common.algos.settings import LossSettings
 from common.config.tree import RunConfig
 from common.nets.agent import AgentNet, StepInput
-from common.ops.distributions import family_of
+from common.ops import losses
+from common.ops.distributions import Distribution, family_of
 from common.specs import EnvSpec, PolicySpec
 
 
@@ -58,3 +61,39 @@ def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core)
     return logits, torch.cat([values, bootstrap])
+
+
+def three_terms(
+    settings: LossSettings,
+    policy: Distribution,
+    *,
+    log_probs: Tensor,
+    advantages: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+) -> tuple[Tensor, Metrics]:
+    """The weighted sum of policy gradient, value loss and entropy bonus, and its parts.
+
+    Args:
+      settings: the weights.
+      policy: of the steps, [T, B].
+      log_probs: [T, B] of the actions taken, with gradient.
+      advantages: [T, B], used as constants.
+      values: [T, B], with gradient.
+      targets: [T, B] of the values, used as constants.
+      mask: [T, B] bool, True where transition t is valid.
+    """
+    how, entropies = settings.reduction, policy.entropy()
+    pg = losses.policy_gradient_loss(log_probs=log_probs, advantages=advantages, mask=mask, reduction=how)
+    baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=how)
+    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=how)
+    total = pg + settings.baseline_cost * baseline + settings.entropy_cost * entropy
+    return total, {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": losses.masked_reduce(entropies.detach(), mask, "mean"),
+        "explained_variance": explained_variance(targets, values.detach(), mask),
+        "valid_fraction": mask.float().mean(),
+    }

@@ -8,11 +8,13 @@ step = descent.step(loss, agent_steps)      # backward, clip, look whether it is
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from common.algos.protocol import Learned, Metrics
 from common.algos.settings import OptimizerSettings
 from common.config.tree import RunConfig
 from common.errors import CheckpointError
@@ -35,7 +37,7 @@ class Descent:
     Args:
       config: of the run.
       settings: of the algorithm.
-      net: whose parameters to train, where it is.
+      net: whose parameters to train, on the device where they are.
     """
 
     def __init__(self, config: RunConfig, settings: OptimizerSettings, net: nn.Module) -> None:
@@ -89,6 +91,25 @@ class Descent:
         optimizer.load_state_dict(saved["state"])
         for group, own in zip(optimizer.param_groups, settings, strict=True):
             group.update(own)
+
+
+def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
+    """What a batch did: the last of its steps that was applied, and the means of all their metrics."""
+    applied = [(step, metrics) for step, metrics in steps if step.applied]
+    skipped = len(steps) - len(applied)
+    if not applied:
+        return Learned(0, skipped, changed=False, loss=0.0, grad_norm=0.0, learning_rate=0.0, metrics={})
+    last, names = applied[-1][0], applied[0][1]
+    means = {name: torch.stack([metrics[name] for _, metrics in applied]).mean() for name in names}
+    return Learned(
+        len(applied),
+        skipped,
+        changed=True,
+        loss=last.loss,
+        grad_norm=last.grad_norm,
+        learning_rate=last.learning_rate,
+        metrics=means,
+    )
 
 
 def make_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

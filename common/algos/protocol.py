@@ -10,9 +10,14 @@ which is the same for every algorithm:
         if learned.changed:
             publish(net)
 
-`net` is always the policy that acts. What else an algorithm trains (critics, an online network behind a target that
-acts, a memory of old batches) belongs to its `Learning`, which also decides how many steps of the optimiser a batch
-is worth.
+`net` is always the policy that acts, and the one that is published, saved as the checkpoint's `model` and evaluated.
+What else an algorithm has belongs to its `Learning`, which also decides how many steps of the optimiser a batch is
+worth. So there is nothing more to a seam for
+
+    a target network          `deepcopy(net)`, in `state`
+    a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
+    multipliers               an `nn.Module` of them with a `Descent` of its own, in `state`
+    old batches               `batch.copy()`, in `state` as far as they count
 """
 
 from __future__ import annotations
@@ -40,6 +45,10 @@ class Batch(NamedTuple):
     policy_version: Tensor  #: [T, B] int64
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
+
+    def copy(self) -> Batch:
+        """The same in memory of its own, for a `Learning` that keeps batches."""
+        return Batch._make(entry.clone() for entry in self)
 
 
 class Act(NamedTuple):
@@ -72,7 +81,7 @@ class Learning(Protocol):
         """Learn from a batch.
 
         Args:
-          batch: its memory is the caller's, and used again afterwards: copy what has to stay.
+          batch: its memory is the caller's, and used again afterwards: `batch.copy()` stays.
           agent_steps: learned from so far, without this batch.
         """
 

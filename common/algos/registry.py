@@ -10,6 +10,8 @@ from common.specs import EnvSpec
 
 ALGORITHMS = {
     "impala": "common.algos.impala.algorithm:Impala",
+    "a2c": "common.algos.a2c.algorithm:A2C",
+    "ppo": "common.algos.ppo.algorithm:PPO",
 }
 
 

@@ -21,6 +21,9 @@ RewardScale = Annotated[float, Field(description="factor on rewards, in the lear
 # the loss
 EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0)]
 BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
+ReductionKind = Literal["sum", "mean"]
+Reduction = Annotated[ReductionKind, Field(description="over time and batch; the paper and TorchBeast sum")]
+NormalizeAdvantages = Annotated[bool, Field(description="to mean 0 and deviation 1 over a batch or minibatch")]
 RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
 CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
 
@@ -43,6 +46,17 @@ class RewardSettings(Protocol):
     def reward_clipping(self) -> Clipping: ...
     @property
     def reward_scale(self) -> float: ...
+
+
+class LossSettings(Protocol):
+    """What `common.algos.actor_critic` asks of an algorithm's settings."""
+
+    @property
+    def entropy_cost(self) -> float: ...
+    @property
+    def baseline_cost(self) -> float: ...
+    @property
+    def reduction(self) -> ReductionKind: ...
 
 
 class OptimizerSettings(Protocol):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -98,7 +98,16 @@ def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
     origins = {path: given.where for path, given in good.items()}
-    return Loaded(config, own.model_validate(own_values), origins, tuple(line.notes))
+    notes = (*line.notes, *_idle_flags(config, origins))
+    return Loaded(config, own.model_validate(own_values), origins, notes)
+
+
+def _idle_flags(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for every flag that sets something of another algorithm."""
+    others = {str(name) for name in get_args(RunConfig.model_fields["algo"].annotation)} - {config.algo}
+    for path, where in origins.items():
+        if path.partition(".")[0] in others and where.startswith("flag "):
+            yield f"{where.removeprefix('flag ')} has no effect: it sets {path}, and this run's algo is {config.algo}"
 
 
 def _sources(
@@ -122,8 +131,9 @@ def _sources(
 
 def _preset_layer(name: str | None, above: list[list[Given]], mistakes: list[str]) -> list[Given]:
     if name is None:
-        ids = [given.value for layer in above for given in layer if given.path == SHORT["env"]]
-        name = presets.family(str(ids[-1]) if ids else RunConfig().env.id)
+        given = {entry.path: str(entry.value) for layer in above for entry in layer}
+        default = RunConfig()
+        name = presets.fitting(given.get(SHORT["env"], default.env.id), given.get("algo", default.algo))
     try:
         return list(from_tree(presets.read(str(name)), f"preset {name}", mistakes))
     except ConfigError as error:

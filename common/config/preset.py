@@ -1,10 +1,12 @@
 """Presets: named layers between the defaults and the user's file. One YAML file each, in presets/.
 
-Where the user names none, the family of the environment chooses: what learns Pong wastes CartPole.
+Where the user names none, the environment's family and the algorithm choose: what learns Pong wastes CartPole. A file
+named after the family alone is IMPALA's, and of every algorithm that has none of its own there.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,18 @@ from common.config.words import did_you_mean
 from common.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "presets"
-ATARI, MINATAR, CLASSIC = "atari", "minatar", "classic"
+FAMILIES = (
+    ("atari", re.compile(r".*NoFrameskip|ALE/")),
+    ("minatar", re.compile(r"MinAtar/")),
+    (
+        "control",  # real actions, as far as gymnasium's names tell
+        re.compile(
+            r"(Pendulum|Inverted(Double)?Pendulum|MountainCarContinuous|BipedalWalker|LunarLanderContinuous|Ant|"
+            r"HalfCheetah|Hopper|Humanoid(Standup)?|Pusher|Reacher|Swimmer|Walker2d)-v\d"
+        ),
+    ),
+)
+OTHERS = "classic"
 
 
 def names() -> list[str]:
@@ -22,10 +35,14 @@ def names() -> list[str]:
 
 
 def family(env_id: str) -> str:
-    """The preset for an environment: atari, minatar, or classic for all others."""
-    if "NoFrameskip" in env_id or env_id.startswith("ALE/"):
-        return ATARI
-    return MINATAR if env_id.startswith("MinAtar/") else CLASSIC
+    """What an environment is like: atari, minatar, control, or classic for all others."""
+    return next((name for name, pattern in FAMILIES if pattern.match(env_id)), OTHERS)
+
+
+def fitting(env_id: str, algo: str) -> str:
+    """The preset for an environment and an algorithm."""
+    of_env, known = family(env_id), names()
+    return next(name for name in (f"{of_env}-{algo}", of_env, f"{OTHERS}-{algo}", OTHERS) if name in known)
 
 
 def read(name: str) -> dict[str, Any]:

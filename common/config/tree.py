@@ -12,7 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from common.algos.a2c.config import A2CConfig
 from common.algos.impala.config import ImpalaConfig
+from common.algos.ppo.config import PPOConfig
 from common.config.relations import PARTIAL, BrokenRelations, relations
 from common.config.setting import Section, setting
 from common.endpoints import Endpoint
@@ -77,6 +79,7 @@ class ActorConfig(Section):
 
     env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
     envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
+    collect_ahead: bool = setting(True, "go on while a rollout is learned from; false: wait for the policy it leads to")
     connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0, le=LIMIT)
 
 
@@ -151,7 +154,7 @@ class RunConfig(Section):
     root: str = setting("runs", "folder of run folders")
     seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
-    algo: Literal["impala"] = setting("impala", "algorithm")
+    algo: Literal["impala", "a2c", "ppo"] = setting("impala", "algorithm")
     env: EnvConfig = Field(default_factory=EnvConfig)
     envserver: EnvServerConfig = Field(default_factory=EnvServerConfig)
     actor: ActorConfig = Field(default_factory=ActorConfig)
@@ -159,6 +162,8 @@ class RunConfig(Section):
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     net: NetConfig = Field(default_factory=NetConfig)
     impala: ImpalaConfig = Field(default_factory=ImpalaConfig)
+    a2c: A2CConfig = Field(default_factory=A2CConfig)
+    ppo: PPOConfig = Field(default_factory=PPOConfig)
     local: LocalConfig = Field(default_factory=LocalConfig)
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     health: HealthConfig = Field(default_factory=HealthConfig)

@@ -10,19 +10,15 @@ behaviour policy is always one that the learner had.
 
 from __future__ import annotations
 
-import math
+from torch import Tensor
 
-import torch
-from torch import Tensor, nn
-
+from common.nets.moments import MIN_VARIANCE, Moments
 from common.specs import EnvSpec
 
-HORIZON = 1_000_000  #: observations; beyond, old ones fade, so that the statistics follow the policy
 CLIP = 10.0  #: standard deviations, for vectors
-MIN_VARIANCE = 1e-8
 
 
-class ObsNorm(nn.Module):
+class ObsNorm(Moments):
     """Mean and variance of every entry of an observation, over those seen so far.
 
     Before the first it scales bytes to [0, 1] and leaves everything else as it is. Pictures are centred pixel by pixel
@@ -32,32 +28,15 @@ class ObsNorm(nn.Module):
       env: whose observations.
     """
 
-    mean: Tensor  #: [*frame] float32
-    variance: Tensor  #: [*frame] float32
-    count: Tensor  #: [] float32, observations behind them, at most HORIZON
-
     def __init__(self, env: EnvSpec) -> None:
-        super().__init__()
-        self._stacked = env.frame_stack > 1
         first_scale = 255.0 if env.obs_dtype == "|u1" else 1.0
-        self.register_buffer("mean", torch.zeros(env.obs_shape))
-        self.register_buffer("variance", torch.full(env.obs_shape, first_scale**2))
-        self.register_buffer("count", torch.zeros(()))
+        super().__init__(env.obs_shape, first_scale**2)
+        self._stacked = env.frame_stack > 1
 
-    @torch.no_grad()
     def observe(self, obs: Tensor) -> None:
         """Add observations [T, B, (k,) *frame], of a stack the newest frame."""
         newest = obs[:, :, -1] if self._stacked else obs
-        entries = newest.flatten(0, 1).float()
-        mean = entries.mean(0)
-        variance = (entries - mean).square_().mean(0)  # torch.var_mean takes six times as long along this axis
-        added = math.prod(newest.shape[:2])
-        # Chan et al. 1983, equation 1.5: moments of two groups from those of each
-        share = added / (self.count + added)
-        delta = mean - self.mean
-        self.variance += share * (variance - self.variance) + share * (1 - share) * delta.square()
-        self.mean += share * delta
-        self.count.copy_((self.count + added).clamp(max=HORIZON))
+        self.add(newest.flatten(0, 1).float())
 
     def image_scale(self) -> Tensor:
         """What centred pictures are multiplied by, []."""

@@ -75,6 +75,27 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
     return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages), rhos)
 
 
+@torch.no_grad()
+def unweighted_advantages(
+    *, vs: Tensor, discounts: Tensor, rewards: Tensor, values: Tensor, mask: Tensor, trace_decay: float
+) -> Tensor:
+    """Advantages of the actions taken that do not carry their own ratio, for losses that weigh them by one.
+
+    r_t + gamma V(s_t+1) - V(s_t) + gamma lambda (vs_t+1 - V(s_t+1)): on policy GAE(lambda) (Schulman et al. 2016,
+    equation 16), and with lambda 1 what `pg_advantages` are before their weight.
+
+    Args:
+      vs: [T, B] targets that `vtrace` made of the same arguments.
+      discounts, rewards, values, mask, trace_decay: as for `vtrace`.
+
+    Returns:
+      [T, B], without gradient; 0 where void.
+    """
+    corrections = torch.cat([vs[1:] - values[1:-1], torch.zeros_like(vs[:1])])
+    beyond = values[1:] + trace_decay * corrections
+    return _only(mask, rewards + discounts * beyond - values[:-1])
+
+
 def _only(mask: Tensor, entries: Tensor) -> Tensor:
     """0 where void, whatever stands there: multiplying would let a NaN through."""
     return entries.masked_fill(~mask, 0.0)

@@ -58,6 +58,7 @@ class EnvGroup:
         self.slot = slot
         self.num_envs = config.actor.envs_per_group
         self.unroll_length = config.learner.unroll_length
+        self._collect_ahead = config.actor.collect_ahead
         env_terms = {"env": config.env.model_dump(), "num_envs": self.num_envs, "seed": seed}
         self.steps = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
         self.inference = Stream(sender, slot, {}, f"broker at {config.broker.endpoint}")
@@ -235,6 +236,9 @@ class EnvGroup:
                 return
             self.outbox.push(self._builder.take(), self._episodes, now)
             self._episodes = []
+            if not (self._collect_ahead or self.outbox.room):
+                self._enter(Wait.CREDIT, now)
+                return
         self._ask(now)
 
     def _ask(self, now: float) -> None:

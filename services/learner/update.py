@@ -116,6 +116,8 @@ class Trainer:
         learned = self.learning.update(batch, self.counters.agent_steps)
         self._count(steps, learned)
         versions = rows["policy_version"][_valid(rows, steps)]
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # the rows may be on their way still, if nothing was computed from them
         return Update(learned, steps, versions, time.perf_counter() - started)
 
     def state(self) -> dict[str, Any]:

@@ -42,3 +42,38 @@ def test_only_memory_solves_the_memory_task(tmp_path: Path, use_lstm: bool) -> N
         assert best >= 0.9, "the cue is remembered"
     else:
         assert best <= 0.5, "without memory the answer is a guess"
+
+
+@pytest.mark.parametrize(("algo", "steps"), [("a2c", 150_000), ("ppo", 70_000)])
+def test_cartpole_is_learned_synchronously_with_the_presets_of_other_algorithms(
+    tmp_path: Path, algo: str, steps: int
+) -> None:
+    flags = ["--env", "CartPole-v1", "--algo", algo, "--total_steps", str(steps), "--learner.log_every_s", "1"]
+    rows = train(tmp_path, algo, *flags)
+    assert int(rows[-1]["agent_steps"]) == steps
+    assert max(returns(rows)) >= 300
+    lags = [float(row["policy_lag_mean"]) for row in rows if row["policy_lag_mean"]]
+    assert max(lags) < 0.5, "actors wait for the policy that their rollout led to"
+
+
+def test_ppo_learns_from_actors_that_do_not_wait(tmp_path: Path) -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "ppo", "--actor.collect_ahead", "true", "--ppo.vtrace", "true"]
+    flags += ["--learner.batch_size", "8", "--ppo.minibatches", "4", "--total_steps", "70000"]
+    assert max(returns(train(tmp_path, "appo", *flags, "--learner.log_every_s", "1"))) >= 250
+
+
+def test_pendulum_swings_up(tmp_path: Path) -> None:
+    flags = ["--env", "Pendulum-v1", "--algo", "ppo", "--total_steps", "80000", "--learner.log_every_s", "1"]
+    flags += ["--ppo.discount", "0.9", "--ppo.learning_rate", "1e-3", "--ppo.minibatches", "16"]
+    best = max(returns(train(tmp_path, "pendulum", *flags)))
+    assert best >= -500, "a policy that does not learn is near -1200"
+
+
+@pytest.mark.parametrize(
+    ("algo", "task", "goal"),
+    [("impala", "Panel", 6.0), ("a2c", "Panel", 6.0), ("a2c", "Aim", 4.5), ("ppo", "Aim", 6.0)],
+)
+def test_several_choices_and_real_actions_are_learned(tmp_path: Path, algo: str, task: str, goal: float) -> None:
+    flags = ["--env", f"tests.e2e.action_envs:{task}-v0", "--algo", algo, "--total_steps", "50000"]
+    flags += ["--learner.log_every_s", "1", f"--{algo}.discount", "0"]
+    assert max(returns(train(tmp_path, "actions", *flags))) >= goal, "the most is 8"

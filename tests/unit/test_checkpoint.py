@@ -61,6 +61,37 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, o
     assert resumed.counters.updates == 6
 
 
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(
+    ("algo", "settings"),
+    [
+        ("impala", {}),
+        ("a2c", {"normalize_advantages": True}),
+        ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True, "target_kl": 0.5}),
+    ],
+)
+def test_every_algorithm_goes_on_bit_for_bit(
+    tmp_path: Path, algo: str, settings: dict[str, Any], *, use_lstm: bool
+) -> None:
+    raw = run_config(tmp_path).model_dump()
+    net = {"torso": "mlp", "use_lstm": use_lstm, "lstm_size": 8, "normalize_obs": True}
+    config = RunConfig.model_validate({**raw, "algo": algo, algo: settings, "net": net})
+
+    def train(trainer: Trainer, seeds: range) -> Trainer:
+        for seed in seeds:
+            trainer.update(rollout_rows(B, seed, policy=trainer.policy))
+        return trainer
+
+    whole = train(Trainer(config, CPU, ENV), range(6)).state()
+    path = saved(tmp_path / "c.pt", train(Trainer(config, CPU, ENV), range(3)))
+    torch.rand(17)
+    resumed = Trainer(config, CPU, ENV)
+    state = load_checkpoint(path)
+    assert state is not None
+    resumed.load(path, state)
+    assert same(whole, train(resumed, range(3, 6)).state()), "random numbers included"
+
+
 def test_random_numbers_continue_where_the_checkpoint_stands(tmp_path: Path) -> None:
     config = run_config(tmp_path)
     path = saved(tmp_path / "c.pt", trained(config, range(1)))

@@ -268,3 +268,12 @@ def test_a_command_may_have_flags_of_its_own() -> None:
         "flag --index: got '-1', expected a whole number, at least 0",
     ]
     assert settings_help(Own).startswith("This process\n  --index 0 ")
+
+
+def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other() -> None:
+    flags = ["--algo", "ppo", "--learning_rate", "1e-3", "--impala.rho_bar", "2", "--ppo.clip", "0.1"]
+    assert gather([*flags, "--seed", "3"], {}).notes == (
+        "--learning_rate has no effect: it sets impala.learning_rate, and this run's algo is ppo",
+        "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
+    )
+    assert gather(["--env", "CartPole-v1", "--learning_rate", "1e-3"], {}).notes == ()

@@ -53,7 +53,22 @@ MONOBEAST = {
 }
 
 
-@pytest.mark.parametrize(("name", "table"), [("impala-atari", TABLE_G1), ("torchbeast", MONOBEAST)])
+#: Schulman et al. 2017, table 3: horizon 2048
+PPO_MUJOCO = {
+    "algo": "ppo",
+    "ppo.discount": 0.99,
+    "ppo.trace_decay": 0.95,
+    "ppo.epochs": 10,
+    "ppo.clip": 0.2,
+    "ppo.optimizer": "adam",
+    "ppo.learning_rate": 3e-4,
+    "total_steps": 1_000_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("impala-atari", TABLE_G1), ("torchbeast", MONOBEAST), ("control-ppo", PPO_MUJOCO)]
+)
 def test_a_published_preset_is_the_published_table(name: str, table: dict[str, object]) -> None:
     config = load(["--preset", name], {})
     assert {path: value_at(config, path) for path in table} == table
@@ -86,6 +101,38 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
     assert load([], {"BEAST_ENV__ID": env_id}).impala == load(["--preset", name], {}).impala
 
 
+@pytest.mark.parametrize(
+    ("env_id", "algo", "name"),
+    [
+        ("PongNoFrameskip-v4", "ppo", "atari-ppo"),
+        ("CartPole-v1", "a2c", "classic-a2c"),
+        ("my.module:Env-v0", "ppo", "classic-ppo"),
+        ("Pendulum-v1", "ppo", "control-ppo"),
+        ("HalfCheetah-v5", "a2c", "control-a2c"),
+        ("Antelope-v1", "a2c", "classic-a2c"),
+        ("HalfCheetah-v5", "impala", "classic"),
+        ("MinAtar/Breakout", "ppo", "minatar"),
+    ],
+)
+def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:
+    assert load(["--env", env_id, "--algo", algo], {}) == load(["--env", env_id, "--preset", name, "--algo", algo], {})
+    assert load(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
+
+
+@pytest.mark.parametrize("name", [name for name in preset.names() if name.endswith(("-ppo", "-a2c"))])
+def test_a_synchronous_preset_learns_from_every_environment_once(name: str) -> None:
+    config = load(["--preset", name], {})
+    assert name.endswith(config.algo)
+    assert not config.actor.collect_ahead
+    assert config.learner.batch_size == config.local.actors * config.actor.env_groups * config.actor.envs_per_group
+
+
+def test_control_ppo_learns_from_2048_steps_in_minibatches_of_64() -> None:
+    config = load(["--preset", "control-ppo"], {})
+    assert config.learner.unroll_length * config.learner.batch_size == 2048
+    assert 2048 // config.ppo.minibatches == 64
+
+
 def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> None:
     config = load(["--env", "CartPole-v1", "--preset", "torchbeast", "--learner.batch_size", "2"], {})
     assert (config.impala.optimizer, config.learner.batch_size) == ("rmsprop", 2)
@@ -94,5 +141,5 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
 
 
 def test_an_unknown_preset_is_named_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"^preset 'impala': unknown.* \(known: atari, classic, impala-atari, .*\)$"):
+    with pytest.raises(ConfigError, match=r"^preset 'impala': unknown.* \(known: atari, .*, impala-atari, .*\)$"):
         load(["--preset", "impala"], {})

@@ -1,11 +1,19 @@
-"""The three loss terms: values, analytic gradients, masks."""
+"""The terms of losses: values, analytic gradients, masks."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from common.ops.categorical import Categorical
-from common.ops.losses import baseline_loss, entropy_loss, masked_reduce, policy_gradient_loss
+from common.ops.losses import (
+    baseline_loss,
+    clipped_baseline_loss,
+    clipped_surrogate_loss,
+    entropy_loss,
+    masked_reduce,
+    normalized,
+    policy_gradient_loss,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -102,3 +110,55 @@ def test_a_valid_transition_that_is_not_a_number_shows(entries: Tensor) -> None:
 def test_a_mask_of_another_shape_is_refused_not_broadcast(entries: Tensor) -> None:
     with pytest.raises(AssertionError, match="one shape"):
         masked_reduce(entries, SOME[:, :1], "sum")
+
+
+def test_the_clipped_surrogate_takes_the_worse_of_both_and_has_no_gradient_where_that_is_the_clipped_one() -> None:
+    ratios = torch.tensor([[0.5, 0.9, 1.1, 1.5]] * 2, dtype=torch.float64)
+    advantages = torch.tensor([[2.0] * 4, [-2.0] * 4], dtype=torch.float64)
+    log_ratios = ratios.log().requires_grad_()
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    loss = clipped_surrogate_loss(log_ratios=log_ratios, advantages=advantages, clip=0.2, mask=mask, reduction="sum")
+    # a good action gains nothing above 1.2, a bad one is not let off below 0.8
+    gains = torch.tensor([[1.0, 1.8, 2.2, 2.4], [-1.6, -1.8, -2.2, -3.0]], dtype=torch.float64)
+    torch.testing.assert_close(loss, -gains.sum())
+    loss.backward()
+    slopes = torch.tensor([[1.0, 1.8, 2.2, 0.0], [0.0, -1.8, -2.2, -3.0]], dtype=torch.float64)
+    torch.testing.assert_close(log_ratios.grad, -slopes)
+
+
+def test_the_clipped_surrogate_begins_as_the_policy_gradient(logits: Tensor, entries: Tensor) -> None:
+    plain = torch.autograd.grad(policy_gradient(logits, entries), logits)[0]
+    log_probs = Categorical(logits).log_prob(ACTIONS)
+    loss = clipped_surrogate_loss(
+        log_ratios=log_probs - log_probs.detach(), advantages=entries, clip=0.2, mask=ALL, reduction="sum"
+    )
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], plain)
+
+
+def test_enormous_ratios_stay_finite() -> None:
+    loss = clipped_surrogate_loss(
+        log_ratios=torch.full((T, B), 1e4), advantages=-torch.ones(T, B), clip=0.2, mask=ALL, reduction="mean"
+    )
+    assert loss.isfinite()
+
+
+def test_a_clipped_value_counts_where_it_is_worse() -> None:
+    values = torch.tensor([[0.0, 0.5, 1.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    before, targets = torch.full_like(values, 1.0), torch.full_like(values, 2.0)
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    loss = clipped_baseline_loss(values=values, before=before, targets=targets, clip=0.25, mask=mask, reduction="sum")
+    # kept within 0.75 to 1.25: errors 1.25, 1.25, 1, 0.75 instead of 2, 1.5, 1, 1
+    torch.testing.assert_close(loss.item(), 0.5 * (4.0 + 2.25 + 1.0 + 1.0))
+    loss.backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[-2.0, -1.5, -1.0, 1.0]]
+    wide = clipped_baseline_loss(values=values, before=before, targets=targets, clip=9.0, mask=mask, reduction="sum")
+    torch.testing.assert_close(wide, baseline_loss(values=values, targets=targets, mask=mask, reduction="sum"))
+
+
+def test_normalised_entries_have_mean_0_and_deviation_1_where_they_count(entries: Tensor) -> None:
+    soiled = entries.masked_fill(~SOME, 1e9)
+    valid = normalized(soiled, SOME)[SOME]
+    assert valid.mean().item() == pytest.approx(0.0, abs=1e-12)
+    assert valid.std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
+    assert not normalized(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"

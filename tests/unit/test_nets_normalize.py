@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from common.config.tree import RunConfig
-from common.nets.normalize import CLIP, HORIZON, ObsNorm
+from common.nets.moments import HORIZON
+from common.nets.normalize import CLIP, ObsNorm
 from common.nets.torsos import ConvTorso
 from common.nets.weights import flatten, layout_id, load_flat
 from common.specs import ActionSpec, EnvSpec
@@ -53,6 +54,24 @@ def test_old_observations_fade_once_there_are_many() -> None:
         norm.observe(torch.ones(1, HORIZON // 2, 4))
     assert norm.count == HORIZON
     np.testing.assert_allclose(norm.mean.numpy(), 1 - (2 / 3) ** 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [3e38, float("inf"), float("nan")])
+def test_a_number_too_large_to_be_squared_leaves_its_entry_as_it_was_and_the_others_in_step(value: float) -> None:
+    norm, other = ObsNorm(CARTPOLE), ObsNorm(CARTPOLE)
+    first, second = torch.randn(2, 5, 3, 4)
+    norm.observe(first)
+    before = norm.mean.clone(), norm.variance.clone()
+    soiled = second.clone()
+    soiled[2, 1, 3] = value
+    norm.observe(soiled)
+    for obs in (first, second):
+        other.observe(obs)
+    assert torch.equal(norm.mean[:3], other.mean[:3])
+    assert torch.equal(norm.variance[:3], other.variance[:3])
+    assert (norm.mean[3], norm.variance[3]) == (before[0][3], before[1][3])
+    norm.observe(second)
+    assert norm.mean[3] != before[0][3], "it goes on"
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.ops.vtrace import vtrace
+from common.ops.vtrace import unweighted_advantages, vtrace
 
 pytestmark = pytest.mark.unit
 
@@ -208,3 +208,21 @@ def test_a_wrong_shape_is_refused_not_broadcast(name: str, shape: tuple[int, int
     inputs = torched(torchbeast_inputs(2)) | {name: torch.ones(shape, dtype=torch.float64)}
     with pytest.raises(AssertionError, match=sentence):
         vtrace(**inputs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unweighted_advantages_are_generalised_advantage_estimation_on_policy(seed: int) -> None:
+    inputs = torched(random_inputs(seed)) | {"trace_decay": 0.9}
+    inputs["log_rhos"] = torch.zeros_like(inputs["log_rhos"])
+    vs = vtrace(**inputs).vs
+    del inputs["log_rhos"]
+    torch.testing.assert_close(unweighted_advantages(vs=vs, **inputs), vs - inputs["values"][:-1], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unweighted_advantages_times_their_clipped_ratio_are_those_of_v_trace(seed: int) -> None:
+    inputs = torched(random_inputs(seed))
+    result = vtrace(**inputs, pg_rho_bar=1.3)
+    ratios = inputs.pop("log_rhos").exp().clamp(max=1.3)
+    unweighted = unweighted_advantages(vs=result.vs, trace_decay=1.0, **inputs)
+    torch.testing.assert_close(ratios * unweighted, result.pg_advantages, rtol=0, atol=1e-13)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from common.algos import settings as s
 from common.config.setting import Section, setting
 
@@ -16,7 +14,7 @@ class ImpalaConfig(Section):
     baseline_cost: s.BaselineCost = 0.5
     reward_clipping: s.RewardClipping = "abs_one"
     reward_scale: s.RewardScale = 1.0
-    reduction: Literal["sum", "mean"] = setting("sum", "over time and batch; the paper and TorchBeast sum")
+    reduction: s.Reduction = "sum"
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     pg_rho_bar: float = setting(1.0, "clip on the ratio in the policy gradient", gt=0)

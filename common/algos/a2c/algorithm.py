@@ -1,0 +1,24 @@
+"""A2C, put together from the files beside it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from common.algos.a2c import loss
+from common.algos.actor_critic import ActorCritic
+from common.algos.descent import Descent
+from common.algos.one_step import OneStep
+from common.algos.protocol import Batch, Metrics
+from common.nets.agent import AgentNet
+
+
+class A2C(ActorCritic):
+    """See `common.algos.protocol.Algorithm`."""
+
+    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The scalar to minimise, and its parts."""
+        return loss.loss(self.config.a2c, self.family, net, batch)
+
+    def learning(self, net: AgentNet) -> OneStep:
+        """One step of the optimiser per batch."""
+        return OneStep(net, Descent(self.config, self.config.a2c, net), self.loss)

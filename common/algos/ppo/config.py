@@ -1,0 +1,34 @@
+"""Settings of PPO."""
+
+from __future__ import annotations
+
+from common.algos import settings as s
+from common.config.setting import Section, setting
+
+
+class PPOConfig(Section):
+    """Clipped surrogate. Sources: Schulman et al. 2017, table 3 (MuJoCo), where nothing else is said."""
+
+    discount: s.Discount = 0.99
+    trace_decay: s.TraceDecay = 0.95
+    epochs: int = setting(10, "how often each batch is learned from", ge=1, le=1000)
+    minibatches: int = setting(32, "steps of the optimiser per epoch", ge=1, le=65_536)
+    clip: float = setting(0.2, "epsilon: how far the ratio of the policies may matter", gt=0)
+    value_clip: float = setting(0.0, "how far a batch may move values (OpenAI Baselines: as clip); 0: no limit", ge=0)
+    target_kl: float = setting(0.0, "divergence at which the rest of a batch is left out; 0: never", ge=0)
+    vtrace: bool = setting(False, "correct advantages for the lag of the policy that acted (APPO)")
+    rho_bar: s.RhoBar = 1.0
+    c_bar: s.CBar = 1.0
+    entropy_cost: s.EntropyCost = 0.0
+    baseline_cost: s.BaselineCost = 0.5  # Huang et al. 2022, "The 37 implementation details of PPO"
+    normalize_advantages: s.NormalizeAdvantages = True
+    reward_clipping: s.RewardClipping = "none"
+    reward_scale: s.RewardScale = 1.0
+    normalize_returns: bool = setting(False, "divide rewards by the running deviation of returns (Huang et al. 2022)")
+    optimizer: s.Optimizer = "adam"
+    learning_rate: s.LearningRate = 3e-4
+    schedule: s.Schedule = "linear"
+    alpha: s.Alpha = 0.99
+    momentum: s.Momentum = 0.0
+    epsilon: s.Epsilon = 1e-5
+    max_grad_norm: s.MaxGradNorm = 0.5

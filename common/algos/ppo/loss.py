@@ -1,0 +1,51 @@
+"""PPO's loss on a minibatch (Schulman et al. 2017, equations 7 and 9)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from common.algos.ppo.config import PPOConfig
+from common.algos.ppo.samples import Samples
+from common.algos.protocol import Metrics
+from common.nets.agent import AgentNet
+from common.ops import losses
+from common.ops.distributions import Family
+
+
+def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the three terms, and its parts, all means over valid steps.
+
+    `kl` among them is the exact divergence of the policy from what it was before the batch.
+    """
+    (logits, values), _ = net(samples.inputs, samples.core_state)
+    policy, mask = family.of(logits), samples.mask
+    log_ratios = policy.log_prob(samples.actions) - samples.behaviour
+    advantages = samples.advantages
+    if config.normalize_advantages:
+        advantages = losses.normalized(advantages, mask)
+    pg = losses.clipped_surrogate_loss(
+        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
+    )
+    if config.value_clip:
+        baseline = losses.clipped_baseline_loss(
+            values=values,
+            before=samples.values,
+            targets=samples.targets,
+            clip=config.value_clip,
+            mask=mask,
+            reduction="mean",
+        )
+    else:
+        baseline = losses.baseline_loss(values=values, targets=samples.targets, mask=mask, reduction="mean")
+    entropies = policy.entropy()
+    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction="mean")
+    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
+    ratios = log_ratios.detach().exp()
+    return total, {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": -entropy.detach(),
+        "kl": losses.masked_reduce(family.of(samples.logits).kl(policy).detach(), mask, "mean"),
+        "clipped": losses.masked_reduce(((ratios - 1).abs() > config.clip).float(), mask, "mean"),
+    }

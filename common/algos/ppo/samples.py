@@ -1,0 +1,48 @@
+"""What the epochs of PPO go through, and how it falls into minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from common.nets.agent import StepInput
+
+
+class Samples(NamedTuple):
+    """S sequences of T steps, worked out once per batch and without gradient."""
+
+    obs: Tensor  #: [T, S, ...], and so on, as in `common.nets.agent.StepInput`
+    last_action: Tensor
+    reward: Tensor
+    first: Tensor
+    actions: Tensor  #: [T, S, *action shape] that were taken
+    behaviour: Tensor  #: [T, S] their log-probabilities under the policy that acted
+    logits: Tensor  #: [T, S, A] of the policy before the batch
+    values: Tensor  #: [T, S] likewise
+    targets: Tensor  #: [T, S] for the values
+    advantages: Tensor  #: [T, S] of the actions
+    mask: Tensor  #: [T, S] bool, True where a step is valid
+    core_state: Tensor  #: [S, core_size] before step 0
+
+    @property
+    def inputs(self) -> StepInput:
+        """What the network sees."""
+        return StepInput(self.obs, self.last_action, self.reward, self.first)
+
+    def single_steps(self) -> Samples:
+        """Every step as a sequence of its own, which is all the same to a network without memory."""
+        entries = [entry.flatten(0, 1).unsqueeze(0) for entry in self[:-1]]
+        return Samples._make([*entries, self.core_state.new_zeros(self.mask.numel(), 0)])
+
+    def pick(self, index: Tensor) -> Samples:
+        """The sequences of these numbers [n]."""
+        return Samples._make([*(entry[:, index] for entry in self[:-1]), self.core_state[index]])
+
+    def minibatches(self, n: int) -> Iterator[Samples]:
+        """n parts as equal as can be, at random: every sequence with a valid step is in one of them."""
+        valid = self.mask.any(0).nonzero().squeeze(-1)
+        order = torch.randperm(len(valid)).to(valid.device)
+        yield from (self.pick(index) for index in valid[order].tensor_split(n) if len(index))

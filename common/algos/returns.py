@@ -1,0 +1,60 @@
+"""From rewards to what is learned from them, the same for every algorithm."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from common.algos.protocol import Batch
+from common.algos.settings import RewardSettings
+from common.nets.moments import MIN_VARIANCE, Moments
+from common.ops.losses import masked_reduce
+
+CLIP = 10.0  #: of rewards in units of the deviation of returns
+
+
+def shaped(rewards: Tensor, settings: RewardSettings) -> Tensor:
+    """Rewards as the learner sees them: scaled, then clipped."""
+    scaled = rewards * settings.reward_scale
+    return scaled.clamp(-1.0, 1.0) if settings.reward_clipping == "abs_one" else scaled
+
+
+def discounts(batch: Batch, discount: float) -> Tensor:
+    """[T, B]: `discount`, and 0 where transition t terminated."""
+    return (~batch.terminated[1:]).float() * discount
+
+
+class ReturnScale(Moments):
+    """The running deviation of returns, which rewards are divided by: values stay near what a fresh network can say.
+
+    Gymnasium's NormalizeReward and its like follow the discounted sum of rewards in each environment. A learner sees
+    rollouts without their past and takes the targets of its values instead, which are estimates of the same returns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    @property
+    def deviation(self) -> Tensor:
+        """[], 1 before the first return."""
+        return self.variance.clamp(min=MIN_VARIANCE).sqrt()
+
+    def observe(self, returns: Tensor) -> None:
+        """Add returns [N] in units of rewards."""
+        if len(returns):
+            self.add(returns)
+
+    def forward(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape -> the same in units of the deviation, clipped."""
+        return (rewards / self.deviation).clamp(-CLIP, CLIP)
+
+
+def explained_variance(targets: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """1 - Var(target - V) / Var(target) over valid transitions; 0 where the targets do not vary."""
+    target_variance = _variance(targets, mask)
+    explained = 1.0 - _variance(targets - values, mask) / target_variance
+    return explained.masked_fill(target_variance == 0.0, 0.0)
+
+
+def _variance(entries: Tensor, mask: Tensor) -> Tensor:
+    mean = masked_reduce(entries, mask, "mean")
+    return masked_reduce((entries - mean).square(), mask, "mean")

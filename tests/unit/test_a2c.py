@@ -1,0 +1,127 @@
+"""A2C: its loss against returns worked out one by one, and against the algorithms that it is a special case of."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Independent, Normal
+
+from common.algos.protocol import Batch
+from common.specs import EnvSpec
+from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, ended, make_batch, on_policy, unrolled
+
+pytestmark = pytest.mark.unit
+
+PLAIN = {"discount": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
+
+
+def a2c(env: EnvSpec = VECTORS, *, use_lstm: bool = False, **settings: Any) -> Any:
+    return algorithm_of("a2c", env, net={"use_lstm": use_lstm}, **settings)
+
+
+def lambda_return(batch: Batch, values: Tensor, t: int, b: int, gamma: float, decay: float) -> float:
+    """(1 - lambda) sum of lambda^(n-1) G^(n), the rest of the weight on the longest: in words, without a recursion."""
+    returns, total, weight = [], 0.0, 1.0
+    for n in range(t, T):
+        total += weight * float(batch.reward[n + 1, b])
+        weight *= gamma
+        if batch.terminated[n + 1, b]:
+            returns.append(total)
+            break
+        returns.append(total + weight * float(values[n + 1, b]))
+        if batch.truncated[n + 1, b]:
+            break
+    shares = [(1 - decay) * decay**n for n in range(len(returns) - 1)] + [decay ** (len(returns) - 1)]
+    return sum(share * each for share, each in zip(shares, returns, strict=True))
+
+
+def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> float:
+    """The loss as a mean over transitions, one by one, with torch's distributions."""
+    logits, values = (entry.double() for entry in unrolled(net, batch))
+    terms = []
+    for t in range(T):
+        for b in range(B):
+            if not batch.mask[t, b]:
+                continue
+            if algorithm.env.action.kind == "box":
+                mean, log_std = logits[t, b].chunk(2)
+                middle, half = torch.tensor([0.0, 5.0]), torch.tensor([2.0, 5.0])
+                policy: Any = Independent(Normal(middle + half * mean, half * log_std.exp()), 1)
+            else:
+                policy = Categorical(logits=logits[t, b])
+            advantage = lambda_return(batch, values, t, b, PLAIN["discount"], decay) - values[t, b]
+            pg = -policy.log_prob(batch.last_action[t + 1, b].double()) * advantage
+            terms.append(pg + PLAIN["baseline_cost"] * 0.5 * advantage**2 - PLAIN["entropy_cost"] * policy.entropy())
+    return float(sum(terms) / len(terms))
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.8, 0.0])
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("env", [VECTORS, REACH], ids=["choices", "real actions"])
+def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_lstm: bool, decay: float) -> None:
+    algorithm = a2c(env, use_lstm=use_lstm, trace_decay=decay, **PLAIN)
+    net = algorithm.network()
+    batch = make_batch(algorithm, resets=0.4)
+    assert batch.truncated.any()
+    assert batch.terminated.any()
+    loss, metrics = algorithm.loss(net, batch)
+    assert loss.item() == pytest.approx(reference(algorithm, net, batch, decay), rel=1e-5)
+    assert metrics["total"].item() == loss.item()
+
+
+@pytest.mark.parametrize("env", [VECTORS, MINATAR, PANEL, REACH], ids=lambda env: env.env_id)
+def test_on_policy_it_is_impala_to_the_last_gradient(env: EnvSpec) -> None:
+    settings = {**PLAIN, "reduction": "mean", "reward_clipping": "none"}
+    one, two = a2c(env, **settings), algorithm_of("impala", env, **settings)
+    net = one.network()
+    batch = on_policy(net, make_batch(one, resets=0.3))
+    gradients = [torch.autograd.grad(each.loss(net, batch)[0], list(net.parameters())) for each in (one, two)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_it_takes_whoever_acted_for_the_policy_that_learns() -> None:
+    algorithm = a2c()
+    net, batch = algorithm.network(), make_batch(algorithm)
+    assert algorithm.loss(net, batch)[0] == algorithm.loss(net, on_policy(net, batch))[0]
+
+
+@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
+@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
+def test_only_a_truncated_step_learns_from_the_final_observation(
+    at: int, *, terminated: bool, bootstraps: bool
+) -> None:
+    algorithm = a2c()
+    net = algorithm.network()
+    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
+    other = batch._replace(obs=batch.obs.clone())
+    other.obs[at + 1] += 1.0
+    assert (algorithm.loss(net, batch)[0].item() != algorithm.loss(net, other)[0].item()) == bootstraps
+
+
+def test_normalised_advantages_do_not_depend_on_the_size_of_rewards() -> None:
+    algorithm = a2c(normalize_advantages=True, baseline_cost=0.0)
+    net = algorithm.network()
+    with torch.no_grad():  # so that nothing else sees the reward
+        net.value.weight.zero_()
+        net.policy.weight[:, -1] = 0.0
+    batch = make_batch(algorithm, resets=0.3)
+    loss = algorithm.loss(net, batch)[0].item()
+    assert loss != 0.0
+    assert loss == pytest.approx(algorithm.loss(net, batch._replace(reward=batch.reward * 16))[0].item(), rel=1e-4)
+
+
+def test_a_batch_beyond_the_budget_has_no_loss_and_finite_metrics() -> None:
+    algorithm = a2c(normalize_advantages=True)
+    batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
+    loss, metrics = algorithm.loss(algorithm.network(), batch)
+    assert loss == 0.0
+    assert all(metric.isfinite() for metric in metrics.values())
+
+
+def test_an_update_is_one_step() -> None:
+    algorithm = a2c()
+    net = algorithm.network()
+    learned = algorithm.learning(net).update(make_batch(algorithm), 0)
+    assert (learned.steps, learned.skipped, learned.changed) == (1, 0, True)

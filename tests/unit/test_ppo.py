@@ -1,0 +1,286 @@
+"""PPO: an update against one written out step by step, minibatches, the stop, and what it remembers."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.ppo.samples import Samples
+from common.algos.protocol import Batch
+from common.nets.agent import AgentNet, StepInput
+from common.specs import EnvSpec
+from tests.algo_fakes import (
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    ended,
+    generator,
+    make_batch,
+    on_policy,
+    unrolled,
+)
+
+pytestmark = pytest.mark.unit
+
+SMALL = {"epochs": 3, "minibatches": 2, "learning_rate": 0.01, "schedule": "constant"}
+
+
+def ppo(env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
+    return algorithm_of("ppo", env, net=net, **{**SMALL, **settings})
+
+
+def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[AgentNet, Any]:
+    """The network after one update, and what the update says of itself."""
+    torch.manual_seed(seed)
+    net = algorithm.network()
+    return net, algorithm.learning(net).update(batch, 0)
+
+
+def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
+    """[T, B] (Schulman et al. 2016, equation 16), backwards, with both kinds of ends."""
+    found = torch.zeros(T, B, dtype=torch.float64)
+    for b in range(B):
+        later = 0.0
+        for t in reversed(range(T)):
+            if not batch.mask[t, b]:
+                later = 0.0
+                continue
+            beyond = 0.0 if batch.terminated[t + 1, b] else gamma * float(values[t + 1, b])
+            delta = float(batch.reward[t + 1, b]) + beyond - float(values[t, b])
+            later = delta + (0.0 if batch.terminated[t + 1, b] else gamma * decay * later)
+            found[t, b] = later
+    return found
+
+
+def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> AgentNet:
+    """PPO2 on single transitions, as one would write it for one machine: torch's distributions and its clamp."""
+    torch.manual_seed(seed)
+    c, net = algorithm.config.ppo, algorithm.network()
+    optimizer = torch.optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
+    values = unrolled(net, batch)[1]
+    advantages = gae(batch, values, c.discount, c.trace_decay).float()
+    returns = advantages + values[:-1]
+    old = torch.distributions.Categorical(logits=batch.behaviour_logits).log_prob(batch.last_action[1:])
+    places = [(t, b) for t in range(T) for b in range(B) if batch.mask[t, b]]
+    for _ in range(c.epochs):
+        for part in torch.randperm(len(places)).tensor_split(c.minibatches):
+            t, b = torch.tensor([places[i] for i in part]).unbind(1)
+            inputs = StepInput(
+                *(entry[t, b][None] for entry in (batch.obs, batch.last_action, batch.reward, batch.first))
+            )
+            (logits, value), _ = net(inputs, torch.zeros(len(part), 0))
+            policy = torch.distributions.Categorical(logits=logits[0])
+            ratio = (policy.log_prob(batch.last_action[t + 1, b]) - old[t, b]).exp()
+            gain = advantages[t, b]
+            gain = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
+            surrogate = torch.min(ratio * gain, ratio.clamp(1 - c.clip, 1 + c.clip) * gain).mean()
+            loss = -surrogate + c.baseline_cost * 0.5 * (value[0] - returns[t, b]).square().mean()
+            loss = loss - c.entropy_cost * policy.entropy().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), c.max_grad_norm)
+            optimizer.step()
+    return net
+
+
+def same(one: nn.Module, two: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("lagging", [False, True], ids=["on policy", "behind"])
+def test_an_update_is_what_one_writes_out_by_hand(*, lagging: bool) -> None:
+    algorithm = ppo(entropy_cost=0.02, trace_decay=0.9, discount=0.8, clip=0.1)
+    batch = make_batch(algorithm, resets=0.4)
+    batch = batch if lagging else on_policy(algorithm.network(), batch)
+    net, learned = updated(algorithm, batch)
+    assert (learned.steps, learned.skipped, learned.changed) == (6, 0, True)
+    for mine, theirs in zip(net.parameters(), by_hand(algorithm, batch).parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    assert not same(net, algorithm.network())
+
+
+@pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_one_epoch_of_one_batch_of_the_acting_policy_is_a_step_of_a2c(env: EnvSpec, *, use_lstm: bool) -> None:
+    """Huang et al. 2022, "A2C is a special case of PPO", arXiv:2205.09123."""
+    shared = {"discount": 0.9, "trace_decay": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
+    shared |= {"optimizer": "rmsprop_tf", "learning_rate": 0.1, "schedule": "constant", "max_grad_norm": 1e9}
+    network = {"use_lstm": use_lstm}
+    one = ppo(env, net=network, epochs=1, minibatches=1, normalize_advantages=False, **shared)
+    other = algorithm_of("a2c", env, net=network, **shared)
+    batch = on_policy(one.network(), make_batch(one, resets=0.3))
+    mine, theirs = updated(one, batch)[0], updated(other, batch)[0]
+    for (name, my), their in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(my, their, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+    assert not same(mine, one.network())
+
+
+@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
+@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
+def test_only_a_truncated_step_learns_from_the_final_observation(
+    at: int, *, terminated: bool, bootstraps: bool
+) -> None:
+    algorithm = ppo()
+    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
+    other = batch._replace(obs=batch.obs.clone())
+    other.obs[at + 1] += 1.0
+    assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0]) != bootstraps
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
+    algorithm = ppo(net={"use_lstm": use_lstm})
+    batch = make_batch(algorithm)
+    batch.mask[:, 1:] = False
+    batch.mask[4:, 0] = False
+    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
+    other.reward[5:] += 9.0
+    other.behaviour_logits[4:] = 7.0
+    other.behaviour_logits[:, 1:] *= 2.0
+    assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0])
+
+
+def test_a_batch_without_a_valid_transition_is_put_aside() -> None:
+    algorithm = ppo()
+    batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
+    net, learned = updated(algorithm, batch)
+    assert (learned.steps, learned.skipped, learned.changed) == (0, 0, False)
+    assert same(net, algorithm.network())
+
+
+def test_a_network_with_memory_learns_from_whole_rollouts_and_their_states() -> None:
+    algorithm = ppo(net={"use_lstm": True}, minibatches=B)
+    batch = make_batch(algorithm, resets=0.2)
+    net, learned = updated(algorithm, batch)
+    assert learned.steps == 3 * B
+    assert not same(net, updated(algorithm, batch._replace(core_state=batch.core_state + 1))[0])
+
+
+def numbered(mask: Tensor, core_size: int = 2) -> Samples:
+    """Samples whose every entry says where it came from."""
+    place = torch.arange(mask.numel()).view(mask.shape)
+    return Samples(*[place] * 10, mask=mask, core_state=torch.arange(mask.shape[1]).repeat(core_size, 1).T)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 50])
+def test_minibatches_hold_every_valid_step_once_and_are_as_equal_as_can_be(parts: int) -> None:
+    mask = torch.rand(T, B, generator=generator()) < 0.6
+    found = list(numbered(mask).single_steps().minibatches(parts))
+    assert sorted(torch.cat([part.obs.flatten() for part in found]).tolist()) == mask.flatten().nonzero()[:, 0].tolist()
+    assert all(torch.equal(entry, part.obs) for part in found for entry in part[:10])
+    assert all(part.mask.all() for part in found)
+    sizes = [part.mask.numel() for part in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert len(found) == min(parts, int(mask.sum()))
+
+
+def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() -> None:
+    mask = torch.ones(T, B, dtype=torch.bool)
+    mask[:, 2], mask[1:, 0] = False, False
+    found = list(numbered(mask).minibatches(2))
+    rows = torch.cat([part.core_state[:, 0] for part in found])
+    assert sorted(rows.tolist()) == [0, 1, 3]
+    for part in found:
+        assert torch.equal(part.obs, torch.arange(T)[:, None] * B + part.core_state[:, 0])
+        assert torch.equal(part.mask, mask[:, part.core_state[:, 0]])
+
+
+def test_epochs_are_shuffled_anew_and_follow_the_seed() -> None:
+    algorithm = ppo()
+    batch = make_batch(algorithm)
+    assert same(updated(algorithm, batch, seed=3)[0], updated(algorithm, batch, seed=3)[0])
+    assert not same(updated(algorithm, batch, seed=3)[0], updated(algorithm, batch, seed=4)[0])
+    samples = numbered(torch.ones(T, B, dtype=torch.bool)).single_steps()
+    orders = [torch.cat([part.obs for part in samples.minibatches(2)], 1).tolist() for _ in range(2)]
+    assert orders[0] != orders[1]
+
+
+def test_the_rest_of_a_batch_is_left_out_once_the_policy_has_moved_too_far() -> None:
+    batch = make_batch(ppo())
+    free = updated(ppo(epochs=20, learning_rate=0.05), batch)[1]
+    held = updated(ppo(epochs=20, learning_rate=0.05, target_kl=0.02), batch)[1]
+    assert free.steps == 40
+    assert 1 <= held.steps < 40
+    assert held.metrics["kl"] < 0.02 < free.metrics["kl"]
+
+
+def test_with_vtrace_a_lagging_batch_is_corrected_and_another_is_not_touched() -> None:
+    plain, corrected = ppo(), ppo(vtrace=True)
+    lagging = make_batch(plain, resets=0.3)
+    current = on_policy(plain.network(), lagging)
+    assert not same(updated(plain, lagging)[0], updated(corrected, lagging)[0])
+    for mine, theirs in zip(
+        updated(plain, current)[0].parameters(), updated(corrected, current)[0].parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_values_move_no_further_than_they_may() -> None:
+    batch = make_batch(ppo())
+    settings = {"epochs": 30, "baseline_cost": 1.0, "max_grad_norm": 1e9, "minibatches": 1}
+    before = unrolled(ppo().network(), batch)[1][:-1]
+    moved = {}
+    for clip in (0.0, 0.05):
+        net, _ = updated(ppo(value_clip=clip, **settings), batch)
+        moved[clip] = (unrolled(net, batch)[1][:-1] - before).abs().mean().item()
+    assert moved[0.05] < 0.5 * moved[0.0]
+
+
+def test_returns_are_scaled_from_the_first_batch_on() -> None:
+    batch = make_batch(ppo())
+    large = batch._replace(reward=batch.reward.clamp(-1, 1) * 1000)
+    assert updated(ppo(normalize_returns=True), large)[1].metrics["baseline_loss"] < 5.0
+    assert updated(ppo(), large)[1].metrics["baseline_loss"] > 1e4
+
+
+def test_the_scale_of_returns_is_their_deviation_and_is_remembered() -> None:
+    algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    seen = []
+    for seed in range(3):
+        batch = make_batch(algorithm, seed=seed)._replace(reward=7 * torch.randn(T + 1, B, generator=generator(seed)))
+        seen.append(batch.reward[1:].flatten())
+        learning.update(batch, 0)
+    deviation = learning.state()["return_scale"]["variance"].sqrt().item()
+    # without a discount a return is a reward; the first batch counts twice
+    assert deviation == pytest.approx(torch.cat([seen[0], *seen]).std(correction=0).item(), rel=1e-3)
+    resumed = algorithm.learning(algorithm.network())
+    resumed.load(learning.state())
+    assert resumed.state()["return_scale"]["variance"] == learning.state()["return_scale"]["variance"]
+
+
+def test_observations_join_the_statistics_after_the_epochs() -> None:
+    algorithm = ppo(net={"normalize_obs": True})
+    batch = make_batch(algorithm)
+    batch = on_policy(algorithm.network(), batch._replace(obs=batch.obs * 5 + 3))
+    net, learned = updated(algorithm, batch)
+    assert learned.metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-5)
+    assert net.norm is not None
+    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
+
+
+def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:
+    algorithm = ppo(minibatches=T * B, epochs=1, normalize_advantages=False)
+    batch = make_batch(algorithm)
+    batch.behaviour_logits[2, 1] = math.nan
+    net, learned = updated(algorithm, batch)
+    assert (learned.steps, learned.skipped, learned.changed) == (T * B - 1, 1, True)
+    assert all(parameter.isfinite().all() for parameter in net.parameters())
+    assert math.isfinite(learned.loss)
+    assert learned.metrics["pg_loss"].isfinite()
+
+
+def test_a_batch_that_is_not_finite_changes_nothing() -> None:
+    algorithm = ppo()
+    batch = make_batch(algorithm)
+    batch.behaviour_logits[...] = math.nan
+    net, learned = updated(algorithm, batch)
+    assert (learned.steps, learned.skipped, learned.changed) == (0, 6, False)
+    assert same(net, algorithm.network())
+    assert math.isfinite(learned.loss)

@@ -7,6 +7,8 @@
     returns.py       rewards, discounts, the scale of returns
     descent.py       one step of the optimiser
     one_step.py      learning with one such step per batch
+    target.py        a network that follows another in leaps
+    dual.py          a multiplier that holds something below a limit
 
-A new algorithm is a folder, its line in registry.py, and its section in `common.config.tree`. No loop changes.
+A new algorithm is a folder and its line in registry.py: settings and presets are found there. No loop changes.
 """

@@ -1,18 +1,32 @@
-"""The list of algorithms: the only place that knows them all. Each is imported when it is asked for."""
+"""The list of algorithms: the only place that knows them all. Torch-free: each is imported when it is asked for.
+
+An algorithm `name: Class` is `Class` in `common/algos/<name>/algorithm.py`, its settings `ClassConfig` in `config.py`
+beside it; they are the section `name` of the tree of settings. Presets of its own stand in `presets/` beside them.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from common.algos.protocol import Algorithm
-from common.config.tree import RunConfig
-from common.specs import EnvSpec
+from common.config.setting import Section
+
+if TYPE_CHECKING:
+    from common.algos.protocol import Algorithm
+    from common.config.tree import RunConfig
+    from common.specs import EnvSpec
 
 ALGORITHMS = {
-    "impala": "common.algos.impala.algorithm:Impala",
-    "a2c": "common.algos.a2c.algorithm:A2C",
-    "ppo": "common.algos.ppo.algorithm:PPO",
+    "impala": "Impala",
+    "a2c": "A2C",
+    "ppo": "PPO",
 }
+
+
+def settings_type(name: str) -> type[Section]:
+    """The class of an algorithm's settings."""
+    kind: type[Section] = getattr(import_module(f"common.algos.{name}.config"), f"{ALGORITHMS[name]}Config")
+    return kind
 
 
 def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
@@ -21,6 +35,6 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions.
     """
-    module, name = ALGORITHMS[config.algo].split(":")
-    algorithm: Algorithm = getattr(import_module(module), name)(config, env)
+    module = import_module(f"common.algos.{config.algo}.algorithm")
+    algorithm: Algorithm = getattr(module, ALGORITHMS[config.algo])(config, env)
     return algorithm

@@ -15,10 +15,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from common.algos.registry import ALGORITHMS
 from common.config import preset as presets
 from common.config.describe import differences, dump, settings_help
 from common.config.flags import CommandLine, read_flags
@@ -104,7 +105,7 @@ def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section
 
 def _idle_flags(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A sentence for every flag that sets something of another algorithm."""
-    others = {str(name) for name in get_args(RunConfig.model_fields["algo"].annotation)} - {config.algo}
+    others = ALGORITHMS.keys() - {config.algo}
     for path, where in origins.items():
         if path.partition(".")[0] in others and where.startswith("flag "):
             yield f"{where.removeprefix('flag ')} has no effect: it sets {path}, and this run's algo is {config.algo}"

@@ -1,6 +1,7 @@
-"""Presets: named layers between the defaults and the user's file. One YAML file each, in presets/.
+"""Presets: named layers between the defaults and the user's file. One YAML file each, in presets/ here, and in presets/
+of an algorithm, where `atari.yaml` of PPO's is called "atari-ppo".
 
-Where the user names none, the environment's family and the algorithm choose: what learns Pong wastes CartPole. A file
+Where the user names none, the environment's family and the algorithm choose: what learns Pong wastes CartPole. One
 named after the family alone is IMPALA's, and of every algorithm that has none of its own there.
 """
 
@@ -15,6 +16,7 @@ from common.config.words import did_you_mean
 from common.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "presets"
+ALGORITHMS = Path(__file__).parents[1] / "algos"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/")),
     ("minatar", re.compile(r"MinAtar/")),
@@ -31,7 +33,12 @@ OTHERS = "classic"
 
 def names() -> list[str]:
     """Every preset there is."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    general = {path.stem: path for path in FOLDER.glob("*.yaml")}
+    return general | {f"{path.stem}-{path.parts[-3]}": path for path in ALGORITHMS.glob("*/presets/*.yaml")}
 
 
 def family(env_id: str) -> str:
@@ -51,7 +58,8 @@ def read(name: str) -> dict[str, Any]:
     Raises:
       ConfigError: there is none of that name.
     """
-    known = names()
-    if name not in known:
+    files = _files()
+    if name not in files:
+        known = sorted(files)
         raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, known)} (known: {', '.join(known)})")
-    return read_yaml(FOLDER / f"{name}.yaml", f"preset {name}")
+    return read_yaml(files[name], f"preset {name}")

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, create_model, field_validator, model_validator
 
-from common.algos.a2c.config import A2CConfig
-from common.algos.impala.config import ImpalaConfig
-from common.algos.ppo.config import PPOConfig
+from common.algos.registry import ALGORITHMS, settings_type
 from common.config.relations import PARTIAL, BrokenRelations, relations
 from common.config.setting import Section, setting
 from common.endpoints import Endpoint
 from common.errors import ConfigError
+
+if TYPE_CHECKING:
+    AlgoName = str
+else:
+    AlgoName = Literal[tuple(ALGORITHMS)]
 
 BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -147,23 +150,36 @@ class SecurityConfig(Section):
     insecure: bool = setting(False, "bind beyond loopback without keys: the network alone keeps strangers out")
 
 
-class RunConfig(Section):
-    """The whole description of a run."""
-
+class _Run(Section):
     name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
     root: str = setting("runs", "folder of run folders")
     seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
-    algo: Literal["impala", "a2c", "ppo"] = setting("impala", "algorithm")
+    algo: AlgoName = setting("impala", "algorithm")
     env: EnvConfig = Field(default_factory=EnvConfig)
     envserver: EnvServerConfig = Field(default_factory=EnvServerConfig)
     actor: ActorConfig = Field(default_factory=ActorConfig)
     broker: BrokerConfig = Field(default_factory=BrokerConfig)
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     net: NetConfig = Field(default_factory=NetConfig)
-    impala: ImpalaConfig = Field(default_factory=ImpalaConfig)
-    a2c: A2CConfig = Field(default_factory=A2CConfig)
-    ppo: PPOConfig = Field(default_factory=PPOConfig)
+
+
+if TYPE_CHECKING:
+
+    class _Algorithms(_Run):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _Algorithms = create_model(
+        "_Algorithms",
+        __base__=_Run,
+        **{name: (settings_type(name), Field(default_factory=settings_type(name))) for name in ALGORITHMS},
+    )
+
+
+class RunConfig(_Algorithms):
+    """The whole description of a run. Every algorithm has its section, named as `algo` names it."""
+
     local: LocalConfig = Field(default_factory=LocalConfig)
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     health: HealthConfig = Field(default_factory=HealthConfig)

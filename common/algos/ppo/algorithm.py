@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common.algos.actor_critic import ActorCritic
 from common.algos.descent import Descent
+from common.algos.ppo.config import PPOConfig
 from common.algos.ppo.learning import PPOLearning
 from common.nets.agent import AgentNet
 
@@ -13,5 +14,5 @@ class PPO(ActorCritic):
 
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
-        settings = self.config.ppo
+        settings: PPOConfig = self.config.ppo
         return PPOLearning(settings, self.family, net, Descent(self.config, settings, net))

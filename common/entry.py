@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MAX_FILES = 1 << 20  #: open at a time
 #: module that a service needs -> the extra that brings it
 EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", "ale_py": "envserver"}
 
@@ -110,6 +112,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
     keep_freed_memory()
+    _allow_connections()
     signals.service = service = build(config, instance)
     if signals.asked:
         return 0
@@ -118,6 +121,14 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     with HealthServer(service, config.health.host, config.health.port) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")
         return service.run()
+
+
+def _allow_connections() -> None:
+    """Open as many files as the system allows: by default they are 1,024, and each connection of each peer is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _help(role: str, build: Build) -> int:

@@ -11,6 +11,34 @@ BeastError
 └── PeerLost               a peer stayed away past its deadline: exit 75, so that a supervisor retries
 """
 
+from typing import Literal
+
+#: Why a message was refused: the keys of `refused_by_reason` on health pages. No peer can add one.
+Refusal = Literal[
+    "header",
+    "array",
+    "version",
+    "kind",
+    "spec",
+    "terms",
+    "environment",
+    "busy",
+    "session",
+    "order",
+    "overlap",
+    "payload",
+    "action",
+    "values",
+    "episodes",
+    "window",
+    "slot",
+    "layout",
+    "checksum",
+    "topic",
+    "sender",
+    "key",
+]
+
 
 class BeastError(Exception):
     """Base of every error raised on purpose. Its text is a sentence for the user."""
@@ -49,12 +77,12 @@ class RemoteProtocolError(ProtocolError):
 
     Args:
       sentence: what was wrong.
-      reason: the counter that this refusal is added to, such as "header" or "payload".
+      reason: the counter that this refusal is added to.
     """
 
-    def __init__(self, sentence: str, reason: str = "header") -> None:
+    def __init__(self, sentence: str, reason: Refusal = "header") -> None:
         super().__init__(sentence)
-        self.reason = reason
+        self.reason: Refusal = reason
 
 
 class VersionMismatch(RemoteProtocolError):

@@ -32,11 +32,12 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
 from common.codec import pack, unpack
-from common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
+from common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
 
 PROTOCOL_VERSION = 1
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
+MAX_EPISODES = 1000  #: in one ROLLOUT
 
 
 class Kind(IntEnum):
@@ -76,6 +77,15 @@ class Reason(StrEnum):
     BUSY = "busy"  #: no room for another session now: say HELLO again later
 
 
+#: How refusals are answered that are not answered with TERMS.
+ANSWERED: dict[Refusal, Reason] = {
+    "version": Reason.VERSION,
+    "session": Reason.UNKNOWN_SESSION,
+    "environment": Reason.ENVIRONMENT,
+    "busy": Reason.BUSY,
+}
+
+
 #: types of the body entries of each kind, in order
 BODIES: dict[Kind, tuple[type, ...]] = {
     Kind.HELLO: (dict,),
@@ -92,6 +102,8 @@ BODIES: dict[Kind, tuple[type, ...]] = {
     Kind.WEIGHTS: (int, int, int, int, int),
     Kind.HERE: (),
 }
+#: kinds that are a header and nothing else
+BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
 _KINDS = {int(kind): kind for kind in Kind}

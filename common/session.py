@@ -13,7 +13,7 @@ Every start of a server draws a random epoch; requests of another epoch are answ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -26,6 +26,8 @@ RESEND_AFTER_S = 2.0
 RESEND_LIMIT_S = 8.0  #: each repetition waits twice as long, or a slow link would carry nothing but repetitions
 UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
 BUSY_PERIOD_S = 1.0
+UNUSED_S = 60.0  #: a server closes a session that has asked for nothing since it was opened
+SWEEP_PERIOD_S = 1.0
 
 Frames = tuple[Any, ...]
 S = TypeVar("S")
@@ -209,6 +211,8 @@ class Session(Generic[S]):
     sender: int
     slot: int
     state: S
+    opened_at: float
+    asked_at: float | None = None  #: when it last asked for something
     seq: int = 0
     welcome: dict[str, Any] | None = None
     reply: tuple[Header, Frames] | None = None  #: the answer to `seq`, None while it is worked on
@@ -234,43 +238,57 @@ class SessionTable(Generic[S]):
     def __init__(self, epoch: int, limit: int = 4096) -> None:
         self.epoch = epoch
         self.limit = limit
-        self._sessions: dict[tuple[int, int], Session[S]] = {}
+        self._sessions: dict[int, dict[int, Session[S]]] = {}  # by sender and slot
+        self._count = 0
+        self._sweep_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return self._count
 
     def __iter__(self) -> Iterator[Session[S]]:
-        return iter(list(self._sessions.values()))
+        return iter([session for slots in self._sessions.values() for session in slots.values()])
 
     @property
     def full(self) -> bool:
         """Whether another session would be too many."""
-        return len(self._sessions) >= self.limit
+        return self._count >= self.limit
 
     @property
-    def senders(self) -> set[int]:
-        """The clients that have a session."""
-        return {sender for sender, _ in self._sessions}
+    def senders(self) -> Set[int]:
+        """The clients that have a session, now and later."""
+        return self._sessions.keys()
 
-    def open(self, header: Header, state: S) -> Session[S]:
+    def open(self, header: Header, state: S, now: float) -> Session[S]:
         """Add the session that a HELLO asked for."""
-        session = Session(header.sender, header.slot, state)
-        self._sessions[header.sender, header.slot] = session
+        session = Session(header.sender, header.slot, state, now)
+        slots = self._sessions.setdefault(header.sender, {})
+        self._count += header.slot not in slots
+        slots[header.slot] = session
         return session
 
     def of(self, header: Header) -> Session[S] | None:
         """The session of a HELLO or request, or None where this start of the server has none."""
         if header.kind is not Kind.HELLO and header.epoch != self.epoch:
             return None
-        return self._sessions.get((header.sender, header.slot))
+        return self._sessions.get(header.sender, {}).get(header.slot)
 
     def close(self, session: Session[S]) -> None:
         """Remove one session."""
-        self._sessions.pop((session.sender, session.slot), None)
+        slots = self._sessions.get(session.sender, {})
+        if slots.pop(session.slot, None) is not None:
+            self._count -= 1
+        if not slots:
+            self._sessions.pop(session.sender, None)
 
     def leave(self, sender: int) -> list[Session[S]]:
         """Remove every session of a client that has gone and return them."""
-        gone = [session for session in self if session.sender == sender]
-        for session in gone:
-            self.close(session)
+        gone = list(self._sessions.pop(sender, {}).values())
+        self._count -= len(gone)
         return gone
+
+    def unused(self, now: float) -> list[Session[S]]:
+        """Those that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second."""
+        if now < self._sweep_at:
+            return []
+        self._sweep_at = now + SWEEP_PERIOD_S
+        return [session for session in self if session.asked_at is None and now - session.opened_at > UNUSED_S]

@@ -153,9 +153,9 @@ class ActionSpec:
     @property
     def possible(self) -> bool:
         """Whether sizes and bounds fit the kind and the shape."""
-        components = math.prod(self.shape)
         if len(self.shape) >= MAX_NDIM or any(n < 1 for n in (*self.shape, *self.sizes)):
             return False
+        components = math.prod(self.shape)
         if not max(components, sum(self.sizes)) <= MAX_CHOICES:
             return False
         bounds = (len(self.sizes), len(self.low), len(self.high))

@@ -129,7 +129,8 @@ def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], t
 
 
 def greet(learner: Learner, *actors: FakeActor) -> None:
-    drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors))
+    """Until all are welcome; the first network of a process takes its time, since much of torch is imported for it."""
+    drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors), timeout_s=90.0)
 
 
 def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Header, np.ndarray[Any, np.dtype[np.uint8]]]:

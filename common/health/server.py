@@ -5,12 +5,16 @@
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
 
-The HTTP thread only reads: a stuck loop shows as a growing `loop_age_s` although the page is still served.
+The HTTP threads only read: a stuck loop shows as a growing `loop_age_s` although the page is still served.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import socket
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,8 +23,11 @@ from common.errors import ConfigError
 from common.health import metrics
 from common.service import Service
 
+log = logging.getLogger(__name__)
+
 STALL_S = 30.0
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
+MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 MB of headers
 
 
 class HealthServer:
@@ -37,11 +44,10 @@ class HealthServer:
 
     def __init__(self, service: Service, host: str, port: int) -> None:
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler_for(service))
+            self._server = _Server((host, port), _handler_for(service))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
 
@@ -52,6 +58,39 @@ class HealthServer:
     def __exit__(self, *_error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves each connection in a thread of its own. Where there are too many, the oldest has had time enough."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            surplus = list(self._open)[:-MAX_OPEN]
+            for oldest in surplus:
+                del self._open[oldest]
+        for oldest in surplus:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        del request
+        if not isinstance(sys.exception(), OSError):  # a client that hangs up is no news
+            log.exception("the health page of %s failed", client_address)
 
 
 def current_page(service: Service) -> dict[str, Any]:

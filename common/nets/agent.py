@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from common.config.tree import NetConfig
+from common.errors import ConfigError
 from common.nets.actions import head, last_action, policy_head
 from common.nets.lstm import LSTM
 from common.nets.normalize import ObsNorm
@@ -21,6 +22,7 @@ from common.nets.torsos import make_torso
 from common.specs import EnvSpec
 
 VALUE_GAIN = 1.0
+MAX_BYTES = 1 << 30  #: of weights: how large the first layer is, whoever describes the environment decides
 
 
 class StepInput(NamedTuple):
@@ -50,7 +52,7 @@ class AgentNet(nn.Module):
       env: its observations and actions.
 
     Raises:
-      ConfigError: the named torso cannot take what the environment sends.
+      ConfigError: the named torso cannot take what the environment sends, or there would be too many weights.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
@@ -65,6 +67,8 @@ class AgentNet(nn.Module):
         width = self.core.hidden_size if self.core else width
         self.policy = policy_head(width, env.action, config)
         self.value = head(width, 1, VALUE_GAIN)
+        if (size := sum(weights.nbytes for weights in self.parameters())) > MAX_BYTES:
+            raise ConfigError(f"{env.env_id}: a network with {size} bytes of weights, expected at most {MAX_BYTES}")
 
     def initial_state(self, batch: int) -> Tensor:
         """The state before an episode: zeros [batch, core_size] float32."""

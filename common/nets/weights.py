@@ -44,7 +44,7 @@ def load_flat(module: nn.Module, buffer: npt.NDArray[Any]) -> None:
     tensors = list(module.state_dict().values())
     expected = 4 * sum(tensor.numel() for tensor in tensors)
     if buffer.nbytes != expected:
-        raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {expected}", "weights")
+        raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {expected}", "payload")
     flat = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy()).view(torch.float32)
     parts = torch.split(flat, [tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 
 import zmq
 
 from common.messages import Header
 from common.transport.sockets import Payload, view_of
+
+MAX_SURPLUS = 1 << 15  #: frames dropped in one call: a message can have millions, and a service's loop must turn
 
 
 class Incoming:
@@ -42,12 +42,10 @@ class Incoming:
         """The same message, for another slot of its client."""
         return Incoming(replace(self.header, slot=slot), self._socket)
 
-    def keep(self) -> Kept:
-        """Take it out of its socket, not copied, to be read later."""
-        frames = []
-        while self.more:
-            frames.append(self._socket.recv(zmq.NOBLOCK, copy=False))
-        return Kept(self.header, frames)
+    def keep(self, most: int) -> Kept:
+        """Take it out of its socket, not copied, to be read later. One frame of at most so many bytes is kept."""
+        frame = self._socket.recv(zmq.NOBLOCK, copy=False) if self.more else None
+        return Kept(self.header, frame if frame is not None and len(frame) <= most and not frame.more else None)
 
     def frames(self) -> list[bytes]:
         """All remaining frames, copied; for the control plane."""
@@ -61,27 +59,29 @@ class Incoming:
         """Whether another frame follows."""
         return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
 
-    def discard(self) -> None:
-        """Drop what was not read."""
-        while self.more:
-            self._socket.recv(zmq.NOBLOCK, copy=False)
+    def discard(self) -> bool:
+        """Drop what was not read; False where it is so much that another call has to go on."""
+        more = self.more
+        for _ in range(MAX_SURPLUS):
+            if not more:
+                return True
+            more = self._socket.recv(zmq.NOBLOCK, copy=False).more
+        return not more
 
 
 class Kept:
     """A message that was taken out of its socket, so that others can be read before it."""
 
-    __slots__ = ("_frames", "header")
+    __slots__ = ("_frame", "header")
 
-    def __init__(self, header: Header, frames: Iterable[zmq.Frame]) -> None:
+    def __init__(self, header: Header, frame: zmq.Frame | None) -> None:
         self.header = header
-        self._frames = deque(frames)
+        self._frame = frame
 
-    def into(self, buffer: Payload, *, last: bool = True) -> bool:
-        """Copy the next frame, as `Incoming.into` does."""
-        if not self._frames:
+    def into(self, buffer: Payload) -> bool:
+        """Copy its frame, as `Incoming.into` does."""
+        view = view_of(buffer)
+        if self._frame is None or len(self._frame) != view.nbytes:
             return False
-        view, frame = view_of(buffer), self._frames.popleft()
-        good = len(frame) == view.nbytes and bool(self._frames) != last
-        if good:
-            view[:] = frame.buffer
-        return good
+        view[:] = self._frame.buffer
+        return True

@@ -12,8 +12,10 @@ from typing import Any
 import zmq
 
 from common.endpoints import Endpoint
-from common.errors import ConfigError, RemoteProtocolError, VersionMismatch
+from common.errors import ConfigError, Refusal, RemoteProtocolError, VersionMismatch
 from common.messages import (
+    ANSWERED,
+    BARE,
     TOPIC_BYTES,
     Header,
     Kind,
@@ -29,6 +31,7 @@ from common.transport.owners import Owners
 from common.transport.sockets import (
     REPLIES,
     REQUESTS,
+    SUBSCRIPTION_BYTES,
     SUBSCRIPTION_HWM,
     Payload,
     bind,
@@ -40,7 +43,7 @@ from common.transport.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-MAX_PER_CALL = 256  #: bad messages: a flood must not keep a service from its loop
+MAX_PER_CALL = 16  #: bad messages, each worth up to a millisecond: a flood must not keep a service from its loop
 
 
 _UNREAD = Header(Kind.BYE, 0)
@@ -50,16 +53,16 @@ class Port:
     """What both ends share: reading headers, counting refusals."""
 
     def __init__(self) -> None:
-        self.refused: Counter[str] = Counter()  #: bad messages by reason
+        self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.bytes_in = 0
         self._last: Incoming | None = None
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
 
     def _read(self, socket: zmq.Socket[bytes], skip: int) -> Header | None:
         """The next header, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
-        if self._last is not None:
-            self._last.discard()
-            self._last = None
+        if self._last is not None and not self._last.discard():
+            return None
+        self._last = None
         try:
             frame = socket.recv(zmq.NOBLOCK, copy=self._owners is None)
         except zmq.Again:
@@ -80,8 +83,12 @@ class Port:
             except RemoteProtocolError as error:
                 self.refuse(error)
             else:
-                self._last = Incoming(header, socket) if header else None
-                return self._last
+                if header is None:
+                    return None
+                self._last = Incoming(header, socket)
+                if header.kind not in BARE or not self._last.more:
+                    return self._last
+                self.refuse(RemoteProtocolError(f"{header.kind.name} is one frame, and more came", "payload"))
         return None
 
     def _mismatched(self, error: VersionMismatch) -> None:
@@ -115,7 +122,9 @@ class ServerPort(Port):
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
-        self._replies = make_socket(context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM)
+        self._replies = make_socket(
+            context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES
+        )
         self._replies.set(zmq.XPUB_NODROP, 1)
         self._context = context
         self._owners = Owners() if context.encrypts(place) else None
@@ -140,8 +149,7 @@ class ServerPort(Port):
         return message
 
     def _mismatched(self, error: VersionMismatch) -> None:
-        self.refuse(error)
-        self.error(Header(Kind.HELLO, error.sender), Reason.VERSION, str(error))
+        self.reject(Header(Kind.HELLO, error.sender), error)
 
     def departures(self) -> list[int]:
         """Clients that have gone since the last call and not come back: their sessions can be reaped."""
@@ -160,6 +168,10 @@ class ServerPort(Port):
                 self.send(Header(Kind.HERE, sender, epoch=self._epoch))
         return changes
 
+    def hears(self, sender: int) -> bool:
+        """Whether a client would get a reply: one that would not needs no session."""
+        return self._subscriptions.has(sender)
+
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""
         parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(sendable, frames)]
@@ -174,8 +186,13 @@ class ServerPort(Port):
         """Say that a request is being worked on, which came again."""
         self.send(Header(Kind.HERE, request.sender, request.slot, epoch, max(1, request.seq)))
 
+    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
+        """Count a request as refused, and say so to its sender."""
+        self.refuse(error)
+        self.error(request, ANSWERED.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
+
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
-        """Refuse a request in words."""
+        """Say what is wrong."""
         body = (str(reason), sentence[:2000])
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
 

@@ -32,6 +32,7 @@ Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, s
 
 #: Subscriptions that an XPUB may hold back. With 1 and an admission handler libzmq 4.3.5 loses a client's first.
 SUBSCRIPTION_HWM = 64
+SUBSCRIPTION_BYTES = 1024  #: of what an XPUB receives; CURVE's handshake needs 300, libzmq takes 50 for each of a topic
 #: sockets of one service, in the order in which `Endpoint.socket` numbers them
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
 
@@ -84,7 +85,9 @@ def make_socket(
     send_hwm: int = 1,
     receive_hwm: int = 1,
     linger_ms: int = 0,
+    most: int = 0,
 ) -> zmq.Socket[bytes]:
+    """A socket with all its limits; `most` bytes in a frame that it receives, 0 for MAX_FRAME_BYTES."""
     socket = context.socket(kind)
     for option, value in (
         (zmq.SNDHWM, send_hwm),
@@ -100,7 +103,7 @@ def make_socket(
         (zmq.TCP_KEEPALIVE_IDLE, 30),
         (zmq.TCP_KEEPALIVE_INTVL, 10),
         (zmq.TCP_KEEPALIVE_CNT, 3),
-        (zmq.MAXMSGSIZE, MAX_FRAME_BYTES + CURVE_BYTES),
+        (zmq.MAXMSGSIZE, (most or MAX_FRAME_BYTES) + CURVE_BYTES),
         (zmq.BACKLOG, 1024),
     ):
         socket.set(option, value)

@@ -16,7 +16,8 @@ from common.errors import RemoteProtocolError
 from common.messages import Plane, sender_of
 from common.transport.owners import Owners
 
-MAX_EVENTS = 256  #: read in one call: a flood must not keep a service from its loop
+MAX_EVENTS = 4096  #: read in one call: a flood must not keep a service from its loop
+MAX_CLIENTS = 1 << 16  #: that may hear replies, with a session or without
 
 
 class Subscriptions:
@@ -54,6 +55,10 @@ class Subscriptions:
         changes, self._changes = self._changes, {}
         return changes
 
+    def has(self, sender: int) -> bool:
+        """Whether a reply to this client would reach it."""
+        return sender in self._held
+
     def read(self) -> None:
         """Take what arrived."""
         for _ in range(MAX_EVENTS):
@@ -81,7 +86,7 @@ class Subscriptions:
                 raise RemoteProtocolError("a client subscribes to its own topic alone", "topic")
             return
         if comes:
-            self._held[sender] += 1  # also where it is refused below: its end will be reported in the same way
+            self._hold(sender)  # also where it is refused below: its end will be reported in the same way
         self._check(sender, event)
         if not comes:
             self._held[sender] -= 1
@@ -90,6 +95,11 @@ class Subscriptions:
         self._changes[sender] = self._held[sender] > 0
         if not self._changes[sender]:
             del self._held[sender]
+
+    def _hold(self, sender: int) -> None:
+        if sender not in self._held and len(self._held) >= MAX_CLIENTS:
+            raise RemoteProtocolError(f"{MAX_CLIENTS} clients listen already", "busy")
+        self._held[sender] += 1
 
     def _check(self, sender: int, event: zmq.Frame) -> None:
         """Raise RemoteProtocolError where the event comes from somebody else than the owner of the id."""

@@ -13,11 +13,22 @@ from common.messages import Header, Plane, pack_header, topic
 from common.transport.context import Context
 from common.transport.incoming import Incoming
 from common.transport.ports import Port
-from common.transport.sockets import SUBSCRIPTION_HWM, WEIGHTS, Payload, bind, connect, make_socket, view_of
+from common.transport.sockets import (
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTION_HWM,
+    WEIGHTS,
+    Payload,
+    bind,
+    connect,
+    make_socket,
+    view_of,
+)
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
 NO_TOPIC = b"\0"
+ARRIVAL = b"\1" + WEIGHTS_TOPIC
+MAX_ARRIVALS = 64  #: served in one call: a flood of them must not keep a learner from its loop
 
 
 class WeightsPublisher:
@@ -32,7 +43,7 @@ class WeightsPublisher:
     """
 
     def __init__(self, context: Context, endpoint: str) -> None:
-        self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM)
+        self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self._newest: list[Any] = []
         try:
@@ -54,17 +65,17 @@ class WeightsPublisher:
 
     def welcome(self) -> None:
         """Serve the newest version to those who subscribed since the last call."""
-        while True:
+        for _ in range(MAX_ARRIVALS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            arrival = event[:1] == b"\1"
-            if arrival:
-                self._socket.set(zmq.SUBSCRIBE, event[1:])
-            # The next send goes to the client behind this event alone. Where there is nothing for it, a message that
-            # nobody subscribes to takes that place; otherwise the next version would reach nobody else.
-            parts = self._newest if arrival and self._newest else [NO_TOPIC]
+            # To the client behind this event, whatever it says: where it is no subscription at all, libzmq 4.3.5 names
+            # a client whose own event is still to come.
+            self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
+            # The next send goes to that client alone. Where there is nothing for it, a message that nobody subscribes
+            # to takes that place; otherwise the next version would reach nobody else.
+            parts = self._newest if event == ARRIVAL and self._newest else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from importlib import import_module
 COMMANDS = {
     "soak": ("deploy.chaos.soak", "train, kill and stop services at random, and settle the accounts at the end"),
     "network": ("deploy.chaos.network", "cut, stall, slow down and overload every plane, and move names"),
+    "fuzz": ("deploy.chaos.fuzz", "send hostile messages to every plane and health port while a small run trains"),
 }
 HELP = f"""{__doc__}
 

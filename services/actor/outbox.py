@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.messages import Header, Kind
+from common.messages import MAX_EPISODES, Header, Kind
 from common.session import Frames, Reply, Stream
 
 #: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
 #: that lost its only checkpoint makes new weights for the first who greets it, and without weights nothing ever is.
 NO_PROGRESS_S = 10.0
-MAX_EPISODES = 1000  #: in one header; what is beyond travels with the next rollouts
 MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are given up and counted
 
 Rows = NDArray[np.void]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from common.errors import PeerLost, RemoteProtocolError
+from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.lookup import Lookup
 from common.messages import Header, Kind, Plane
 from common.transport import ClientPort, Context, Incoming
@@ -36,12 +37,12 @@ class Servers:
         self._using: dict[int, Address] = {}  #: the choices that are connected
         self.ports: dict[Address, ClientPort] = {}
         self.lost: PeerLost | None = None  #: why no server is known
-        self._refused = 0  #: by ports that are closed
+        self._refused: Counter[Refusal] = Counter()  #: by ports that are closed
 
     @property
-    def refused(self) -> int:
-        """Malformed replies so far."""
-        return self._refused + sum(sum(port.refused.values()) for port in self.ports.values())
+    def refused(self) -> Counter[Refusal]:
+        """Malformed replies so far, by reason."""
+        return sum((port.refused for port in self.ports.values()), self._refused)
 
     def port_of(self, slot: int) -> ClientPort | None:
         """Where a group's server is reached, None while none is known."""
@@ -84,7 +85,7 @@ class Servers:
             self.ports[address] = ClientPort(context, self.plane, address, self._sender, linger_ms=LINGER_MS)
         for address in self.ports.keys() - used:
             port = self.ports.pop(address)
-            self._refused += sum(port.refused.values())
+            self._refused += port.refused
             port.close()
         return True
 

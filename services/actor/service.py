@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any, Protocol
 
 from common.config.tree import RunConfig
-from common.errors import PeerLost, RemoteProtocolError
+from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.service import MAX_POLL_S, Service
 from common.session import Stream
@@ -116,6 +117,7 @@ class Actor(Service):
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
         self._measure(self.clock())
+        refused = sum((servers.refused for servers in self._servers.values()), Counter[Refusal]())
         return {
             "groups": len(self.groups),
             "envs": sum(group.num_envs for group in self.groups),
@@ -134,7 +136,8 @@ class Actor(Service):
             "episodes_dropped": sum(group.outbox.episodes_dropped for group in self.groups),
             "reconnects": self._reconnects,
             "moves": self._moves,
-            "refused": sum(servers.refused for servers in self._servers.values()),
+            "refused": refused.total(),
+            "refused_by_reason": dict(refused),
             **self._rates,
         }
 

@@ -58,7 +58,6 @@ class Lobby:
 
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
-        self.senders: set[int] = set()  #: clients with a session
         self.policy: Inference | None = None
         self._config = config
         self._device, self._dtype, self._seed = device, dtype, seed
@@ -86,7 +85,7 @@ class Lobby:
             raise RemoteProtocolError(_difference(env, self.policy.algorithm.env), "terms")
         return self.policy, rows
 
-    def admit(self, header: Header, rows: int) -> Session[Client] | None:
+    def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
         """The session of an agreed HELLO, a new one or the one it has; None where there is no room."""
         session = self.table.of(header)
         if session is not None and session.state.rows == rows:
@@ -96,9 +95,7 @@ class Lobby:
         slots = None if self.table.full else self._allocate(rows)
         if slots is None:
             return None
-        session = self.table.open(header, Client(slots))
-        self.senders = self.table.senders
-        return session
+        return self.table.open(header, Client(slots), now)
 
     def leave(self, sender: int) -> None:
         """End every session of a client."""
@@ -108,7 +105,6 @@ class Lobby:
     def end(self, session: Session[Client]) -> None:
         """Forget a session; the next may have its slots once no batch writes to them."""
         self.table.close(session)
-        self.senders = self.table.senders
         if session.state.pending:
             session.state.gone = True
         else:

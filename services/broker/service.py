@@ -17,7 +17,7 @@ import torch
 from common.config.tree import RunConfig
 from common.entry import Instance
 from common.errors import RemoteProtocolError
-from common.messages import Header, Kind, Plane, Reason
+from common.messages import Header, Kind, Plane
 from common.nets.precision import pick_device, pick_dtype
 from common.service import DRAIN_LIMIT_S, Service
 from common.session import Arrival, Session
@@ -104,8 +104,10 @@ class Broker(Service):
 
     def tick(self, now: float) -> None:
         """Answer a finished batch; start the next where it is time."""
+        for session in self._lobby.table.unused(now):
+            self._lobby.end(session)
         self._finish()
-        if self._running is None and self._armed and self._batcher.closes(now, self._lobby.senders):
+        if self._running is None and self._armed and self._batcher.closes(now, self._lobby.table.senders):
             self._start(now)
             self._finish()
 
@@ -178,16 +180,18 @@ class Broker(Service):
         try:
             policy, rows = self._lobby.agree(header.body[0])
         except RemoteProtocolError as error:
-            self._port.refuse(error)
-            self._port.error(header, Reason.TERMS, str(error), epoch=self.epoch)
+            self._port.reject(header, error, epoch=self.epoch)
             return
+        if not self._port.hears(header.sender):
+            return  # its subscription is still under way, and so is its next HELLO
         if self._inbox is None:
             endpoint = self.config.learner.endpoint
             self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes)
             self._resources.callback(self._inbox.close)
-        session = self._lobby.admit(header, rows)
+        session = self._lobby.admit(header, rows, self.clock())
         if session is None:
-            self._port.error(header, Reason.BUSY, f"no room for {rows} more environments", epoch=self.epoch)
+            busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")
+            self._port.reject(header, busy, epoch=self.epoch)
         elif not session.state.pending:  # else its number would be out of date: the client repeats its HELLO
             terms = {"policy": policy.algorithm.policy.to_wire()}
             self._port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
@@ -203,8 +207,8 @@ class Broker(Service):
         header = incoming.header
         session = self._lobby.table.of(header)
         if session is None:
-            self._port.refuse(RemoteProtocolError("a request of an unknown session", "session"))
-            self._port.error(header, Reason.UNKNOWN_SESSION, "say HELLO again", epoch=self.epoch)
+            unknown = RemoteProtocolError("a request of an unknown session: say HELLO again", "session")
+            self._port.reject(header, unknown, epoch=self.epoch)
             return True
         if header.seq <= session.seq:
             self._repeated(session, header)
@@ -244,7 +248,7 @@ class Broker(Service):
         if client.fresh:
             batch.first[start:stop] = 1
         client.fresh, client.pending = False, True
-        now = self.clock()
+        now = session.asked_at = self.clock()
         self._batcher.add(Request(session, start, header.body[0], now), client.rows, header.sender, now)
 
     def _start(self, now: float) -> None:

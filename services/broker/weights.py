@@ -8,19 +8,21 @@ else arrives is counted and named.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.endpoints import Endpoint
-from common.errors import PeerLost, RemoteProtocolError, VersionMismatch
+from common.errors import PeerLost, Refusal, RemoteProtocolError, VersionMismatch
 from common.lookup import Lookup
 from common.messages import Header, Kind
 from common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
 
 log = logging.getLogger(__name__)
 
+MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
+MAX_EPOCHS = 1024  #: of learners that have ended, remembered
 LOOKUP_PERIOD_S = 5.0  #: while nothing comes
 SILENCE_S = 10.0  #: after which the learner may have moved, or the connection be dead
 PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt is given twice the time of the last
@@ -42,7 +44,7 @@ class WeightsInbox:
         self.complaint = ""  #: why the newest refused version cannot be used
         self._context = context
         self._epoch = 0
-        self._past_epochs: set[int] = set()
+        self._past_epochs: deque[int] = deque(maxlen=MAX_EPOCHS)
         self._buffer = np.zeros(n_bytes, np.uint8)
         self._port: WeightsSubscriber | None = None
         self._lookup = Lookup(endpoint)
@@ -50,7 +52,7 @@ class WeightsInbox:
         self._address: Endpoint | None = None
         self._heard_at = float("-inf")  # a version, or a new connection
         self._patience_s = SILENCE_S
-        self._retired: Counter[str] = Counter()  # what former ports refused
+        self._retired: Counter[Refusal] = Counter()  # what former ports refused
 
     @property
     def pollable(self) -> list[object]:
@@ -58,7 +60,7 @@ class WeightsInbox:
         return self._port.pollable if self._port else []
 
     @property
-    def refused(self) -> Counter[str]:
+    def refused(self) -> Counter[Refusal]:
         """Bad versions by reason."""
         return self._retired + self._port.refused if self._port else self._retired
 
@@ -87,18 +89,19 @@ class WeightsInbox:
         return True
 
     def newest(self, now: float) -> NDArray[np.uint8] | None:
-        """Read everything that waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
+        """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
         found: Header | None = None
-        while incoming := self._receive():
+        for _ in range(MAX_VERSIONS):
+            incoming = self._receive()
+            if incoming is None:
+                break
             self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
-            header = incoming.header
-            if not self._wanted(header, found):
-                continue
-            found = header if self._take(incoming) else None
+            if self._wanted(incoming.header, found):
+                found = incoming.header if self._take(incoming) else None
         if found is None or not self._genuine(found):
             return None
         if found.epoch != self._epoch:
-            self._past_epochs.add(self._epoch)
+            self._past_epochs.append(self._epoch)
         self._epoch, self.version, self.complaint = found.epoch, found.body[0], ""
         return self._buffer
 
@@ -110,12 +113,11 @@ class WeightsInbox:
             self._port = None
 
     def _receive(self) -> Incoming | None:
-        while self._port is not None:
-            try:
-                return self._port.receive()
-            except VersionMismatch as error:
-                self._refuse(error)
-        return None
+        try:
+            return self._port.receive() if self._port else None
+        except VersionMismatch as error:
+            self._refuse(error)
+            return None
 
     def _wanted(self, header: Header, found: Header | None) -> bool:
         """Whether to read this version's bytes. A learner that ended cannot come back with what still waited here."""

@@ -16,12 +16,14 @@ from common.config.tree import EnvConfig, EnvServerConfig
 from common.errors import EnvError
 from services.envserver.atari import AtariVectorEnv
 from services.envserver.native import make_native
+from services.envserver.parts import PartsVectorEnv
 from services.envserver.vector import VectorEnv
 from services.envserver.workers import WorkerVectorEnv
 
 _ATARI = re.compile(r"ALE/(?P<v5>[^/:]*)-v5|(?P<v4>[^/:]*)NoFrameskip-v4")
 _RAW_ATARI = re.compile(r"(?:ALE/)?(?P<game>[A-Za-z0-9]+?)(?:-ram|Deterministic|NoFrameskip)*-v[045]")
 MINATAR = "MinAtar/"
+MAX_AT_ONCE = 32  #: emulators made in one turn of the loop: 5 s
 
 
 def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig) -> VectorEnv:
@@ -39,12 +41,19 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
     match = _ATARI.fullmatch(config.id)
     if match:
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
-        return AtariVectorEnv(rom, config, num_envs, seed, server.threads or 1)
+        return _make_atari(rom, config, num_envs, seed, server.threads or 1)
     if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
         env = make_native(config, num_envs, seed)
         if env is not None:
             return env
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
+
+
+def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> VectorEnv:
+    def make(n: int, first_seed: int) -> VectorEnv:
+        return AtariVectorEnv(rom, config, n, first_seed, threads)
+
+    return make(num_envs, seed) if num_envs <= MAX_AT_ONCE else PartsVectorEnv(make, num_envs, seed, MAX_AT_ONCE)
 
 
 def closest(wrong: str, known: Iterable[str]) -> str:

@@ -23,14 +23,13 @@ from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
-from services.envserver.terms import MAX_ENVS, Terms
+from services.envserver.room import MAX_SESSIONS, find_room
+from services.envserver.terms import Terms
 from services.envserver.vector import VectorEnv
 
 log = logging.getLogger(__name__)
 
-MAX_SESSIONS = 1024
 MAX_REQUESTS_PER_TURN = 256  #: so that a flood cannot keep the loop from answering
-UNUSED_S = 60.0  #: a session that never asked for anything is closed: its client may never have subscribed
 CLOSE_LIMIT_S = 2.0  #: for environments to close themselves before they are killed
 RATE_PERIOD_S = 5.0
 
@@ -46,10 +45,7 @@ class Hosted:
     """The environments of one session."""
 
     env: VectorEnv
-    opened_at: float
     request: Header | None  #: being worked on; the HELLO at first
-    begun_at: float = 0.0  #: when that came
-    used: bool = False  #: RESET came
     check: ActionCheck | None = None
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
 
@@ -77,6 +73,7 @@ class EnvServer(Service):
         self._past_errors = 0  #: of sessions that are closed
         self._past = (self.clock(), 0)
         self._steps_per_s = 0.0
+        self._has_made = False  #: environments in this turn, which is slow: now answers come first
 
     def open(self) -> None:
         """Bind."""
@@ -88,8 +85,9 @@ class EnvServer(Service):
         """Take requests, then answer whatever is finished."""
         at_work = any(session.state.request for session in self.table)
         self.wait(self._poller, timeout_s, idle=not at_work)
+        self._has_made = False
         for _ in range(MAX_REQUESTS_PER_TURN):
-            message = self.port.receive()
+            message = None if self._has_made else self.port.receive()
             if message is None:
                 break
             self._handle(message)
@@ -102,9 +100,8 @@ class EnvServer(Service):
 
     def tick(self, now: float) -> None:
         """Close what nobody uses, and see to it that what was closed ends."""
-        for session in self.table:
-            if not session.state.used and now - session.state.opened_at > UNUSED_S:
-                self._end(session)
+        for session in self.table.unused(now):
+            self._end(session)
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
         ]
@@ -160,8 +157,7 @@ class EnvServer(Service):
             else:
                 raise RemoteProtocolError(f"an env-server takes no {header.kind.name}", "kind")
         except RemoteProtocolError as error:
-            self.port.refuse(error)
-            self.port.error(header, Reason.TERMS, str(error), epoch=self.table.epoch)
+            self.port.reject(header, error, epoch=self.table.epoch)
 
     def _hello(self, header: Header) -> None:
         session = self.table.of(header)
@@ -169,19 +165,22 @@ class EnvServer(Service):
             self._send_welcome(session)
             return
         terms = Terms.read(header.body[0])
-        envs = sum(session.state.env.num_envs for session in self.table)
-        if self.table.full or envs + terms.num_envs > MAX_ENVS:
-            sentence = f"the env-server hosts {envs} environments and has no room for {terms.num_envs} more"
-            self.port.error(header, Reason.BUSY, sentence, epoch=self.table.epoch)
-            return
+        if not self.port.hears(header.sender):
+            return  # its subscription is still under way, and so is its next HELLO
+        self._find_room(terms.num_envs)
+        self._has_made = True
         try:
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
         except EnvError as error:
-            log.warning("cannot host: %s", error)
-            self.port.error(header, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
-            return
+            raise RemoteProtocolError(str(error), "environment") from error
         log.info("hosting %d x %s", terms.num_envs, terms.env.id)
-        self.table.open(header, Hosted(env, self.clock(), header))
+        self.table.open(header, Hosted(env, header), self.clock())
+
+    def _find_room(self, num_envs: int) -> None:
+        hosted = [session.state.env for session in self.table]
+        making = [session.state.env for session in self.table if session.welcome is None]
+        leaving = [env for env, _ in self._leaving]
+        find_room(num_envs, self.settings, hosted=hosted, making=making, leaving=leaving)
 
     def _bye(self, header: Header) -> None:
         session = self.table.of(header)
@@ -192,8 +191,7 @@ class EnvServer(Service):
         header = message.header
         session = self.table.of(header)
         if session is None:
-            self.port.error(header, Reason.UNKNOWN_SESSION, "the env-server does not know this session")
-            return
+            raise RemoteProtocolError("the env-server does not know this session", "session")
         if session.state.request is not None:
             self.port.here(header, self.table.epoch)
             return
@@ -201,9 +199,9 @@ class EnvServer(Service):
             if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
                 self.port.send(session.reply[0], *session.reply[1])
             return
-        actions = self._receive_actions(message, session.state)  # before the request counts as taken
+        actions = self._receive_actions(message, session)  # before the request counts as taken
         session.arrival(header.seq)
-        session.state.request, session.state.used, session.state.begun_at = header, True, self.clock()
+        session.state.request, session.asked_at = header, self.clock()
         try:
             if actions is None:
                 session.state.env.reset()
@@ -212,11 +210,12 @@ class EnvServer(Service):
         except EnvError as error:
             self._fail(session, error)
 
-    def _receive_actions(self, message: Incoming, hosted: Hosted) -> NDArray[Any] | None:
+    def _receive_actions(self, message: Incoming, session: Session[Hosted]) -> NDArray[Any] | None:
         """The legal actions of a STEP, None for a RESET. Raises RemoteProtocolError for anything else."""
         if message.header.kind is Kind.RESET:
             return None
-        if not hosted.used:
+        hosted = session.state
+        if session.asked_at is None:
             raise RemoteProtocolError("RESET has to come before the first STEP", "order")
         assert hosted.actions is not None
         assert hosted.check is not None
@@ -243,7 +242,8 @@ class EnvServer(Service):
         rows, episodes = hosted.env.rows, hosted.env.episodes
         if request.kind is Kind.STEP:
             self._agent_steps += len(rows) - int(np.count_nonzero(rows["first"]))
-            self.hops.add("env_step", self.clock() - hosted.begun_at)
+            assert session.asked_at is not None, "it asked for this"
+            self.hops.add("env_step", self.clock() - session.asked_at)
         self._episodes += len(episodes)
         header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, (episodes,))
         session.reply = (header, (rows,))

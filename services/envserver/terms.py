@@ -10,7 +10,6 @@ from common.config.tree import EnvConfig
 from common.errors import RemoteProtocolError
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
-MAX_ENVS = 65_536  #: of one server
 MAX_ID_LENGTH = 200
 MAX_SEED = 2**31 - 1
 
@@ -31,8 +30,13 @@ class Terms(NamedTuple):
         """
         num_envs = _integer(entries, "num_envs", 1, MAX_ENVS_PER_SESSION)
         seed = _integer(entries, "seed", 0, MAX_SEED)
+        wanted = entries.get("env")
+        if isinstance(wanted, dict) and len(wanted) > len(EnvConfig.model_fields):  # pydantic would describe each
+            raise RemoteProtocolError(
+                f"env: {len(wanted)} entries, but only {len(EnvConfig.model_fields)} are known", "terms"
+            )
         try:
-            env = EnvConfig.model_validate(entries.get("env"))
+            env = EnvConfig.model_validate(wanted)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(["env", *(str(part) for part in first["loc"])])

@@ -74,6 +74,11 @@ class VectorEnv(ABC):
         self.errors = 0
         self.files: tuple[int, ...] = ()
 
+    @property
+    def processes(self) -> int:
+        """Processes that it has, those that are ending included."""
+        return 0
+
     @abstractmethod
     def reset(self) -> None:
         """Begin new episodes everywhere. The first reset is seeded, later ones go on from there."""

@@ -73,6 +73,11 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             self._start(worker, seed + worker.part.start)
 
+    @property
+    def processes(self) -> int:
+        """See the base class."""
+        return len(self.files) + len(self._leaving)
+
     def reset(self) -> None:
         """See the base class."""
         self._begin(RESET, None)
@@ -109,11 +114,11 @@ class WorkerVectorEnv(VectorEnv):
         return not self._leaving
 
     def _start(self, worker: _Worker, seed: int | None) -> None:
-        ours, theirs = self._context.Pipe()
-        worker.process = self._context.Process(
-            target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
-        )
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
+            ours, theirs = self._context.Pipe()
+            worker.process = self._context.Process(
+                target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
+            )
             worker.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         worker.pipe, worker.awaits, worker.replaced = ours, "spec", seed is None

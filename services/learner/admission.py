@@ -6,7 +6,6 @@ values that would crash an update or spoil the weights (an action that does not 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import RemoteProtocolError
-from common.messages import MAX_INTEGER
+from common.messages import MAX_EPISODES, MAX_INTEGER
 from common.specs import EnvSpec, PolicySpec
 
 MAX_EPISODE_STEPS = 1 << 40
+MAX_RETURN = 1e30  #: of an episode, either sign: the sum of many has to be a number too
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,13 @@ def episodes_of(entries: list[Any]) -> tuple[tuple[float, int], ...]:
     Raises:
       RemoteProtocolError: an entry is something else.
     """
+    if len(entries) > MAX_EPISODES:
+        raise RemoteProtocolError(f"{len(entries)} episodes, expected at most {MAX_EPISODES}", "episodes")
     for entry in entries:
         if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
             raise RemoteProtocolError("an episode is [return, length]", "episodes")
-        if not math.isfinite(entry[0]) or not 0 < entry[1] <= MAX_EPISODE_STEPS:
-            raise RemoteProtocolError("an episode has a finite return and a positive length", "episodes")
+        if not abs(entry[0]) <= MAX_RETURN or not 0 < entry[1] <= MAX_EPISODE_STEPS:
+            raise RemoteProtocolError("an episode has a return of some size and a positive length", "episodes")
     return tuple((float(episode_return), int(length)) for episode_return, length in entries)
 
 

@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from math import ceil, gcd
 from typing import Any
 
 from common.errors import ConfigError, RemoteProtocolError
-from common.messages import Header, Kind, Reason
+from common.messages import Header, Kind
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
 from services.learner.admission import Terms, mismatch
 from services.learner.books import Ledger, Record, Standing
 from services.learner.landing import Landing
 from services.learner.queue import Message, RowQueue
+from services.learner.window import MAX_WINDOW, window
 
 log = logging.getLogger(__name__)
 
-MAX_WINDOW = 64  #: unacknowledged messages of one stream, whatever an actor believes its window to be
+LONG_AGO = float("-inf")
+GRANT_PERIOD_S = 1.0  #: to see who delivers
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
 #: Sets the run up for the first actor and returns its terms and queue. Raises ConfigError where it cannot be learned.
@@ -56,8 +57,10 @@ class Intake:
         self._sessions: SessionTable[Ledger] = SessionTable(epoch)
         self._left: dict[int, None] = {}  #: actors that have gone, the first first
         self._changed = True  #: who takes part, since the window was last computed
+        self._grant_at = 0.0
         for stream in record.streams:
-            self._sessions.open(Header(Kind.HELLO, stream.sender, stream.slot), stream.ledger())
+            header = Header(Kind.HELLO, stream.sender, stream.slot)
+            self._sessions.open(header, stream.ledger(), now=0.0).asked_at = LONG_AGO
             self._left[stream.sender] = None
 
     @property
@@ -101,8 +104,8 @@ class Intake:
 
     def receive(self, now: float) -> None:
         """Take what is there."""
-        self._notice()
-        self._grant()
+        self._notice(now)
+        self._grant(now)
         if self._landing is not None:
             self._landing.advance()
         for _ in range(MESSAGES_PER_TURN):
@@ -143,7 +146,7 @@ class Intake:
         header = message.header
         try:
             if header.kind is Kind.HELLO:
-                self._greet(header)
+                self._greet(header, now)
             elif header.kind is Kind.ROLLOUT:
                 self._rollout(message, now)
             elif header.kind is Kind.BYE:
@@ -153,46 +156,48 @@ class Intake:
         except RemoteProtocolError as error:
             self.port.refuse(error)
 
-    def _greet(self, header: Header) -> None:
+    def _greet(self, header: Header, now: float) -> None:
         try:
-            theirs = self._admitted(header)
-        except (RemoteProtocolError, ConfigError) as error:
-            if isinstance(error, RemoteProtocolError):
-                self.port.refuse(error)
+            theirs, session = self._admitted(header, now)
+        except RemoteProtocolError as error:
             log.warning("refused an actor: %s", error)
-            self.port.error(header, Reason.TERMS, str(error), epoch=self._sessions.epoch)
+            self.port.reject(header, error, epoch=self._sessions.epoch)
             return
-        session = self._sessions.of(header)
-        if session is None:
-            while self._sessions.full and self._left:
-                self._forget(next(iter(self._left)))
-            if self._sessions.full:
-                self.port.error(header, Reason.BUSY, "too many actors", epoch=self._sessions.epoch)
-                return
-            session = self._sessions.open(header, Ledger(theirs.num_envs))
-            self._changed = True
-        self.books.undone += session.state.begin(theirs.first)
-        self._welcome(session)
+        if session is not None:
+            self.books.undone += session.state.begin(theirs.first)
+            self._welcome(session)
 
-    def _admitted(self, header: Header) -> Terms:
-        """The terms of an actor that can take part.
+    def _admitted(self, header: Header, now: float) -> tuple[Terms, Session[Ledger] | None]:
+        """The terms of an actor that can take part, and its session; None where it could not hear of it yet.
 
         Raises:
-          RemoteProtocolError: they are impossible.
-          ConfigError: they are not those of the run.
+          RemoteProtocolError: they are impossible, not those of the run, or there are too many actors.
         """
         theirs = Terms.from_wire(header.body[0])
         if self.terms is None:
-            self.start(*self._begin(theirs))
-        assert self.terms is not None, "start has set it"
+            self._start_for(theirs)
+        assert self.terms is not None, "the run has started"
         if sentence := mismatch(theirs, self.terms):
-            raise ConfigError(sentence)
-        return theirs
+            raise RemoteProtocolError(sentence, "terms")
+        session = self._sessions.of(header)
+        if session is not None or not self.port.hears(header.sender):
+            return theirs, session
+        while self._sessions.full and self._left:
+            self._forget(next(iter(self._left)))
+        if self._sessions.full:
+            raise RemoteProtocolError("too many actors", "busy")
+        self._changed = True
+        return theirs, self._sessions.open(header, Ledger(theirs.num_envs), now)
+
+    def _start_for(self, theirs: Terms) -> None:
+        try:
+            self.start(*self._begin(theirs))
+        except ConfigError as error:
+            raise RemoteProtocolError(str(error), "terms") from error
 
     def _welcome(self, session: Session[Ledger]) -> None:
         assert self.terms is not None, "an admitted actor has a run"
         assert self.terms.policy is not None, "a run has a policy"
-        self._grant()
         terms = {
             "window": self._granted,
             "policy": self.terms.policy.to_wire(),
@@ -205,7 +210,8 @@ class Intake:
         header = message.header
         session = self._sessions.of(header)
         if session is None:
-            self.port.error(header, Reason.UNKNOWN_SESSION, "say HELLO first", epoch=self._sessions.epoch)
+            unknown = RemoteProtocolError("a rollout of an unknown session: say HELLO first", "session")
+            self.port.reject(header, unknown, epoch=self._sessions.epoch)
             return
         arrival = session.state.arrival(header.seq)
         if arrival is Arrival.REPEATED:
@@ -215,11 +221,12 @@ class Intake:
         if (waiting := session.state.pending + session.state.beside) >= MAX_WINDOW:
             raise RemoteProtocolError(f"{waiting} rollouts of one stream wait already", "window")
         if arrival is Arrival.AHEAD:
-            sentence = "a rollout before this one is missing: say HELLO and send all again"
-            self.port.error(header, Reason.UNKNOWN_SESSION, sentence, epoch=self._sessions.epoch)
+            gap = RemoteProtocolError("a rollout before this one is missing: say HELLO and send all again", "session")
+            self.port.reject(header, gap, epoch=self._sessions.epoch)
             return
         assert self._landing is not None, "a session has somewhere to land"
         self._landing.take(session, message, now)
+        session.asked_at = now
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
         body = (session.state.consumed, self._granted)
@@ -228,28 +235,32 @@ class Intake:
     def _session(self, sender: int, slot: int) -> Session[Ledger] | None:
         return self._sessions.of(Header(Kind.ACK, sender, slot, self._sessions.epoch))
 
-    def _grant(self) -> None:
+    def _grant(self, now: float) -> None:
         """Widen the window where so few streams could never fill a batch, and say so: they may all be waiting."""
-        if self.terms is None or self.queue is None or not self._changed:
+        if self.queue is None or not (self._changed or now >= self._grant_at):
             return
-        self._changed = False
-        streams = sum(session.sender not in self._left for session in self._sessions)
-        needed = window_needed(self.queue.batch_size, max(1, streams), self.terms.num_envs)
-        granted = min(MAX_WINDOW, max(self._configured, needed))
+        self._changed, self._grant_at = False, now + GRANT_PERIOD_S
+        here = [session for session in self._sessions if session.sender not in self._left]
+        granted = window(self._configured, self.queue.batch_size, here, now)
         if granted == self._granted:
             return
         self._granted = granted
         for session in self._sessions:
             self._ack(session, session.state.consumed)
 
-    def _notice(self) -> None:
-        """Take note of actors that came or went."""
+    def _notice(self, now: float) -> None:
+        """Take note of actors that came or went, or never did more than greet."""
         for sender, here in self.port.changes().items():
             if here:
                 self._changed |= sender in self._left
                 self._left.pop(sender, None)
             else:
                 self._leave(sender)
+        for session in self._sessions.unused(now):
+            self.books.undone -= session.state.consumed * session.state.rows  # what its HELLO alone has said
+            self._sessions.close(session)
+            if session.sender not in self._sessions.senders:
+                self._left.pop(session.sender, None)
 
     def _leave(self, sender: int) -> None:
         """Whatever of it still waits in the socket is taken all the same."""
@@ -262,15 +273,3 @@ class Intake:
         self._left.pop(sender, None)
         if self._landing is not None:
             self._landing.forget(sender)
-
-
-def window_needed(batch_size: int, streams: int, rows: int) -> int:
-    """Messages that each stream must be allowed to have under way so that a batch can always fill.
-
-    A message of `rows` rows is acknowledged when an update has used its last row. One message can thus be held back
-    for its last rows, which are a multiple of gcd(rows, batch_size); the rest of the windows must complete a batch
-    with them: (streams * window - 1) * rows + gcd >= batch_size.
-    """
-    held_back = gcd(rows, batch_size)
-    messages = ceil((batch_size - held_back) / rows) + 1
-    return ceil(messages / streams)

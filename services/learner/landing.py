@@ -44,6 +44,7 @@ class Landing:
     ) -> None:
         self._terms, self._queue, self._books, self._refuse = terms, queue, books, refuse
         self._waiting: deque[Waiting] = deque()
+        self._largest = terms.num_envs * queue.row_bytes  #: of a message that can be taken
 
     def __len__(self) -> int:
         """Rollout messages that are beside the queue."""
@@ -53,7 +54,7 @@ class Landing:
         """A NEW rollout has come."""
         if self._waiting or not self._room:
             session.state.hold(message.header.seq)
-            self._waiting.append(Waiting(session, message.keep(), now))
+            self._waiting.append(Waiting(session, message.keep(self._largest), now))
         else:
             self._land(session, message, now)
 

@@ -45,6 +45,7 @@ class RowQueue:
         self._scratch = np.zeros_like(rows[:0])
         self.batch_size = batch_size
         self.capacity = len(rows)
+        self.row_bytes = rows.dtype.itemsize
         self._head = 0  #: rows committed since the start
         self._tail = 0  #: rows released since the start
         self._done = 0  #: of them, those of messages that are done

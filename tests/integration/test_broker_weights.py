@@ -1,7 +1,9 @@
 """The broker's inbox for weights, with plain numbers for time."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from common.errors import PeerLost
 from common.messages import PROTOCOL_VERSION, Header, Kind
 from common.nets.weights import flatten, layout_id
 from common.transport import Context
-from services.broker.weights import LOOKUP_PERIOD_S, SILENCE_S, WeightsInbox
+from services.broker.weights import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
 
@@ -146,7 +148,7 @@ def test_what_is_no_version_of_the_weights_is_counted(
     learner.publish(1)
     inbox.connect(0.0)
     receive(inbox, learner)
-    learner.port.publish(Header(Kind.ACK, 0, epoch=1, body=(1, 1)), np.zeros(8, np.uint8))
+    learner.port.publish(Header(Kind.OBS, 0, epoch=1, body=([],)), np.zeros(8, np.uint8))
     counted("kind")
     with monkeypatch.context() as patch:
         patch.setattr("common.messages.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
@@ -163,3 +165,37 @@ def test_what_is_no_version_of_the_weights_is_counted(
     learner.publish(4)
     receive(inbox, learner)
     assert (inbox.version, inbox.complaint) == (4, "")
+
+
+def test_a_flood_of_versions_does_not_keep_the_broker_from_its_loop(
+    inbox: WeightsInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher that is faster than this reader: whatever it sends, a call ends."""
+    taken: list[Header] = []
+
+    class Endless:
+        def __init__(self) -> None:
+            self.refused: Counter[str] = Counter()
+
+        def receive(self) -> SimpleNamespace:
+            taken.append(Header(Kind.WEIGHTS, 0, epoch=5, body=(len(taken), 0, 0, 0, 0)))
+            return SimpleNamespace(header=taken[-1])
+
+        def refuse(self, _error: Exception) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(inbox, "_port", Endless())
+    assert inbox.newest(0.0) is None
+    assert len(taken) == MAX_VERSIONS
+    assert "architecture differs" in inbox.complaint
+
+
+def test_what_is_remembered_of_former_learners_is_bounded(inbox: WeightsInbox, learner: FakeLearner) -> None:
+    inbox.connect(0.0)
+    inbox._past_epochs.extend(range(10 * MAX_EPOCHS))
+    learner.publish(1)
+    receive(inbox, learner)
+    assert len(inbox._past_epochs) == MAX_EPOCHS

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from common.config.tree import RunConfig
-from common.entry import Instance, main
+from common.entry import MAX_FILES, Instance, main
 from common.errors import ConfigError, PeerLost
 from common.service import Service
 from tests.helpers import wait_until
@@ -79,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start the service of this file, its run folder being `tmp_path`."""
     started = []
 
-    def starter(*flags: str, **environ: str) -> subprocess.Popen[str]:
+    def starter(*flags: str, few_files: bool = False, **environ: str) -> subprocess.Popen[str]:
         module, *rest = ["tests.integration.test_entry", *flags]
         process = subprocess.Popen(
             [sys.executable, "-m", module, "--root", str(tmp_path), *rest],
@@ -87,6 +89,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_few_files if few_files else None,
         )
         started.append(process)
         return process
@@ -95,6 +98,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def _few_files() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 100), hard))
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -243,6 +251,15 @@ def test_the_number_of_threads_is_fixed_before_the_service_is_imported(
     flags = ["--broker.threads", "3", "--learner.threads", "4", "--envserver.threads", "5"]
     assert finish(start("--name", "once", *flags, ROLE=role))[0] == 0
     assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
+
+
+def test_a_service_may_open_as_many_files_as_the_system_allows(start: Start, tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    status = tmp_path / "status.json"
+    process = start("--status-file", str(status), few_files=True)
+    wait_until(status.exists)
+    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits)
 
 
 WITHOUT_TORCH = (

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import zmq
 
+from common import session
 from common.endpoints import Endpoint
 from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record, step_record
 from common.specs import EnvSpec
 from common.transport import ClientPort, Context, Poller, random_id
-from services.envserver import service, terms
+from services.envserver import room
 from services.envserver.service import EnvServer
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
@@ -223,19 +224,21 @@ def test_what_cannot_be_hosted_is_refused_in_words(
     wait_until(lambda: len(server.table) == 0)
 
 
-@pytest.mark.parametrize("limit", [(service, "MAX_SESSIONS", 1), (terms, "MAX_ENVS", 3)])
+@pytest.mark.parametrize(
+    ("sessions", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str
+)
 def test_a_full_server_says_busy(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str, int]
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, sessions: int, settings: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(*limit)
-    monkeypatch.setattr(service, limit[1], limit[2])
-    with running(endpoint) as server:
+    monkeypatch.setattr(room, "MAX_SESSIONS", sessions)
+    with running(endpoint, **settings) as server:
         peer = Process(context, endpoint)
         first, second, hosted = peer.hello(), peer.hello(slot=1), len(server.table)
         peer.port.close()
         assert first.kind is Kind.WELCOME
         assert (second.kind, second.body[0]) == (Kind.ERROR, Reason.BUSY)
         assert hosted == 1
+        assert server.report()["refused_by_reason"].keys() == {"busy"}
 
 
 def test_a_client_that_goes_takes_its_environments_along(context: Context, server: EnvServer, endpoint: str) -> None:
@@ -250,9 +253,9 @@ def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
     server: EnvServer, peer: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.hello()
-    monkeypatch.setattr(service, "UNUSED_S", -1.0)
+    monkeypatch.setattr(session, "UNUSED_S", -1.0)
     wait_until(lambda: len(server.table) == 0)
-    monkeypatch.setattr(service, "UNUSED_S", 60.0)
+    monkeypatch.setattr(session, "UNUSED_S", 60.0)
     assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
     assert peer.hello().kind is Kind.WELCOME
 
@@ -269,9 +272,8 @@ def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Proces
     wait_until(lambda: server.report()["refused"] == len(garbage))
     while peer.receive():
         pass  # answers to HELLO
-    for kind in (Kind.WELCOME, Kind.OBS, Kind.ACK):
-        body = {Kind.WELCOME: ({},), Kind.OBS: ([],), Kind.ACK: (1, 1)}[kind]
-        peer.send(kind, b"payload", body=body)
+    for kind, body, *payload in ((Kind.WELCOME, ({},)), (Kind.OBS, ([],), b"payload"), (Kind.ACK, (1, 1))):
+        peer.send(kind, *payload, body=body)
         header, _ = wait_until(peer.receive)
         assert f"an env-server takes no {kind.name}" in header.body[1]
     assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]

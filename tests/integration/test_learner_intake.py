@@ -302,7 +302,7 @@ def test_a_rollout_behind_a_missing_one_is_not_taken_before_it(
         assert queue is not None
         drive(learner, [actor], lambda: 4 in actor.acked and queue.rows == 2)
         assert learner.report()["updates"] == 1
-        assert learner.report()["refused"] == 0
+        assert learner.report()["refused_by_reason"] == {"session": 1}
 
 
 def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(tmp_path: Path, context: Context) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import RemoteProtocolError
+from common.messages import MAX_EPISODES
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize
@@ -128,8 +129,25 @@ def test_episodes_come_out_as_python_numbers() -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [1, [1], [1, 2, 3], ["a", 2], [float("nan"), 2], [1.0, 0], [1.0, float("inf")], [True, 2], [1.0, float("nan")]],
+    [
+        1,
+        [1],
+        [1, 2, 3],
+        ["a", 2],
+        [float("nan"), 2],
+        [1.0, 0],
+        [1.0, float("inf")],
+        [True, 2],
+        [1.0, float("nan")],
+        [1e308, 2],
+    ],
 )
 def test_other_episodes_are_refused(entry: Any) -> None:
     with pytest.raises(RemoteProtocolError):
         episodes_of([entry])
+
+
+def test_more_episodes_than_a_message_may_have_are_refused() -> None:
+    assert len(episodes_of([[1.0, 1]] * MAX_EPISODES)) == MAX_EPISODES
+    with pytest.raises(RemoteProtocolError, match="1001 episodes, expected at most 1000"):
+        episodes_of([[1.0, 1]] * (MAX_EPISODES + 1))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from common.errors import RemoteProtocolError
-from common.messages import Header, Kind
+from common.messages import Header, Kind, Reason
 from common.session import Arrival, Stream
 from services.actor.outbox import Outbox
 from services.learner.admission import Terms
@@ -31,7 +31,7 @@ class Message:
     def __init__(self, header: Header, rows: Any) -> None:
         self.header, self.rows = header, rows
 
-    def keep(self) -> "Message":
+    def keep(self, _most: int) -> "Message":
         return self
 
     def into(self, buffer: np.ndarray) -> bool:
@@ -56,8 +56,14 @@ class Port:
     def send(self, header: Header) -> None:
         self.outbox.append(header)
 
-    def error(self, request: Header, reason: str, sentence: str, *, epoch: int = 0) -> None:
-        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, (str(reason), sentence)))
+    def hears(self, _sender: int) -> bool:
+        return True
+
+    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
+        """Only what this world's own losses bring about is expected here."""
+        assert error.reason == "session"
+        body = (str(Reason.UNKNOWN_SESSION), str(error))
+        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
 
     def refuse(self, error: RemoteProtocolError) -> None:
         self.refused[error.reason] += 1

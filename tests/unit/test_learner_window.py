@@ -5,20 +5,22 @@ from math import ceil
 
 import pytest
 
-from services.learner.intake import window_needed
+from common.session import Session
+from services.learner.books import Ledger
+from services.learner.window import ACTIVE_S, MAX_WINDOW, window, window_needed
 
 pytestmark = pytest.mark.unit
 
 
-def stalls(batch: int, groups: int, envs: int, window: int, rng: random.Random) -> bool:
+def stalls(batch: int, rows: list[int], window: int, rng: random.Random) -> bool:
     """Play the rollout plane with groups that send whenever they may, in any order: does a batch stay incomplete?"""
-    credit = [window] * groups
+    credit = [window] * len(rows)
     queue: list[list[int]] = []  # [group, rows that are left] in order of arrival
-    for _ in range(4 * envs):
-        order = [group for group in range(groups) for _ in range(credit[group])]
+    for _ in range(4 * max(rows)):
+        order = [group for group in range(len(rows)) for _ in range(credit[group])]
         rng.shuffle(order)
-        queue += [[group, envs] for group in order]
-        credit = [0] * groups
+        queue += [[group, rows[group]] for group in order]
+        credit = [0] * len(rows)
         need = batch
         while need and queue:
             taken = min(need, queue[0][1])
@@ -35,8 +37,34 @@ def stalls(batch: int, groups: int, envs: int, window: int, rng: random.Random) 
 def test_the_window_that_a_batch_needs_is_exactly_that(seed: int) -> None:
     rng = random.Random(seed)
     batch, groups, envs = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 24)
-    needed = window_needed(batch, groups, envs)
-    assert not stalls(batch, groups, envs, needed, rng)
+    needed = window_needed(batch, [envs] * groups)
+    assert not stalls(batch, [envs] * groups, needed, rng)
     if needed > 1:
-        assert stalls(batch, groups, envs, needed - 1, rng)
+        assert stalls(batch, [envs] * groups, needed - 1, rng)
     assert needed <= ceil(batch / envs) + 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_is_enough_for_streams_of_different_sizes(seed: int) -> None:
+    rng = random.Random(seed)
+    batch, rows = rng.randint(1, 40), [rng.randint(1, 24) for _ in range(rng.randint(2, 4))]
+    assert not stalls(batch, rows, window_needed(batch, rows), rng)
+
+
+def stream(rows: int, asked_at: float | None) -> Session[Ledger]:
+    return Session(1, 0, Ledger(rows), opened_at=0.0, asked_at=asked_at)
+
+
+def test_streams_that_deliver_nothing_narrow_no_window() -> None:
+    busy, silent = stream(4, 100.0), [stream(4, None) for _ in range(1000)]
+    alone = window(2, 32, [busy], 100.0)
+    assert alone == window_needed(32, [4]) > 2
+    assert window(2, 32, [busy, *silent], 100.0) == alone
+    assert window(2, 32, [busy, stream(4, 100.0)], 100.0) < alone
+    assert window(2, 32, [busy, stream(4, 100.0 - ACTIVE_S)], 100.0) == alone, "it has stopped"
+
+
+def test_where_nobody_delivers_the_smallest_stream_has_to_be_able_to_fill_a_batch() -> None:
+    assert window(2, 32, [stream(8, None), stream(4, None)], 0.0) == window_needed(32, [4])
+    assert window(2, 32, [], 0.0) == 2
+    assert window(2, 1000, [stream(1, None)], 0.0) == MAX_WINDOW

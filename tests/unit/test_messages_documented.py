@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from common import codec, session, specs, transport
+from common import codec, messages, session, specs, transport
 from common.codec import pack
 from common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from common.messages import (
@@ -28,9 +28,9 @@ from common.records import act_record, action_record, rollout_record, step_recor
 from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from services.actor import outbox
 from services.actor import service as actor
-from services.envserver import service as envserver
-from services.envserver.terms import MAX_ENVS, MAX_ENVS_PER_SESSION
-from services.learner import intake
+from services.envserver.room import MAX_SESSIONS
+from services.envserver.terms import MAX_ENVS_PER_SESSION
+from services.learner import window
 
 pytestmark = pytest.mark.unit
 
@@ -121,11 +121,12 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert number(limits["a row"]) == specs.MAX_ROW_BYTES
     assert number(limits["a chunk of weights"]) == transport.CHUNK_BYTES
     assert number(limits["sessions of a broker or learner"]) == session.SessionTable(1).limit
-    assert number(limits["sessions of one env-server"]) == envserver.MAX_SESSIONS
-    assert number(limits["environments of one env-server"]) == MAX_ENVS
+    assert number(limits["sessions of one env-server"]) == MAX_SESSIONS
+    assert number(limits["environments of one env-server, `envserver.max_envs`"]) == EnvServerConfig().max_envs
+    assert number(limits["processes of one env-server, `envserver.max_workers`"]) == EnvServerConfig().max_workers
     assert number(limits["environments in a session on the steps plane"]) == MAX_ENVS_PER_SESSION
-    assert number(limits["unacknowledged ROLLOUTs of a slot"]) == intake.MAX_WINDOW
-    assert f"since the previous ROLLOUT, at most {outbox.MAX_EPISODES:,}" in FLAT
+    assert number(limits["unacknowledged ROLLOUTs of a slot"]) == window.MAX_WINDOW
+    assert f"since the previous ROLLOUT, at most {messages.MAX_EPISODES:,}" in FLAT
     assert f"`sizes` sum to at most {specs.MAX_CHOICES:,}" in FLAT
     assert f"integer, 0 to {specs.MAX_CORE_SIZE:,}" in FLAT
     assert f"integer, 1 to {2 * specs.MAX_CHOICES:,}" in FLAT
@@ -141,7 +142,7 @@ def test_the_timers_are_those_of_the_code() -> None:
     assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
     without_ack = "HELLO again on the rollouts plane, without an ACK"
     assert float(timers[without_ack]) == outbox.NO_PROGRESS_S
-    assert float(timers["an env-server closes a session without a RESET"]) == envserver.UNUSED_S
+    assert float(timers["a server closes a session without a request"]) == session.UNUSED_S
 
 
 def test_the_default_endpoints_are_those_of_the_code() -> None:

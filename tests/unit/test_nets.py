@@ -251,3 +251,12 @@ def test_keeping_freed_memory_can_be_asked_for_twice() -> None:
     keep_freed_memory()
     keep_freed_memory()
     assert torch.zeros(1 << 20).sum() == 0
+
+
+def test_a_network_of_gigabytes_is_refused_before_it_is_made() -> None:
+    wide = EnvSpec("Wide-v0", (4 << 20,), "<f4", SIX)
+    with (
+        torch.device("meta"),
+        pytest.raises(ConfigError, match="Wide-v0: a network with"),
+    ):
+        AgentNet(NetConfig(hidden_size=256), wide)

@@ -12,6 +12,7 @@ from common.session import (
     RESEND_AFTER_S,
     RESEND_LIMIT_S,
     UNSENT_AFTER_S,
+    UNUSED_S,
     Arrival,
     Reply,
     Session,
@@ -275,7 +276,7 @@ def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
 
 
 def test_a_session_does_a_request_once() -> None:
-    session: Session[None] = Session(ME, SLOT, None)
+    session: Session[None] = Session(ME, SLOT, None, opened_at=0.0)
     assert session.arrival(1) is Arrival.NEW
     assert session.arrival(1) is Arrival.PENDING
     session.reply = (from_server(Kind.OBS, 1, ([],)), FRAMES)
@@ -287,7 +288,7 @@ def test_a_session_does_a_request_once() -> None:
 
 
 def test_number_0_is_no_request() -> None:
-    session: Session[None] = Session(ME, SLOT, None)
+    session: Session[None] = Session(ME, SLOT, None, opened_at=0.0)
     assert session.arrival(0) is Arrival.STALE
 
 
@@ -295,7 +296,7 @@ def test_a_table_finds_sessions_by_sender_and_slot_within_its_epoch() -> None:
     table: SessionTable[str] = SessionTable(EPOCH)
     hello = Header(Kind.HELLO, ME, SLOT, body=({},))
     assert table.of(hello) is None
-    session = table.open(hello, "state")
+    session = table.open(hello, "state", now=0.0)
     assert table.of(hello) is session
     assert table.of(Header(Kind.STEP, ME, SLOT, EPOCH, 1)) is session
     assert table.of(Header(Kind.STEP, ME, SLOT + 1, EPOCH, 1)) is None
@@ -306,7 +307,7 @@ def test_a_table_finds_sessions_by_sender_and_slot_within_its_epoch() -> None:
 def test_a_client_leaves_with_all_its_sessions() -> None:
     table: SessionTable[None] = SessionTable(EPOCH)
     for sender, slot in ((1, 0), (1, 1), (2, 0)):
-        table.open(Header(Kind.HELLO, sender, slot), None)
+        table.open(Header(Kind.HELLO, sender, slot), None, now=0.0)
     assert table.senders == {1, 2}
     assert [session.slot for session in table.leave(1)] == [0, 1]
     assert [session.sender for session in table] == [2]
@@ -315,9 +316,18 @@ def test_a_client_leaves_with_all_its_sessions() -> None:
 
 def test_a_table_is_full_at_its_limit_and_has_room_again_when_a_session_closes() -> None:
     table: SessionTable[None] = SessionTable(EPOCH, limit=1)
-    session = table.open(Header(Kind.HELLO, ME, SLOT), None)
+    session = table.open(Header(Kind.HELLO, ME, SLOT), None, now=0.0)
     assert table.full
     table.close(session)
     table.close(session)
     assert not table.full
     assert len(table) == 0
+
+
+def test_a_session_that_asks_for_nothing_is_unused_after_a_while() -> None:
+    table: SessionTable[None] = SessionTable(EPOCH)
+    silent, busy = (table.open(Header(Kind.HELLO, ME, slot), None, now=100.0) for slot in (0, 1))
+    busy.asked_at = 101.0
+    assert table.unused(100.0 + UNUSED_S) == []
+    assert table.unused(101.1 + UNUSED_S) == [silent]
+    assert table.unused(101.2 + UNUSED_S) == [], "it looks once a second"

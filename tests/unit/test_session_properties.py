@@ -58,7 +58,7 @@ class World:
     def serve(self, header: Header) -> None:
         session = self.table.of(header)
         if header.kind is Kind.HELLO:
-            session = session or self.table.open(header, [])
+            session = session or self.table.open(header, [], self.now)
             self.answer(header, Kind.WELCOME, session.seq, ({},))
         elif session is None:
             self.answer(header, Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "?"))

@@ -1,5 +1,7 @@
 """Layouts and descriptions: what comes from a peer is either possible or refused."""
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.codec import DTYPES, pack, unpack
+from common.codec import DTYPES, MAX_NDIM, pack, unpack
 from common.errors import RemoteProtocolError
 from common.specs import MAX_CHOICES, MAX_CORE_SIZE, MAX_ROW_BYTES, ActionSpec, EnvSpec, Field, PolicySpec, RecordSpec
 
@@ -186,6 +188,25 @@ def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         EnvSpec.from_wire(PONG.to_wire() | {key: value})
     assert caught.value.reason == "spec"
+
+
+@pytest.mark.parametrize("where", ["obs_shape", "action"])
+def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The product of 60,000 sizes, which fit a header, is a number of 50 kB and takes seconds."""
+
+    def product(sizes: Any) -> int:
+        assert len(sizes) <= MAX_NDIM
+        return math.prod(sizes)
+
+    monkeypatch.setattr("common.specs.math", SimpleNamespace(prod=product))
+    wire = PONG.to_wire()
+    (wire if where == "obs_shape" else wire["action"]).update(
+        {where if where == "obs_shape" else "shape": [127] * 60_000}
+    )
+    with pytest.raises(RemoteProtocolError, match="impossible"):
+        EnvSpec.from_wire(wire)
 
 
 @pytest.mark.parametrize("key", list(PONG.to_wire()))

@@ -1,0 +1,45 @@
+"""How many messages each stream may have under way, so that a batch can always fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, gcd
+
+from common.session import Session
+from services.learner.books import Ledger
+
+ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not help to fill a batch
+MAX_WINDOW = 64  #: unacknowledged messages of one stream, whatever an actor believes its window to be
+
+
+def window(configured: int, batch_size: int, streams: Iterable[Session[Ledger]], now: float) -> int:
+    """The window to grant now.
+
+    Only streams count that deliver: a HELLO, which costs nothing, must not narrow the windows of the others. Where
+    nobody delivers, any one of them has to be able to fill a batch.
+
+    Args:
+      configured: the window where no more is needed.
+      batch_size: rows of an update.
+      streams: of the actors that are here.
+      now: seconds, as their `asked_at`.
+    """
+    here = list(streams)
+    rows = [each.state.rows for each in here if each.asked_at is not None and now - each.asked_at < ACTIVE_S]
+    smallest = min((each.state.rows for each in here), default=batch_size)
+    return min(MAX_WINDOW, max(configured, window_needed(batch_size, rows or [smallest])))
+
+
+def window_needed(batch_size: int, rows: Sequence[int]) -> int:
+    """Messages that each stream must be allowed to have under way so that a batch can always fill.
+
+    A message is acknowledged when an update has used its last row. One message can thus be held back for its last
+    rows, which are a multiple of gcd(its rows, batch_size); all other rows of the windows must complete a batch with
+    them: window * sum(rows) - max(rows) + gcd >= batch_size.
+
+    Args:
+      batch_size: rows of an update.
+      rows: of a message of each stream.
+    """
+    held_back = min(gcd(each, batch_size) for each in rows)
+    return ceil((batch_size - held_back + max(rows)) / sum(rows))

@@ -1,0 +1,233 @@
+"""HELLO costs its sender nothing: what a server keeps for one that never says more is bounded, and ends."""
+
+import os
+import resource
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import session
+from common.endpoints import Endpoint
+from common.messages import Header, Kind, Plane, Reason, pack_header
+from common.session import Reply
+from common.transport import ClientPort, Context, random_id
+from deploy.chaos.fuzz_peer import REQUESTS, Peer, message
+from services.envserver import room
+from services.learner import window
+from services.learner.service import Learner
+from tests.broker_fakes import ECHO_ENV, Stage, stage
+from tests.helpers import wait_until
+from tests.integration.envservers import COUNTER, running
+from tests.learner_fakes import ENV, B, FakeActor, T, drive, greet, opened, rollout_rows, run_config
+
+pytestmark = pytest.mark.integration
+
+STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
+
+
+@pytest.fixture
+def the(context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=16) as found:
+        yield found
+
+
+def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> Peer:
+    """Somebody who greets under many ids and listens to no answer."""
+    peer = Peer(Endpoint.parse(endpoint), REQUESTS, b"PUSH")
+    peer.send(*(message([pack_header(Header(Kind.HELLO, random_id(), body=(terms,)))]) for _ in range(times)))
+    peer.send(message([b"\xc1"]))  # is counted once all before it are read
+    return peer
+
+
+def test_a_broker_opens_no_session_for_who_would_not_hear_it(the: Stage) -> None:
+    the.welcomed()
+    with unheard(the.config.broker.endpoint, {"env": ECHO_ENV.to_wire(), "num_envs": 1}):
+        wait_until(lambda: the.refused("header") == 1)
+        assert the.broker.report()["clients"] == 1
+
+
+def test_a_broker_closes_a_session_that_never_asks(the: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking, silent = the.welcomed(), the.client(2)
+    asking.ask()
+    silent.until(Reply.WELCOME)
+    assert the.broker.report()["clients"] == 2
+    monkeypatch.setattr(session, "UNUSED_S", 0.0)
+    wait_until(lambda: the.broker.report()["clients"] == 1)
+    monkeypatch.setattr(session, "UNUSED_S", 60.0)
+    silent.request()
+    silent.until(Reply.LOST)
+    silent.until(Reply.WELCOME)
+    assert silent.ask().rows["action"].tolist() == [1, 1]
+    assert asking.ask().rows["action"].tolist() == [2]
+
+
+def test_a_learner_opens_no_session_for_who_would_not_hear_it(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, endpoint=endpoint)
+    with opened(config) as learner:
+        actor = actor_of(config)
+        greet(learner, actor)
+        with unheard(endpoint, {"env": ENV.to_wire(), "unroll_length": T, "num_envs": 4}):
+            drive(learner, [actor], lambda: learner.report()["refused_by_reason"] == {"header": 1})
+        assert learner.report()["peers"] == 1
+
+
+def test_a_learner_closes_a_session_that_never_sends(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    with opened(config) as learner:
+        sending, silent = actor_of(config), actor_of(config)
+        greet(learner, sending, silent)
+        sending.push(1, rollout_rows(4, 1))
+        drive(learner, [sending, silent], lambda: sending.acked)
+        monkeypatch.setattr(session, "UNUSED_S", 0.0)
+        drive(learner, [sending, silent], lambda: learner.report()["peers"] == 1)
+        monkeypatch.setattr(session, "UNUSED_S", 60.0)
+        silent.push(1, rollout_rows(4, 2))
+        drive(learner, [sending, silent], lambda: silent.replies[-1].kind is Kind.ERROR)
+        assert silent.replies[-1].body[0] == Reason.UNKNOWN_SESSION
+        assert learner.report()["refused_by_reason"] == {"session": 1}
+
+
+def window_of(actor: FakeActor) -> int:
+    """What the newest reply grants."""
+    newest = actor.replies[-1]
+    return int(newest.body[1] if newest.kind is Kind.ACK else newest.body[0]["window"])
+
+
+def delivers(learner: Learner, actor: FakeActor, others: list[FakeActor], batches: int) -> None:
+    """Send one row at a time, as far as the window allows, until so many batches of them have been learned."""
+    sent = 0
+
+    def learned() -> bool:
+        nonlocal sent
+        consumed = max(actor.acked, default=0)
+        while sent - consumed < window_of(actor):
+            sent += 1
+            actor.push(sent, rollout_rows(1, sent))
+        return consumed >= batches * B
+
+    drive(learner, [actor, *others], learned)
+
+
+def test_sessions_that_only_greet_do_not_narrow_the_window_of_those_that_deliver(
+    tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    """A batch has 4 rows and the actor sends 1 at a time: with a window of 1 nothing would ever be learned."""
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", window=1)
+    with opened(config) as learner:
+        greeters = [actor_of(config) for _ in range(20)]
+        greet(learner, *greeters)
+        actor = actor_of(config, num_envs=1)
+        greet(learner, actor)
+        delivers(learner, actor, greeters, batches=5)
+
+
+def test_streams_that_deliver_share_the_window_that_a_batch_needs(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", window=1, batch_size=16)
+    with opened(config) as learner:
+        actors = [actor_of(config) for _ in range(4)]
+        greet(learner, *actors)
+
+        def granted() -> set[int]:
+            return {window_of(actor) for actor in actors}
+
+        drive(learner, actors, lambda: granted() == {4})  # whoever is the first to deliver can fill a batch alone
+        for actor in actors:
+            actor.push(1, rollout_rows(4, 1))
+        drive(learner, actors, lambda: all(actor.acked[-1] for actor in actors) and granted() == {1})
+        monkeypatch.setattr(window, "ACTIVE_S", 0.0)
+        drive(learner, actors, lambda: granted() == {4})
+
+
+def greeted(context: Context, endpoint: str, count: int, **changes: Any) -> list[ClientPort]:
+    """Clients that listen and have said HELLO once they hear."""
+    ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(count)]
+    for port in ports:
+        wait_until(lambda port=port: port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},))))
+    return ports
+
+
+def replies(ports: list[ClientPort], **changes: Any) -> dict[int, Header]:
+    """The newest answer to each, who keeps greeting until there is one."""
+    found: dict[int, Header] = {}
+
+    def all_answered() -> bool:
+        for port in ports:
+            if port.sender not in found:
+                port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},)))
+            while heard := port.receive():
+                if heard.header.kind is not Kind.HERE:
+                    found[port.sender] = heard.header
+        return len(found) == len(ports)
+
+    wait_until(all_answered)
+    return found
+
+
+def test_an_env_server_makes_nothing_for_who_would_not_hear_it(endpoint: str) -> None:
+    with running(endpoint) as server, unheard(endpoint, STEPS):
+        wait_until(lambda: server.report()["refused_by_reason"] == {"header": 1})
+        assert len(server.table) == 0
+
+
+def test_a_storm_of_greetings_starts_few_processes_at_a_time(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MAX_IN_THE_MAKING", 2)
+    with running(endpoint, workers=1) as server:
+        ports = greeted(context, endpoint, 12, env={"id": COUNTER})
+        most = 0
+
+        def some_are_busy() -> bool:
+            nonlocal most
+            for port in ports:
+                port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, "env": {"id": COUNTER}},)))
+            most = max(most, sum(held.welcome is None for held in server.table))
+            return bool(server.report()["refused_by_reason"].get("busy"))
+
+        wait_until(some_are_busy)
+        for port in ports:
+            port.close()
+        wait_until(lambda: len(server.table) == 0)
+        assert most <= 2
+
+
+def test_environments_that_are_made_in_the_loop_are_made_one_session_at_a_time(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    with running(endpoint) as server:
+        original = server._answer
+        monkeypatch.setattr(server, "_answer", lambda held: (made.append(len(server.table)), original(held)))
+        ports = greeted(context, endpoint, 10)
+        assert {header.kind for header in replies(ports).values()} == {Kind.WELCOME}
+        assert made == list(range(1, 11)), "each was answered before the next was begun"
+        for port in ports:
+            port.close()
+
+
+def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context, endpoint: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with running(endpoint, workers=1) as server, ExitStack() as stack:
+        first, second = (
+            stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id()))) for _ in range(2)
+        )
+        assert replies([first])[first.sender].kind is Kind.WELCOME
+        wait_until(lambda: second.send(Header(Kind.BYE, second.sender)) and server.port.hears(second.sender))
+        taken = {int(file) for file in os.listdir("/proc/self/fd")}
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), limits[1]))
+        try:
+            refused = replies([second], env={"id": COUNTER})[second.sender]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert refused.body[0] == Reason.ENVIRONMENT
+        assert "cannot be started" in refused.body[1]
+        assert len(server.table) == 1

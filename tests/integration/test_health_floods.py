@@ -1,0 +1,58 @@
+"""The health port under people who mean no good: the page stays there for those who do."""
+
+import logging
+import socket
+import struct
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from common.health.pages import fetch_page
+from common.health.server import MAX_OPEN
+from tests.helpers import wait_until
+from tests.integration.test_health import served
+
+pytestmark = pytest.mark.integration
+
+
+def visit(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20.0)
+
+
+def threads() -> int:
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_requests_that_never_end_keep_no_threads_and_no_page_from_others() -> None:
+    with served() as (_, address), ExitStack() as stack:
+        for number in range(10 * MAX_OPEN):
+            stack.enter_context(visit(address)).sendall(b"GET /healthz HTTP/1.0\r\nx: " + b"y" * number)
+        assert fetch_page(address, 20.0)
+        wait_until(lambda: threads() <= MAX_OPEN)
+        assert fetch_page(address, 20.0)
+
+
+def test_the_oldest_visitor_is_sent_away_and_the_newest_is_not() -> None:
+    with served() as (_, address), ExitStack() as stack:
+        visitors = [stack.enter_context(visit(address)) for _ in range(MAX_OPEN + 1)]
+        oldest, newest = visitors[0], visitors[-1]
+        assert oldest.recv(1) == b""
+        newest.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert newest.recv(100).startswith(b"HTTP/1.0 200")
+
+
+def test_visitors_that_hang_up_leave_no_line_behind(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with served() as (_, address):
+        for _ in range(50):
+            rude = visit(address)
+            rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            rude.close()
+        assert fetch_page(address, 20.0)
+        wait_until(lambda: not threads())
+    assert capfd.readouterr().err == ""
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

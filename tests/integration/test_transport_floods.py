@@ -1,0 +1,183 @@
+"""What one peer sends without end costs its own connection, a counter or a turn of the loop, and never the others."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import zmq
+
+from common.endpoints import Endpoint
+from common.messages import BARE, Header, Kind, Plane, pack_header, topic
+from common.transport import ClientPort, Context, ServerPort, WeightsPublisher, WeightsSubscriber, incoming, weights
+from common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
+from deploy.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, Peer, message
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ME, OTHER = 7, 8
+PLANE = Plane.STEPS
+WELCOME = Header(Kind.WELCOME, ME, 0, 1, 0, ({},))
+
+
+@pytest.fixture
+def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
+    with closing(ServerPort(context, PLANE, endpoint)) as port:
+        yield port
+
+
+@pytest.fixture
+def place(endpoint: str) -> Endpoint:
+    return Endpoint.parse(endpoint)
+
+
+def heard(server: ServerPort, client: ClientPort) -> bool:
+    """Whether the next reply reaches the client."""
+    server.changes()
+    server.send(WELCOME)
+    return client.receive() is not None
+
+
+def ended(peer: Peer) -> bool:
+    """Whether the other side has hung up."""
+    peer.socket.settimeout(20.0)
+    try:
+        while peer.socket.recv(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def test_a_message_of_very_many_frames_takes_several_turns(
+    server: ServerPort, place: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "MAX_SURPLUS", 10)
+    step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
+    with Peer(place, REQUESTS, b"PUSH") as peer:
+        peer.send(message([step, *[b""] * 95]), message([step]))
+        assert wait_until(server.receive)
+        turns = 0
+        while (following := server.receive()) is None:
+            turns += 1
+        assert turns >= 9
+        assert not following.more
+
+
+def test_what_is_kept_for_later_is_one_frame_of_a_bounded_size(server: ServerPort, place: Endpoint) -> None:
+    step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
+    room = bytearray(4)
+    with Peer(place, REQUESTS, b"PUSH") as peer:
+        for payload in ([], [b"12345"], [b"1234", b""], [b"123"], [b"1234"]):
+            peer.send(message([step, *payload]))
+        kept = [wait_until(server.receive).keep(4) for _ in range(5)]  # type: ignore[union-attr]
+    assert [each.into(room) for each in kept] == [False, False, False, False, True]
+    assert room == b"1234"
+
+
+@pytest.mark.parametrize("kind", sorted(BARE & {Kind.HELLO, Kind.BYE, Kind.RESET}))
+def test_frames_behind_a_header_that_stands_alone_are_refused(server: ServerPort, place: Endpoint, kind: Kind) -> None:
+    body = ({},) if kind is Kind.HELLO else ()
+    with Peer(place, REQUESTS, b"PUSH") as peer:
+        peer.send(
+            message([pack_header(Header(kind, ME, body=body)), b""]), message([pack_header(Header(Kind.BYE, ME))])
+        )
+        found = wait_until(server.receive)
+    assert found is not None
+    assert found.header.kind is Kind.BYE
+    assert server.refused == {"payload": 1}
+
+
+@pytest.mark.parametrize("size", [2**31, 2**63, 2**64 - 1, MAX_FRAME_BYTES + CURVE_BYTES + 1])
+@pytest.mark.parametrize(("index", "kind"), [(REQUESTS, b"PUSH"), (REPLIES, b"SUB")])
+def test_an_announcement_of_gigabytes_ends_the_connection(
+    server: ServerPort, place: Endpoint, size: int, index: int, kind: bytes
+) -> None:
+    assert server
+    with Peer(place, index, kind) as peer:
+        peer.send(bytes((LONG,)) + size.to_bytes(8))
+        assert ended(peer)
+
+
+def test_a_long_topic_ends_the_connection_since_libzmq_keeps_fifty_bytes_for_each(
+    server: ServerPort, place: Endpoint
+) -> None:
+    assert server
+    with Peer(place, REPLIES, b"SUB") as peer:
+        peer.send(message([b"\1" + bytes(2000)]))
+        assert ended(peer)
+
+
+def test_who_subscribes_to_everything_and_reads_nothing_holds_nobody_up(
+    context: Context, endpoint: str, server: ServerPort, place: Endpoint
+) -> None:
+    with closing(ClientPort(context, PLANE, endpoint, ME)) as client, Peer(place, REPLIES, b"SUB") as greedy:
+        greedy.send(message([b"\1"]), message([b"\1s"]), message([b"\1" + topic(PLANE, OTHER)]))
+        wait_until(lambda: heard(server, client) and server.hears(OTHER))
+        payload = bytes(1 << 16)
+        for _ in range(500):
+            assert server.send(Header(Kind.OBS, ME, 0, 1, 1, ([],)), payload)
+            wait_until(client.receive)
+        assert server.dropped == 0
+
+
+def test_a_server_knows_who_hears_it(context: Context, endpoint: str, server: ServerPort) -> None:
+    client = ClientPort(context, PLANE, endpoint, ME)
+    assert not server.hears(ME)
+    wait_until(lambda: heard(server, client))
+    assert server.hears(ME)
+    client.close()
+    wait_until(lambda: server.departures() == [ME])
+    assert not server.hears(ME)
+
+
+def test_a_flood_of_arrivals_is_served_in_several_turns(
+    context: Context, endpoint: str, place: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "MAX_ARRIVALS", 5)
+    with closing(WeightsPublisher(context, endpoint)) as publisher, Peer(place, WEIGHTS, b"SUB") as flood:
+        served = []
+        monkeypatch.setattr(publisher, "_socket", Counting(publisher._socket, served))
+        flood.send(*(message([b"\1" + weights.WEIGHTS_TOPIC]) for _ in range(50)))
+        wait_until(lambda: publisher.pollable[0].poll(0))
+        publisher.welcome()
+        assert len(served) <= 5
+        wait_until(lambda: publisher.welcome() or len(served) == 50)
+
+
+class Counting:
+    """A socket that notes what it receives."""
+
+    def __init__(self, socket: zmq.Socket[bytes], served: list[bytes]) -> None:
+        self._socket, self._served = socket, served
+
+    def recv(self, flags: int) -> bytes:
+        self._served.append(self._socket.recv(flags))
+        return self._served[-1]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._socket, name)
+
+
+def test_what_is_no_subscription_costs_a_subscriber_of_the_weights_at_most_a_version(
+    context: Context, endpoint: str, place: Endpoint
+) -> None:
+    with ExitStack() as stack:
+        publisher = stack.enter_context(closing(WeightsPublisher(context, endpoint)))
+        peer = stack.enter_context(Peer(place, WEIGHTS, b"SUB"))
+        subscribers = []
+        for _ in range(3):
+            peer.send(*(message([b"\2"]) for _ in range(5)))
+            subscribers.append(stack.enter_context(closing(WeightsSubscriber(context, endpoint))))
+        version, got = 0, [False] * 3
+
+        def everyone_has_one() -> bool:
+            nonlocal version
+            version += 1
+            header = Header(Kind.WEIGHTS, 0, 0, 5, version, (version, 1, 10, 2, 1))
+            publisher.publish(header, bytes(10))
+            for place, subscriber in enumerate(subscribers):
+                got[place] |= subscriber.receive() is not None
+            return all(got)
+
+        wait_until(everyone_has_one)

@@ -1,0 +1,56 @@
+"""Whether another session can be opened, by what is hosted, made and ending."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.config.tree import EnvServerConfig
+from common.errors import RemoteProtocolError
+from services.envserver.room import MAX_IN_THE_MAKING, MAX_SESSIONS, find_room
+
+pytestmark = pytest.mark.unit
+
+SETTINGS = EnvServerConfig(max_envs=100, max_workers=10)
+
+
+def env(num_envs: int = 1, processes: int = 0) -> Any:
+    return SimpleNamespace(num_envs=num_envs, processes=processes)
+
+
+def room(
+    num_envs: int, hosted: list[Any], *, making: list[Any] | None = None, leaving: list[Any] | None = None
+) -> bool:
+    making = making or []
+    try:
+        find_room(num_envs, SETTINGS, hosted=[*hosted, *making], making=making, leaving=leaving or [])
+    except RemoteProtocolError as error:
+        return error.reason != "busy"
+    return True
+
+
+def test_environments_count_in_all_sessions() -> None:
+    assert room(100, [])
+    assert room(40, [env(30), env(30)])
+    assert not room(41, [env(30), env(30)])
+
+
+def test_sessions_count() -> None:
+    small = [env(0)] * (MAX_SESSIONS - 1)
+    assert room(1, small)
+    assert not room(1, [*small, env(0)])
+
+
+def test_processes_count_until_they_have_ended() -> None:
+    assert room(1, [env(4, 4), env(5, 5)])
+    assert not room(1, [env(5, 5), env(5, 5)])
+    assert not room(1, [env(5, 5)], leaving=(env(5, 5),))
+
+
+def test_few_are_in_the_making_at_a_time() -> None:
+    assert room(1, [], making=(env(1, 1),) * (MAX_IN_THE_MAKING - 1))
+    assert not room(1, [], making=(env(1, 1),) * MAX_IN_THE_MAKING)
+
+
+def test_nothing_is_begun_while_the_loop_itself_makes_environments() -> None:
+    assert not room(1, [], making=(env(64),))

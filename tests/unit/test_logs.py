@@ -1,0 +1,80 @@
+"""The log: what a peer can make of it, which is little."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from common import logs
+
+pytestmark = pytest.mark.unit
+
+ERASE = "\x1b[2K\r"
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What goes to stderr."""
+    root, stream = logging.getLogger(), io.StringIO()
+    before = root.handlers[:], root.level
+    monkeypatch.setattr("sys.stderr", stream)
+    logs.log_to_stderr("learner-0")
+    yield stream
+    root.handlers[:], level = before
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+def say(text: str) -> None:
+    logging.getLogger("services.x").warning("refused: %s", text)
+
+
+def test_an_event_is_a_line_with_time_process_and_level(written: io.StringIO) -> None:
+    say("no")
+    time, name, level, *rest = written.getvalue().split()
+    assert (time.count(":"), name, level, rest) == (2, "learner-0", "W", ["refused:", "no"])
+
+
+def test_a_peer_can_forge_no_line_and_draw_on_no_terminal(written: io.StringIO) -> None:
+    say(f"x\n12:00:00.000 learner-0 I all is well{ERASE}\x9b31m\u2028y")
+    first, second = written.getvalue().splitlines()
+    assert second.startswith("  12:00:00.000 learner-0 I all is well")
+    assert first.isprintable()
+    assert second.isprintable()
+    assert r"\x1b[2K\r\x9b31m\u2028y" in second
+
+
+def test_an_event_has_a_length(written: io.StringIO) -> None:
+    say("x" * 1_000_000)
+    assert len(written.getvalue()) < logs.MAX_TEXT + 100
+    assert "characters)" in written.getvalue()
+
+
+def test_a_statement_has_a_share_and_says_later_what_it_left_out(
+    written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for number in range(1000):
+        say(f"number {number}")
+    logging.getLogger("services.x").info("another statement")
+    lines = written.getvalue().splitlines()
+    assert len(lines) == logs.MAX_PER_PERIOD + 1
+    now += logs.PERIOD_S + 1
+    say("again")
+    say("and again")
+    *_, again, and_again = written.getvalue().splitlines()
+    assert again.endswith(f"refused: again (and {1000 - logs.MAX_PER_PERIOD} more before)")
+    assert and_again.endswith("refused: and again")
+
+
+def test_an_exception_is_shown_with_its_traceback(written: io.StringIO) -> None:
+    try:
+        raise KeyError("bug")
+    except KeyError:
+        logging.getLogger("services.x").exception("it failed")
+    first, second, *_, last = written.getvalue().splitlines()
+    assert first.endswith("it failed")
+    assert second == "  Traceback (most recent call last):"
+    assert last == "  KeyError: 'bug'"

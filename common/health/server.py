@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,7 +21,20 @@ from common.health import metrics
 from common.service import Service
 
 STALL_S = 30.0
+REST_S = 0.1
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept. Where no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(REST_S)
+            raise
 
 
 class HealthServer:
@@ -37,11 +51,10 @@ class HealthServer:
 
     def __init__(self, service: Service, host: str, port: int) -> None:
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler_for(service))
+            self._server = _Server((host, port), _handler_for(service))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
 

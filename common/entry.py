@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from common import __version__
+from common.descriptors import allow_files
 from common.errors import BeastError, ConfigError
 from common.files import write_atomically
 from common.memory import keep_freed_memory
@@ -111,6 +112,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
+    allow_files()
     keep_freed_memory()
     _allow_connections()
     signals.service = service = build(config, instance)

@@ -4,6 +4,7 @@ BeastError
 ├── ConfigError            the user's setting is wrong: one sentence, exit 2, never retried
 ├── EnvError               an environment cannot be built or run: named, contained to its session
 ├── CheckpointError        a checkpoint is truncated, foreign or of another architecture: exit 2
+├── Diverged               loss, gradient or weights are not finite: training cannot go on, exit 1
 ├── ProtocolError          a message that nobody can accept
 │   ├── LocalProtocolError    we built it: our bug, crash
 │   └── RemoteProtocolError   a peer built it: count it, drop it, go on
@@ -62,6 +63,21 @@ class CheckpointError(BeastError):
     """A checkpoint cannot be used for this run."""
 
     exit_code = 2
+
+
+class Diverged(BeastError):
+    """Training has left the numbers behind.
+
+    Args:
+      what: happened.
+      algo: whose settings to change.
+    """
+
+    def __init__(self, what: str, algo: str) -> None:
+        super().__init__(
+            f"{what}: lower {algo}.learning_rate, or use --learner.precision float32; nothing of it was published, and "
+            f"the last checkpoint is unharmed"
+        )
 
 
 class ProtocolError(BeastError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from common.errors import ConfigError
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step.
+    """Replace a text file in one step. Where that fails nothing of the new one stays.
 
     Raises:
       ConfigError: its folder cannot be written.
@@ -18,4 +19,6 @@ def write_atomically(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from common.descriptors import NEARLY
 from common.health.hops import Hops
 from common.usage import Busy, Usage
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
 REPORT_PERIOD_S = 0.5
 DRAIN_LIMIT_S = 4.0
+STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped, and knows nothing of its peers
 
 
 class Waiting(Protocol):
@@ -72,8 +74,10 @@ class Service(ABC):
         self.state = "starting"
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age
+        self.awake_since = clock()  #: since when it has turned without a standstill: no silence is older than that
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
+        self._files_scarce = False
         self.hops = Hops(self.role, clock())  #: how long what takes; `common.health.hops` says which
         self._usage, self._busy = Usage(clock()), Busy(clock())
         self._done, self._progress_at = 0, clock()
@@ -95,7 +99,10 @@ class Service(ABC):
         return 0
 
     def _turn(self) -> None:
-        self.loop_at = now = self.clock()
+        now = self.clock()
+        if now - self.loop_at > STANDSTILL_S:
+            self.awake_since = now
+        self.loop_at = now
         self.poll(min(MAX_POLL_S, max(0.0, self.deadline() - now)))
         now = self.clock()
         self.tick(now)
@@ -126,6 +133,14 @@ class Service(ABC):
             "hops": self.hops.page(now),
             **report,
         }
+        self._warn_of_files(self.page["open_files"], self.page["max_files"])
+
+    def _warn_of_files(self, used: int, most: int) -> None:
+        """Say so once when files get scarce, and again after they were not."""
+        scarce = used > NEARLY * most
+        if scarce and not self._files_scarce:
+            log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
+        self._files_scarce = scarce
 
     def wait(self, poller: Waiting, timeout_s: float, *, idle: bool = True) -> float:
         """Wait for input; returns the seconds that passed.

@@ -286,9 +286,15 @@ class SessionTable(Generic[S]):
         self._count -= len(gone)
         return gone
 
-    def unused(self, now: float) -> list[Session[S]]:
-        """Those that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second."""
+    def unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
+        """Those that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
+
+        Args:
+          now: the time.
+          awake_since: since when they could have been heard.
+        """
         if now < self._sweep_at:
             return []
         self._sweep_at = now + SWEEP_PERIOD_S
-        return [session for session in self if session.asked_at is None and now - session.opened_at > UNUSED_S]
+        silent = [session for session in self if session.asked_at is None]
+        return [session for session in silent if now - max(session.opened_at, awake_since) > UNUSED_S]

@@ -7,6 +7,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+from common.descriptors import max_files, open_files
+
 STATM = Path("/proc/self/statm")
 CGROUP = Path("/sys/fs/cgroup")
 BUSY_SPAN_S = 5.0
@@ -64,7 +66,7 @@ class Usage:
         self._cores = cores()
 
     def measure(self, now: float) -> dict[str, float]:
-        """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory."""
+        """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory, open files."""
         cpu_s = time.process_time()
         if now > self._at:
             self._share = (cpu_s - self._cpu_s) / (now - self._at)
@@ -74,6 +76,8 @@ class Usage:
             "cpu_share": round(self._share, 3),
             "cpus": self._cores,
             "memory_bytes": _memory_bytes(),
+            "open_files": open_files(),
+            "max_files": max_files(),
         }
 
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from common.algos.protocol import Learned, Metrics
 from common.algos.settings import OptimizerSettings
 from common.config.tree import RunConfig
-from common.errors import CheckpointError
+from common.errors import CheckpointError, Diverged
 from common.nets.precision import autocast, pick_dtype
+from common.ops.finite import squares_finite
 from common.ops.optim import RMSPropTF1, linear_decay
 
 
@@ -42,6 +43,7 @@ class Descent:
 
     def __init__(self, config: RunConfig, settings: OptimizerSettings, net: nn.Module) -> None:
         self._settings = settings
+        self._algo = config.algo
         self._total_steps = config.total_steps
         self._parameters = list(net.parameters())
         self._device = self._parameters[0].device
@@ -60,7 +62,11 @@ class Descent:
         return linear_decay(initial, agent_steps, self._total_steps)
 
     def step(self, loss: Tensor, agent_steps: int) -> Step:
-        """Go down the gradient of `loss`, once, at the learning rate that `agent_steps` calls for."""
+        """Go down the gradient of `loss`, once, at the learning rate that `agent_steps` calls for.
+
+        Raises:
+          Diverged: that made weights which are not finite, or whose squares are not.
+        """
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
@@ -70,6 +76,8 @@ class Descent:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.step()
+            if not squares_finite(self._parameters):
+                raise Diverged("a step of the optimiser made weights that overflow", self._algo)
         self.optimizer.zero_grad(set_to_none=True)
         return Step(applied, loss_value, norm_value, learning_rate)
 

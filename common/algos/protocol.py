@@ -83,6 +83,9 @@ class Learning(Protocol):
         Args:
           batch: its memory is the caller's, and used again afterwards: `batch.copy()` stays.
           agent_steps: learned from so far, without this batch.
+
+        Raises:
+          Diverged: weights overflow.
         """
 
     def state(self) -> dict[str, Any]:

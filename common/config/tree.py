@@ -77,6 +77,12 @@ class EnvServerConfig(Section):
     workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     max_envs: int = setting(8192, "environments of all sessions at most", ge=1, le=2**20)
     max_workers: int = setting(128, "processes of all sessions, beyond which no further one opens", ge=1, le=65_536)
+    step_timeout_s: float = setting(
+        60.0,
+        "a process that takes longer to step, reset or make an environment is killed and made anew",
+        gt=0,
+        le=LIMIT,
+    )
 
 
 class ActorConfig(Section):
@@ -109,6 +115,10 @@ class LearnerConfig(Section):
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
     threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
+    on_nonfinite: Literal["skip", "stop"] = setting(
+        "skip",
+        "a loss or gradient that is not finite: skip that step (ten updates in a row end the run), or stop at once",
+    )
     publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
     log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)

@@ -33,7 +33,9 @@ TROUBLES = {
     "reconnects": "reconnects",
     "moves": "moves",
     "env_errors": "env errors",
+    "env_timeouts": "env processes hung",
     "nonfinite_updates": "non-finite updates",
+    "write_errors": "failed writes",
 }
 RATES = {"broker": ("rows_per_s", "rows/s")}
 

@@ -46,6 +46,8 @@ METRICS: dict[str, Metric] = {
     "cpu_s": _counter("CPU seconds of the process"),
     "cpu_share": _gauge("cores in use by the process"),
     "cpus": _gauge("cores that the process may use"),
+    "open_files": _gauge("files, connections among them, that the process has open"),
+    "max_files": _gauge("files that the process may have open"),
     # several
     "agent_steps": _counter("steps of environments: hosted, driven or learned from"),
     "agent_steps_per_s": _gauge("the same per second"),
@@ -81,6 +83,7 @@ METRICS: dict[str, Metric] = {
     # env-server
     "sessions": _gauge("vector environments hosted"),
     "env_errors": _counter("environments that raised or died"),
+    "env_timeouts": _counter("processes of environments that were killed because they hung"),
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),
     "total_steps": _gauge("agent steps at which the run ends"),
@@ -100,6 +103,8 @@ METRICS: dict[str, Metric] = {
     "queue_rows": _gauge("rollouts in the queue"),
     "queue_capacity": _gauge("rollouts that fit into the queue"),
     "peers": _gauge("actors with a session"),
+    "checkpoint_age_s": _gauge("seconds since the last checkpoint of this start"),
+    "write_errors": _counter("checkpoints and rows of metrics that could not be written"),
 }
 
 

@@ -16,6 +16,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -26,6 +27,7 @@ from common.service import Service
 log = logging.getLogger(__name__)
 
 STALL_S = 30.0
+REST_S = 0.1
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 MB of headers
 
@@ -70,6 +72,14 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
         super().__init__(address, handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept. Where no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(REST_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -30,7 +30,12 @@ def healthy(view: ServiceView) -> bool:
 def verdict(services: Sequence[ServiceView]) -> str:
     """What a person should know first about a run."""
     return (
-        _starting(services) or _missing(services) or _unhealthy(services) or _standstill(services) or _limit(services)
+        _starting(services)
+        or _missing(services)
+        or _unhealthy(services)
+        or _unsaved(services)
+        or _standstill(services)
+        or _limit(services)
     )
 
 
@@ -52,6 +57,11 @@ def _missing(services: Sequence[ServiceView]) -> str:
 def _unhealthy(services: Sequence[ServiceView]) -> str:
     bad = [f"{view.name} is {figures.state(view)}" for view in services if not healthy(view)]
     return f"not well: {', '.join(bad)}" if bad else ""
+
+
+def _unsaved(services: Sequence[ServiceView]) -> str:
+    fault = _of(services, "learner")[0].page.get("unsaved")
+    return f"not saved: {fault}" if fault else ""
 
 
 def _standstill(services: Sequence[ServiceView]) -> str:

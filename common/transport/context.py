@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import zmq
 
+from common.descriptors import max_files, open_files
 from common.endpoints import Endpoint
-from common.errors import ConfigError
+from common.errors import BeastError, ConfigError
 from common.messages import Plane
 from common.transport.admission import Admission
 from common.transport.keys import Keys
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from common.config.tree import SecurityConfig
 
 Socket = zmq.Socket[bytes]
+
+MAX_SOCKETS = 65_535  #: of a context, as many as libzmq counts; files run out before
 
 
 class Context:
@@ -30,6 +34,7 @@ class Context:
         self._keys = keys
         self._insecure = insecure
         self._zmq: zmq.Context[Socket] = zmq.Context()
+        self._zmq.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._admission: Admission | None = None
 
     @property
@@ -38,8 +43,19 @@ class Context:
         return self._admission.refused if self._admission else 0
 
     def socket(self, kind: int) -> Socket:
-        """A new socket of a kind such as zmq.PUSH."""
-        return self._zmq.socket(kind)
+        """A new socket of a kind such as zmq.PUSH.
+
+        Raises:
+          BeastError: this process has too many files open.
+        """
+        try:
+            return self._zmq.socket(kind)
+        except zmq.ZMQError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise BeastError(
+                f"no more sockets: {open_files():,} of {max_files():,} files are open: raise `ulimit -n`"
+            ) from error
 
     def encrypts(self, place: Endpoint) -> bool:
         """Whether sockets there are encrypted, and messages carry the key of their sender."""

@@ -32,7 +32,7 @@ from common.errors import BeastError, ConfigError, PeerLost
 from common.transport import Context
 from deploy.local.child import Child, ChildSpec
 from deploy.local.fleet import child_environ, child_flags, endpoint_flags, service_command
-from deploy.local.folder import CHECKPOINT, CONFIG
+from deploy.local.folder import CONFIG, trained
 from deploy.local.private import private_folder
 from deploy.local.trust import refuse_code
 
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     if flags.greedy and flags.sample:
         raise ConfigError("--greedy and --sample exclude each other")
     with env_server(folder, config) as endpoint:
-        result = _play(folder / CHECKPOINT, config, flags, endpoint, quiet=as_json)
+        result = _play(folder, config, flags, endpoint, quiet=as_json)
     result = {"run": folder.name, **result}
     sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0
@@ -103,8 +103,8 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     folder = next((path for path in reversed(candidates) if (path / CONFIG).is_file()), None)
     if folder is None:
         raise ConfigError(f"there is no run {run!r}: expected {candidates[-1] / CONFIG}; --root names another folder")
-    if not (folder / CHECKPOINT).is_file():
-        raise ConfigError(f"run {run!r} has no {CHECKPOINT} yet: let it train for a while")
+    if not trained(folder):
+        raise ConfigError(f"run {run!r} has no checkpoint yet: let it train for a while")
     loaded = gather(["--config", str(folder / CONFIG), *argv], environ, own=EvaluateFlags)
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
@@ -162,7 +162,7 @@ def _end(child: Child) -> None:
     child.kill()
 
 
-def _play(checkpoint: Path, config: RunConfig, flags: EvaluateFlags, endpoint: str, *, quiet: bool) -> dict[str, Any]:
+def _play(folder: Path, config: RunConfig, flags: EvaluateFlags, endpoint: str, *, quiet: bool) -> dict[str, Any]:
     """Play the episodes and describe them."""
     from deploy.local.player import Player
 
@@ -170,7 +170,7 @@ def _play(checkpoint: Path, config: RunConfig, flags: EvaluateFlags, endpoint: s
     context = Context()
     try:
         with EnvClient(context, endpoint, config.env.model_dump(), num_envs, flags.seed) as envs:
-            player = Player(config, checkpoint, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy)
+            player = Player(config, folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy)
             counter = EpisodeCounter(quotas(flags.episodes, num_envs))
             rows = envs.reset()
             while not counter.complete:

@@ -10,10 +10,11 @@ from pathlib import Path
 import deploy
 from common.config.layers import PREFIX
 from common.config.tree import RunConfig
+from common.descriptors import LEAST
 from deploy.local.child import Child, ChildSpec
 from deploy.local.folder import CONFIG, LOGS, SERVICES
 from deploy.local.supervisor import Stage
-from deploy.local.threads import thread_flags
+from deploy.local.threads import thread_flags, threads_of
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
@@ -38,6 +39,13 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
         )
         for role, count in counts.items()
     ]
+
+
+def files_needed(config: RunConfig) -> int:
+    """Files that any one service of a run on this machine may have open, connections among them."""
+    groups = config.actor.env_groups * -(-config.local.actors // config.local.env_servers)  #: of one env-server
+    processes = min(config.actor.envs_per_group, threads_of(config)["envserver.workers"])  #: of one group
+    return LEAST + 2 * config.local.actors + max(config.local.env_servers, 3 * groups * processes)
 
 
 def _spec(

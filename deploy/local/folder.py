@@ -19,8 +19,9 @@ from pathlib import Path
 from common.config.table import TREE, value_at
 from common.config.tree import RunConfig
 from common.errors import ConfigError
+from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
 
-CONFIG, CHECKPOINT, METRICS, LOCK = "config.yaml", "checkpoint.pt", "metrics.csv", ".lock"
+CONFIG, METRICS, LOCK = "config.yaml", "metrics.csv", ".lock"
 LOGS, SERVICES = "logs", "services"
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
@@ -142,6 +143,11 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     ]
     if refused:
         raise ConfigError("\n".join(refused))
+
+
+def trained(folder: Path) -> bool:
+    """Whether the run has a checkpoint, whole or damaged."""
+    return any((folder / name).exists() for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
 
 
 def final_figures(folder: Path) -> dict[str, float]:

@@ -17,17 +17,19 @@ from pathlib import Path
 from common.config.load import Loaded, differences, dump, gather, load
 from common.config.setting import Section, setting
 from common.config.tree import RunConfig
+from common.descriptors import allow_files
 from common.files import write_atomically
 from deploy.local import folder as run_folder
 from deploy.local import view
 from deploy.local.curves import Curves
-from deploy.local.fleet import stages
+from deploy.local.fleet import files_needed, stages
 from deploy.local.pages import Gatherer
 from deploy.local.private import private_folder
 from deploy.local.screen import make_screen
 from deploy.local.supervisor import Ending, Supervisor
 from deploy.local.trust import names_code, refuse_code
 from deploy.local.view import RunTitle
+from services.learner.folder import CHECKPOINT_NAME
 
 
 class TrainFlags(Section):
@@ -52,10 +54,11 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     """
     now = datetime.now().astimezone()
     config, flags, saved = settle(argv, environ, now)
+    allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
     with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
-        continues = (config.folder / run_folder.CHECKPOINT).exists()
+        continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
         write_atomically(config.folder / run_folder.CONFIG, dump(config))
@@ -126,14 +129,13 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
 def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     """Say what was trained and what can be done next."""
     _say(summary)
-    checkpoint = config.folder / run_folder.CHECKPOINT
-    if not checkpoint.exists():
+    if not run_folder.trained(config.folder):
         _say("there is no checkpoint yet: the learner ended before its first")
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
-    _say(f"checkpoint: {checkpoint}")
+    _say(f"checkpoint: {config.folder / CHECKPOINT_NAME}")
     _say(f"evaluate:   beast evaluate {config.name}{same}")
     _say(f"continue:   beast train --name {config.name}{same}{more}")
 

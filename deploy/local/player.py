@@ -18,7 +18,8 @@ from common.nets.weights import flatten
 from common.records import act_record
 from common.specs import EnvSpec
 from services.broker.inference import Inference
-from services.learner.checkpoint import load_checkpoint, load_model
+from services.learner.checkpoint import Checkpoints, load_model
+from services.learner.folder import CHECKPOINT_NAME
 
 POLL_S = 0.0002
 
@@ -28,7 +29,7 @@ class Player:
 
     Args:
       config: of the run.
-      checkpoint: file to take the weights from.
+      folder: of the run whose newest checkpoint has the weights.
       env: as the env-server describes it.
       num_envs: N.
       seed: of the actions that are drawn.
@@ -40,9 +41,10 @@ class Player:
     """
 
     def __init__(
-        self, config: RunConfig, checkpoint: Path, env: EnvSpec, num_envs: int, *, seed: int, greedy: bool
+        self, config: RunConfig, folder: Path, env: EnvSpec, num_envs: int, *, seed: int, greedy: bool
     ) -> None:
-        saved = read(checkpoint)
+        checkpoint = folder / CHECKPOINT_NAME
+        saved = read(folder)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
         algorithm = make_algorithm(config, env)
@@ -75,15 +77,15 @@ class Player:
         return actions
 
 
-def read(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint holds.
+def read(folder: Path) -> dict[str, Any]:
+    """What the newest checkpoint of a run holds.
 
     Raises:
       CheckpointError: it is missing or damaged.
     """
-    saved = load_checkpoint(checkpoint)
+    saved = Checkpoints(folder).load()
     if saved is None:
-        raise CheckpointError(f"{checkpoint}: there is no checkpoint yet")
+        raise CheckpointError(f"{folder}: there is no checkpoint yet")
     return saved
 
 

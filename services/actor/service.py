@@ -147,7 +147,7 @@ class Actor(Service):
             for slot in servers.refresh(now):
                 self._abandon(plane, slot, now)
             changed |= servers.connect(self._context)
-            if servers.lost and not servers.ports and now - self.started_at > self.config.actor.connect_timeout_s:
+            if servers.lost and not servers.ports and now - self.awake_since > self.config.actor.connect_timeout_s:
                 raise servers.lost
         if changed:
             self._renew_poller()
@@ -194,7 +194,7 @@ class Actor(Service):
         Raises:
           PeerLost: nobody has answered for `actor.connect_timeout_s`, or had room.
         """
-        silence = min(stream.silent_s(now), now - self.started_at)
+        silence = min(stream.silent_s(now), now - self.awake_since)
         if silence > self.config.actor.connect_timeout_s:
             what = (
                 f"no room at the {stream.server} ({stream.busy})"

@@ -104,7 +104,7 @@ class Broker(Service):
 
     def tick(self, now: float) -> None:
         """Answer a finished batch; start the next where it is time."""
-        for session in self._lobby.table.unused(now):
+        for session in self._lobby.table.unused(now, self.awake_since):
             self._lobby.end(session)
         self._finish()
         if self._running is None and self._armed and self._batcher.closes(now, self._lobby.table.senders):

@@ -7,6 +7,7 @@ in worker processes or C++ threads step side by side and a slow one holds up no 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class EnvServer(Service):
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
         self._episodes = 0
-        self._past_errors = 0  #: of sessions that are closed
+        self._past_errors = self._past_timeouts = 0  #: of sessions that are closed
         self._past = (self.clock(), 0)
         self._steps_per_s = 0.0
         self._has_made = False  #: environments in this turn, which is slow: now answers come first
@@ -100,7 +101,10 @@ class EnvServer(Service):
 
     def tick(self, now: float) -> None:
         """Close what nobody uses, and see to it that what was closed ends."""
-        for session in self.table.unused(now):
+        limit_s = self.settings.step_timeout_s
+        for session in self.table:
+            session.state.env.tend(now, limit_s if now - self.awake_since > limit_s else math.inf)
+        for session in self.table.unused(now, self.awake_since):
             self._end(session)
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
@@ -133,6 +137,7 @@ class EnvServer(Service):
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
             "env_errors": self._past_errors + sum(env.errors for env in envs),
+            "env_timeouts": self._past_timeouts + sum(env.timeouts for env in envs),
             "refused": sum(self._port.refused.values()) if self._port else 0,
             "refused_by_reason": dict(self._port.refused) if self._port else {},
             "dropped": self._port.dropped if self._port else 0,
@@ -151,7 +156,8 @@ class EnvServer(Service):
             if header.kind is Kind.HELLO:
                 self._hello(header)
             elif header.kind is Kind.BYE:
-                self._bye(header)
+                if session := self.table.of(header):
+                    self._end(session)
             elif header.kind in (Kind.RESET, Kind.STEP):
                 self._request(message)
             else:
@@ -181,11 +187,6 @@ class EnvServer(Service):
         making = [session.state.env for session in self.table if session.welcome is None]
         leaving = [env for env, _ in self._leaving]
         find_room(num_envs, self.settings, hosted=hosted, making=making, leaving=leaving)
-
-    def _bye(self, header: Header) -> None:
-        session = self.table.of(header)
-        if session is not None:
-            self._end(session)
 
     def _request(self, message: Incoming) -> None:
         header = message.header
@@ -266,7 +267,7 @@ class EnvServer(Service):
 
     def _fail(self, session: Session[Hosted], error: EnvError) -> None:
         """Tell the client why its session is over."""
-        log.error("a session has failed: %s", error)
+        log.error("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
         self._past_errors += 1
         request = Header(Kind.STEP, session.sender, session.slot, seq=session.seq)
         self.port.error(request, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
@@ -279,6 +280,7 @@ class EnvServer(Service):
     def _release(self, session: Session[Hosted]) -> None:
         env = session.state.env
         self._past_errors += env.errors
+        self._past_timeouts += env.timeouts
         env.close()
         self._leaving.append((env, self.clock()))
 

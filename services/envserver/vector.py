@@ -62,6 +62,7 @@ class VectorEnv(ABC):
       rows: [N] of `step_record`, the newest answer.
       episodes: [return, length] of the whole episodes that ended in it.
       errors: environments that raised or died so far, and were made anew.
+      timeouts: processes killed so far because they did not answer.
       files: descriptors that become readable when `collect` has work; may change in any call.
     """
 
@@ -71,7 +72,7 @@ class VectorEnv(ABC):
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
         self.episodes: Episodes = []
-        self.errors = 0
+        self.errors = self.timeouts = 0
         self.files: tuple[int, ...] = ()
 
     @property
@@ -97,6 +98,14 @@ class VectorEnv(ABC):
 
         Raises:
           EnvError: the environments are beyond repair.
+        """
+
+    def tend(self, now: float, limit_s: float) -> None:
+        """End what has not answered within `limit_s` and can be ended without ending the server.
+
+        Args:
+          now: of time.monotonic.
+          limit_s: for one environment to be made, and for all of a process to be stepped or reset.
         """
 
     @abstractmethod
@@ -159,6 +168,7 @@ class InlineVectorEnv(VectorEnv):
     def fill_first(self, obs: NDArray[Any]) -> None:
         """Write rows of which every one opens an episode."""
         self.statistics.clear()
+        self._check(obs, self.rows["reward"])
         self.rows["obs"] = obs
         self.rows["first"] = True
         for name in ("reward", "terminated", "truncated"):
@@ -174,8 +184,18 @@ class InlineVectorEnv(VectorEnv):
     ) -> None:
         """Write rows, all arguments [N, ...]; what a first row must not carry is left out."""
         rows = self.rows
+        self._check(obs, reward)
         rows["obs"] = obs
         rows["first"] = first
         rows["reward"] = np.where(first, 0, reward)
         rows["terminated"] = terminated & ~first
         rows["truncated"] = truncated & ~first
+
+    def _check(self, obs: NDArray[Any], reward: NDArray[Any]) -> None:
+        """Refuse what no policy could learn from; numpy would stretch a wrong shape in silence."""
+        wanted = self.rows["obs"].shape
+        if np.shape(obs) != wanted:
+            raise EnvError(f"environment {self.spec.env_id!r}: observations {np.shape(obs)}, expected {wanted}")
+        for what, values in (("an observation", obs), ("a reward", reward)):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")

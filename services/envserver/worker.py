@@ -6,18 +6,21 @@ STEP, then the actions           outcome, rows
 end of the pipe: close, exit
                                  once, at the start: outcome with the spec of the environments
 
-An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...], or `fatal` and then no rows.
+An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...]; with `fatal` no rows follow.
 Rows are bytes of `step_record`. Nothing but bytes goes through the pipe.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import multiprocessing
 import os
+import resource
 import signal
 import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
@@ -27,12 +30,20 @@ from numpy.typing import NDArray
 
 from common.codec import pack
 from common.errors import EnvError
+from services.envserver.offspring import MARK, end_marked
 from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
 from services.envserver.vector import contained, rows_for
 
 RESET, STEP = b"R", b"S"
 MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up
 MAX_TEXT = 4000
+LARGEST = float(np.finfo(np.float32).max)
+BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait before the next try: not at all after the first failure in a row, then ever longer."""
+    return 0.0 if failures < 2 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 2))
 
 
 def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None) -> None:
@@ -46,11 +57,13 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
       seed: of the first one; None in a worker that replaces one that died.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
+    faulthandler.enable()  # a crash, and the server's SIGABRT to a process that hangs, write where it is
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_die_with_server, daemon=True).start()
     try:
         shard = Shard(env_id, kwargs, num_envs, seed)
     except EnvError as error:
-        connection.send_bytes(pack({"fatal": str(error)}))
+        connection.send_bytes(pack({"fatal": str(error), "failures": [[0, _trace(error)]] if error.__cause__ else []}))
         return
     try:
         connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
@@ -58,6 +71,7 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
             _answer(connection, shard)
     except (EOFError, ConnectionError):
         shard.close()
+        _end_offspring()
 
 
 def _answer(connection: Connection, shard: Shard) -> None:
@@ -70,7 +84,7 @@ def _answer(connection: Connection, shard: Shard) -> None:
             raw = np.frombuffer(connection.recv_bytes(), spec.dtype)
             shard.step(raw.reshape(shard.num_envs, *spec.shape))
     except EnvError as error:
-        connection.send_bytes(pack({"fatal": str(error)}))
+        connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures}))
         return
     failures, shard.failures = shard.failures, []
     connection.send_bytes(pack({"failures": failures}))
@@ -82,7 +96,17 @@ def _die_with_server() -> None:
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()
+        _end_offspring()
         os._exit(1)
+
+
+def _end_offspring() -> None:
+    """Kill what this process has started: nobody else may be left to do it."""
+    end_marked({os.environ[MARK]}, spare=os.getpid())
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-MAX_TEXT:]
 
 
 class Shard:
@@ -108,7 +132,7 @@ class Shard:
         self._done = np.zeros(num_envs, np.bool_)
         self._in_a_row = [0] * num_envs
         layout, space = obs_layout(self._envs[0].observation_space), self._envs[0].action_space
-        self._shape = layout[1]
+        self._dtype, self._shape = np.dtype(layout[0]), layout[1]
         self.spec = env_spec(env_id, layout, space)
         self._adapt = ActionAdapter(space)
         self._discrete = self.spec.action.kind == "discrete"
@@ -142,7 +166,10 @@ class Shard:
     def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
         row = self.rows[i]
         row["obs"] = self._checked(obs)
-        row["reward"] = np.asarray(reward).item()
+        number = np.asarray(reward, np.float64).item()
+        if not abs(number) <= LARGEST:
+            raise EnvError(f"a reward is {number}, expected a finite float32")
+        row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         self._done[i] = terminated or truncated
 
@@ -159,22 +186,38 @@ class Shard:
         self.rows[i]["first"] = True
 
     def _replace(self, i: int, error: Exception) -> None:
-        """Make an environment that raised anew, and open an episode in it."""
-        self.failures.append([i, "".join(traceback.format_exception(error))[-MAX_TEXT:]])
-        self._in_a_row[i] += 1
-        _close(self._envs[i])
-        with contained(f"environment {self.env_id!r} failed {self._in_a_row[i]} times without a step in between"):
-            if self._in_a_row[i] >= MAX_FAILURES:
-                raise error
-            self._envs[i] = make_env(self.env_id, self.kwargs)
-            self._write_first(i, self._envs[i].reset()[0])
+        """Make an environment that raised anew, as often as it takes, and open an episode in it."""
+        while True:
+            self.failures.append([i, _trace(error)])
+            self._in_a_row[i] += 1
+            _close(self._envs[i])
+            with contained(f"environment {self.env_id!r} failed {self._in_a_row[i]} times without a step in between"):
+                if self._in_a_row[i] >= MAX_FAILURES:
+                    raise error
+            time.sleep(backoff_s(self._in_a_row[i]))
+            try:
+                self._envs[i] = make_env(self.env_id, self.kwargs)
+                self._write_first(i, self._envs[i].reset()[0])
+            except Exception as another:  # foreign code, as in step
+                error = another
+            else:
+                return
 
     def _checked(self, obs: Any) -> NDArray[Any]:
-        """The observation as an array of the declared shape; numpy would stretch a smaller one in silence."""
+        """The observation as an array of the declared shape and kind; numpy would stretch or cut others in silence."""
         array = np.asarray(obs)
         if array.shape != self._shape:
             raise EnvError(f"an observation has shape {array.shape}, its space says {self._shape}")
-        return array
+        if array.dtype.kind not in "biuf":
+            raise EnvError(f"an observation holds {array.dtype}, its space says {self._dtype}")
+        with np.errstate(all="ignore"):
+            stored = array.astype(self._dtype, copy=False)
+        if self._dtype.kind == "f":
+            if not np.isfinite(stored).all():
+                raise EnvError("an observation holds a value that is not finite")
+        elif stored is not array and not (stored == array).all():
+            raise EnvError(f"an observation of {array.dtype} holds a value that its space's {self._dtype} cannot")
+        return stored
 
 
 def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
 The environments of a session are dealt to its workers in slices; each worker fills its slice of the rows. The server
 never waits for a worker: `files` says when one has answered. Processes are spawned, never forked, and end with
-their pipe. A worker that dies takes its environments with it: they are made anew, their next rows are first ones.
+their pipe. A worker that dies takes its environments with it: they are made anew, their next rows are first ones. One
+that does not answer in time is made to say where it hangs, and killed.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import os
 import select
+import signal
+import time
 from dataclasses import dataclass
 from itertools import pairwise
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -21,17 +26,19 @@ from numpy.typing import NDArray
 
 from common.codec import unpack
 from common.config.tree import EnvConfig
-from common.errors import EnvError
+from common.errors import EnvError, RemoteProtocolError
 from common.specs import EnvSpec
 from services.envserver.episodes import EpisodeStatistics
+from services.envserver.offspring import end_marked, marked, new_mark
 from services.envserver.vector import VectorEnv, contained, rows_for
-from services.envserver.worker import RESET, STEP, serve
+from services.envserver.worker import RESET, STEP, backoff_s, serve
 
 log = logging.getLogger(__name__)
 
-MAX_DEATHS = 3  #: of one worker without a step in between, before the session is given up
+MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 EXIT_S = 1.0  #: for a process whose pipe has ended to end too
+LAST_WORDS_S = 1.0  #: for a process that hangs to write where
 
 
 @dataclass
@@ -41,9 +48,12 @@ class _Worker:
     part: slice
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
+    mark: str = ""  #: that whatever it starts carries
     awaits: Literal["spec", "rows", ""] = ""
+    since: float = 0.0  #: when that was asked for; without a process: when there shall be one
     deaths: int = 0
     replaced: bool = False  #: has to reset before it can answer
+    hangs: str = ""  #: for how long it has not answered, where that was too long
 
     @property
     def size(self) -> int:
@@ -88,6 +98,10 @@ class WorkerVectorEnv(VectorEnv):
 
     def collect(self) -> bool:
         """See the base class."""
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.pipe is None and worker.awaits and now >= worker.since:
+                self._restart(worker)
         for file, _ in self._poll.poll(0):
             self._take(next(worker for worker in self._workers if worker.pipe and worker.pipe.fileno() == file))
         if not self._begun or any(worker.awaits for worker in self._workers):
@@ -98,6 +112,22 @@ class WorkerVectorEnv(VectorEnv):
         self.episodes = self._statistics.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
         return True
 
+    def tend(self, now: float, limit_s: float) -> None:
+        """See the base class."""
+        for worker in self._workers:
+            if worker.pipe is None or not worker.awaits:
+                continue
+            allowed_s = limit_s * (worker.size if worker.awaits == "spec" else 1)
+            late_s = now - worker.since - allowed_s
+            if late_s > LAST_WORDS_S:
+                worker.process.kill()
+            elif late_s > 0 and not worker.hangs:
+                worker.hangs = f"no answer for {allowed_s:g} s"
+                self.timeouts += 1
+                log.error("a process of %d environments %r: %s, it hangs at:", worker.size, self._env_id, worker.hangs)
+                os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and it ends
+        self._bury()
+
     def close(self) -> None:
         """See the base class."""
         for worker in self._workers:
@@ -105,25 +135,41 @@ class WorkerVectorEnv(VectorEnv):
 
     def closed(self, *, force: bool) -> bool:
         """See the base class."""
-        for process in list(self._leaving):
-            if force:
+        if force:
+            for process, _ in self._leaving:
                 process.kill()
-                process.join(EXIT_S)
-            if force or not process.is_alive():
-                self._leaving.remove(process)
+        self._bury()
         return not self._leaving
 
+    def _bury(self) -> None:
+        """Forget processes that have ended, with whatever they left running."""
+        ended = {mark for process, mark in self._leaving if not process.is_alive()}
+        if not ended:
+            return
+        self._leaving = [(process, mark) for process, mark in self._leaving if mark not in ended]
+        if left := end_marked(ended):
+            log.warning("environments %r had left %d processes running: killed", self._env_id, left)
+
     def _start(self, worker: _Worker, seed: int | None) -> None:
+        worker.mark = new_mark()
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
+            resource_tracker.ensure_running()  # multiprocessing's, for all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
-            worker.process = self._context.Process(
-                target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
-            )
-            worker.process.start()
-        theirs.close()  # so that the end of the process is the end of the pipe
+            with theirs, marked(worker.mark):  # closed, so that the end of the process is the end of the pipe
+                worker.process = self._context.Process(
+                    target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
+                )
+                worker.process.start()
         worker.pipe, worker.awaits, worker.replaced = ours, "spec", seed is None
+        worker.since, worker.hangs = time.monotonic(), ""
         self._poll.register(ours, select.POLLIN)
         self._list_files()
+
+    def _restart(self, worker: _Worker) -> None:
+        try:
+            self._start(worker, None)
+        except EnvError as error:
+            self._lost(worker, str(error))
 
     def _drop(self, worker: _Worker) -> None:
         if worker.pipe is None:
@@ -131,7 +177,7 @@ class WorkerVectorEnv(VectorEnv):
         self._poll.unregister(worker.pipe)
         worker.pipe.close()
         worker.pipe = None
-        self._leaving.append(worker.process)
+        self._leaving.append((worker.process, worker.mark))
         self._list_files()
 
     def _list_files(self) -> None:
@@ -141,9 +187,9 @@ class WorkerVectorEnv(VectorEnv):
         self._begun = True
         for worker in self._workers:
             if worker.pipe is None:
-                self._start(worker, None)
+                worker.awaits = "spec"  # collect starts one
                 continue
-            worker.awaits = "rows"
+            worker.awaits, worker.since = "rows", time.monotonic()
             with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
                 worker.pipe.send_bytes(command)
                 if actions is not None:
@@ -153,17 +199,19 @@ class WorkerVectorEnv(VectorEnv):
         assert worker.pipe is not None
         try:
             outcome = unpack(worker.pipe.recv_bytes())
+            if not isinstance(outcome, dict):
+                raise RemoteProtocolError("an outcome is a map")
+            self._count(outcome.get("failures", []), worker.part.start)
             if "fatal" in outcome:
                 raise EnvError(outcome["fatal"])
             if "spec" in outcome:
                 self._made(worker, EnvSpec.from_wire(outcome["spec"]))
                 return
             worker.pipe.recv_bytes_into(self.rows[worker.part].view(np.uint8).data)
-        except (EOFError, OSError):
+        except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
             self._died(worker)
             return
         worker.awaits, worker.replaced = "", False
-        self._count(outcome["failures"], worker.part.start)
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
 
@@ -176,28 +224,35 @@ class WorkerVectorEnv(VectorEnv):
             raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self.spec}")
         worker.awaits = ""
         if worker.replaced:
-            worker.awaits = "rows"
+            worker.awaits, worker.since = "rows", time.monotonic()
             assert worker.pipe is not None
             with contextlib.suppress(OSError):
                 worker.pipe.send_bytes(RESET)
 
     def _died(self, worker: _Worker) -> None:
         worker.process.join(EXIT_S)
-        code = worker.process.exitcode
-        awaited = worker.awaits
+        worker.process.kill()
+        why = worker.hangs or f"exit code {worker.process.exitcode}"
         self._drop(worker)
         if not self._opened:
-            raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended with exit code {code}")
+            raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")
         self.errors += worker.size
+        log.error("a process of %d environments %r ended: %s", worker.size, self._env_id, why)
+        self._lost(worker, why)
+
+    def _lost(self, worker: _Worker, why: str) -> None:
+        """A process has ended or could not be started: try again later, where that was not tried too often."""
         worker.deaths += 1
-        log.error("a process of %d environments %r ended with exit code %s", worker.size, self._env_id, code)
         if worker.deaths >= MAX_DEATHS:
-            raise EnvError(f"environment {self._env_id!r} ended its process {MAX_DEATHS} times, exit code {code}")
-        if awaited:
-            self._start(worker, None)
+            raise EnvError(
+                f"environment {self._env_id!r} lost its process {MAX_DEATHS} times without a step in between, "
+                f"the last time: {why}"
+            )
+        worker.awaits = "spec" if worker.awaits else ""
+        worker.since = time.monotonic() + backoff_s(worker.deaths + 2)  # a process is dearer than an environment
 
     def _count(self, failures: list[list[Any]], start: int) -> None:
         for index, text in failures:
             self.errors += 1
             if self.errors <= MAX_LOGGED:
-                log.error("environment %d, %r, raised and was made anew:\n%s", start + index, self._env_id, text)
+                log.error("environment %d, %r, raised:\n%s", start + index, self._env_id, text)

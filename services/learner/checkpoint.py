@@ -1,5 +1,9 @@
 """The file that a run continues from: written whole or not at all, read without running anything in it.
 
+    checkpoint.pt            the newest
+    checkpoint.previous.pt   the one before, used where a disk has damaged the newest
+    .checkpoint.pt.new       being written; it counts from when it is renamed
+
 One dict of plain values and tensors, so that `torch.load(weights_only=True)` suffices:
 
     format        CHECKPOINT_FORMAT
@@ -17,7 +21,10 @@ The learning rate needs no entry: it is a function of counters.agent_steps.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
+import logging
 import os
 import zipfile
 from pathlib import Path
@@ -27,46 +34,100 @@ import torch
 from torch import nn
 
 from common.errors import CheckpointError
+from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 2
-CHECKPOINT_NAME = "checkpoint.pt"
+DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an offset inside the file that cannot be
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics")
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Replace the checkpoint at `path`, atomically and durably.
+class DamagedCheckpoint(CheckpointError):
+    """The file is not whole: what a disk, or a copy that was cut off, leaves."""
 
-    Raises:
-      CheckpointError: it cannot be written; the old one is untouched.
+
+class Checkpoints:
+    """The newest checkpoint of a run, and its predecessor.
+
+    Args:
+      folder: of the run.
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise CheckpointError(f"{path}: the checkpoint cannot be written: {error.strerror or error}") from error
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / CHECKPOINT_NAME
+        self._previous = folder / PREVIOUS_NAME
+        self._draft = folder / DRAFT_NAME
+        self._whole = False  #: `path` is worth keeping: it was read or written here
+
+    def load(self) -> dict[str, Any] | None:
+        """Read the newest one that is whole; None where there never was one.
+
+        Raises:
+          CheckpointError: there are some and none is whole, or the newest is not one that this program reads.
+        """
+        try:
+            state = load_checkpoint(self.path)
+        except DamagedCheckpoint as error:
+            if not self._previous.exists():
+                raise
+            log.warning("%s; going back to %s", error, self._previous.name)
+            return load_checkpoint(self._previous)
+        self._whole = state is not None
+        if state is None and self._previous.exists():
+            log.warning("%s is missing; going back to %s", self.path, self._previous.name)
+            return load_checkpoint(self._previous)
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the newest, atomically and durably; it becomes the predecessor.
+
+        Raises:
+          CheckpointError: it cannot be written; what was there still is, and nothing else.
+        """
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        try:
+            with self._draft.open("wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            if self._whole and self.path.exists():
+                self._keep()
+            self._draft.replace(self.path)
+            self._whole = True
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+            why = error.strerror or error
+            raise CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}") from error
+
+    def _keep(self) -> None:
+        """Give the newest a second name, so that its own always leads to a whole file."""
+        self._previous.unlink(missing_ok=True)
+        try:
+            os.link(self.path, self._previous)
+        except OSError:  # a file system without hard links: for a moment the predecessor is all there is
+            self.path.replace(self._previous)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint; None where there is none.
+    """Read one file; None where there is none.
 
     Raises:
-      CheckpointError: it is damaged, or not one that this program reads.
+      DamagedCheckpoint: it is not whole.
+      CheckpointError: it cannot be read, or is not one that this program reads.
     """
     if not path.exists():
         return None
     try:
         state = _read(path)
     except OSError as error:
-        raise CheckpointError(f"{path}: the checkpoint cannot be read: {error.strerror or error}") from error
+        kind = DamagedCheckpoint if error.errno in DAMAGE else CheckpointError
+        raise kind(f"{path}: the checkpoint cannot be read: {error.strerror or error}") from error
     except Exception as error:  # whatever damaged or foreign bytes make zipfile and torch raise
-        raise CheckpointError(
+        raise DamagedCheckpoint(
             f"{path}: not a whole checkpoint ({type(error).__name__}): truncated, or written by another program"
         ) from error
     return _judged(path, state)

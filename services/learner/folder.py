@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from common.config.load import dump
@@ -15,9 +15,12 @@ from common.files import write_atomically
 
 LOCK_NAME = ".learner.lock"
 CONFIG_NAME = "config.yaml"
+CHECKPOINT_NAME = "checkpoint.pt"
+PREVIOUS_NAME = "checkpoint.previous.pt"
+DRAFT_NAME = ".checkpoint.pt.new"
 
 
-@contextmanager
+@contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
     """Make the folder where it is missing and hold it; the kernel lets go of it however the process ends.
 
@@ -36,6 +39,8 @@ def claim(folder: Path) -> Iterator[None]:
         raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
     except OSError:
         pass  # a file system without locks
+    with contextlib.suppress(OSError):
+        (folder / DRAFT_NAME).unlink()  # of a learner that was killed while it wrote
     try:
         yield
     finally:

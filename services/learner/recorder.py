@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import ConfigError
-
-log = logging.getLogger(__name__)
+from common.files import write_atomically
+from services.learner.events import EventFile
+from services.learner.journal import Journal
 
 METRICS_NAME = "metrics.csv"
 TENSORBOARD_NAME = "tensorboard"
@@ -69,57 +68,51 @@ class Recorder:
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
         self._path = folder / METRICS_NAME
-        self._failed = False
         try:
             self._header = _trim(self._path, agent_steps)
-            self._file = self._path.open("a", newline="", encoding="utf-8")
-            self._events = _event_writer(folder / TENSORBOARD_NAME, agent_steps)
+            self._lines = Journal(self._path)
+            self._events = EventFile(folder / TENSORBOARD_NAME, agent_steps)
         except OSError as error:
             raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
-    def write(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+    def write(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> str:
         """Append a row; a full disk costs the row, not the run.
 
         Args:
           row: values of `COLUMNS`.
           losses: the algorithm's metrics by name.
           lags: [n], steps by policy lag since the last row.
+
+        Returns:
+          Why the row is lost, as a sentence; empty where it is not.
         """
         try:
             self._write_csv({**row, **losses})
             self._write_events(row, losses, lags)
         except OSError as error:
-            if not self._failed:
-                log.warning("%s: metrics are lost: %s", self._path, error.strerror or error)
-            self._failed = True
+            return f"{self._path.parent}: metrics are lost: {error.strerror or error}"
+        return ""
 
     def close(self) -> None:
-        """Write what is buffered and close the files."""
-        try:
-            self._file.close()
-            self._events.close()
-        except OSError as error:
-            log.warning("%s: metrics are lost: %s", self._path, error.strerror or error)
+        """Close the files."""
+        self._lines.close()
+        self._events.close()
 
     def _write_csv(self, row: Row) -> None:
-        lines = io.StringIO()
-        if not self._header:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        if self._lines.empty:
             self._header = list(row)
-            csv.writer(lines, lineterminator="\n").writerow(self._header)
-        csv.writer(lines, lineterminator="\n").writerow([_cell(row.get(name)) for name in self._header])
-        self._file.write(lines.getvalue())
-        self._file.flush()
+            table.writerow(self._header)
+        table.writerow([_cell(row.get(name)) for name in self._header])
+        self._lines.append(text.getvalue().encode())
 
     def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
         tagged = {COLUMNS[name]: value for name, value in row.items()}
         tagged.update({f"losses/{name}": value for name, value in losses.items()})
-        step = int(row["agent_steps"] or 0)
-        for tag, value in tagged.items():
-            if tag and _known(value):
-                self._events.add_scalar(tag, value, step)
-        if lags.any():
-            _add_histogram(self._events, "perf/policy_lag", lags, step)
-        self._events.flush()
+        scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
+        histograms = {"perf/policy_lag": lags} if lags.any() else {}
+        self._events.write(scalars, histograms, int(row["agent_steps"] or 0))
 
 
 def _known(value: Value) -> bool:
@@ -149,9 +142,7 @@ def _trim(path: Path, agent_steps: int) -> list[str]:
     if "agent_steps" not in header:
         raise ConfigError(f"{path}: not a table of metrics: no column 'agent_steps'; move it away")
     kept = [line for line in whole[1:] if _belongs(line, header, agent_steps)]
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text("".join(f"{line}\n" for line in [whole[0], *kept]) if kept else "", encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, "".join(f"{line}\n" for line in [whole[0], *kept]) if kept else "")
     return header if kept else []
 
 
@@ -161,29 +152,3 @@ def _belongs(line: str, header: list[str], agent_steps: int) -> bool:
         return False
     cell = cells[header.index("agent_steps")]
     return cell.isdecimal() and int(cell) <= agent_steps
-
-
-def _event_writer(folder: Path, agent_steps: int) -> Any:
-    """A SummaryWriter that hides what earlier writers recorded beyond `agent_steps`."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # slow to import
-    except ImportError as error:
-        raise ConfigError("tensorboard is not installed: pip install 'zerobeast[learner]'") from error
-    return SummaryWriter(str(folder), purge_step=agent_steps + 1)
-
-
-def _add_histogram(events: Any, tag: str, counts: NDArray[np.int64], step: int) -> None:
-    """Record counts of the whole numbers 0, 1, 2, ..."""
-    present = np.flatnonzero(counts)
-    values = np.arange(len(counts))
-    events.add_histogram_raw(
-        tag,
-        min=float(present[0]),
-        max=float(present[-1]),
-        num=int(counts.sum()),
-        sum=float((counts * values).sum()),
-        sum_squares=float((counts * values**2).sum()),
-        bucket_limits=[float(value) + 0.5 for value in values[: present[-1] + 1]],
-        bucket_counts=[int(count) for count in counts[: present[-1] + 1]],
-        global_step=step,
-    )

@@ -6,8 +6,8 @@ only as many steps as the run still needs; then the learner writes the last weig
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from contextlib import ExitStack
 from typing import Any, Protocol
 
 from common.config.tree import RunConfig
@@ -30,13 +30,13 @@ from common.transport import (
     random_id,
 )
 from services.learner.admission import Terms, mismatch, oversize
+from services.learner.archive import Archive
 from services.learner.books import Record
-from services.learner.checkpoint import CHECKPOINT_NAME, load_checkpoint, save_checkpoint
 from services.learner.folder import claim, keep_settings
 from services.learner.intake import Intake
 from services.learner.meters import Meters
 from services.learner.queue import Message, RowQueue
-from services.learner.recorder import COLUMNS, Recorder
+from services.learner.recorder import COLUMNS
 from services.learner.update import Trainer, Update
 
 log = logging.getLogger(__name__)
@@ -67,15 +67,14 @@ class Learner(Service):
         self.intake: Intake | None = None
         now = self.clock()
         self.meters = Meters()
-        self._path = config.folder / CHECKPOINT_NAME
+        self._archive = Archive(config.folder)
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
         self._record_at_start = Record.load({})
         self._published = -1  #: newest version that went out
         self._waited_s = 0.0  #: for the batch that comes next
         self._computes: dict[str, str] = {}  #: where and how, for the health page
-        self._resources = ExitStack()
-        self._checkpoint_failed = False
+        self._resources = contextlib.ExitStack()
         self._elapsed_at = now
         self._log_at = now + config.learner.log_every_s
         self._checkpoint_at = now + config.learner.checkpoint_every_s
@@ -93,8 +92,8 @@ class Learner(Service):
         self._resources.enter_context(claim(config.folder))
         trainer = self._continued()
         keep_settings(config)
-        self._recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
-        self._resources.callback(self._recorder.close)
+        self._resources.callback(self._archive.close)
+        self._archive.open(trainer.counters.agent_steps if trainer else 0)
         context = open_context(config.security, self.role)
         self._resources.callback(context.term)
         port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint, epoch=self._epoch)
@@ -128,7 +127,8 @@ class Learner(Service):
             self._record(now)
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
-            self._try_checkpoint(now)
+            with contextlib.suppress(CheckpointError):  # the page says so; only the last one has to succeed
+                self._checkpoint(now)
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due."""
@@ -137,12 +137,12 @@ class Learner(Service):
     def drain(self) -> None:
         """Leave the last weights, the last row and the last checkpoint."""
         if self.trainer is not None:
-            now = self.clock()
             self._publish(self.trainer)
-            self._record(now)
-            self._checkpoint(now)
         if self.intake is not None:
             self.intake.farewell()
+        now = self.clock()
+        self._record(now)
+        self._checkpoint(now)
 
     def close(self) -> None:
         """Close files and sockets."""
@@ -167,6 +167,7 @@ class Learner(Service):
             **(intake.page() if intake else {}),
             "queue_rows": queue.rows if queue else 0,
             "queue_capacity": queue.capacity if queue else 0,
+            **self._archive.report(self.clock()),
         }
 
     def _continued(self) -> Trainer | None:
@@ -175,7 +176,8 @@ class Learner(Service):
         Raises:
           CheckpointError: it is not this run's.
         """
-        saved = load_checkpoint(self._path)
+        path = self._archive.checkpoints.path
+        saved = self._archive.checkpoints.load()
         if saved is None:
             return None
         try:
@@ -183,18 +185,18 @@ class Learner(Service):
             algo = saved["config"]["algo"]
             self.meters.episodes.load(saved["statistics"])
             self._record_at_start = Record.load(saved.get("rollouts", {}))
-        except (RemoteProtocolError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self._path}: the checkpoint's entries are unreadable: {error!r}") from error
+        except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
         wanted = self.config
         for name, theirs, ours in (("env.id", env.env_id, wanted.env.id), ("algo", algo, wanted.algo)):
             if theirs != ours:
                 raise CheckpointError(
-                    f"{self._path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
+                    f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
                     f"use another name, or start afresh"
                 )
         trainer = Trainer(self.config, self._device, env)
-        trainer.load(self._path, saved)
-        log.info("continuing %s at agent step %d", self._path, trainer.counters.agent_steps)
+        trainer.load(path, saved)
+        log.info("continuing %s at agent step %d", path.parent, trainer.counters.agent_steps)
         return trainer
 
     def _begin(self, theirs: Terms) -> tuple[Terms, RowQueue]:
@@ -273,24 +275,14 @@ class Learner(Service):
         for hop in ("rollout_queue", "learner_wait", "publish"):
             seconds = hops.recent([self.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        self._recorder.write({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
+        self._archive.record({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
 
     def _checkpoint(self, now: float) -> None:
         if self.trainer is not None:
             self._book_elapsed(self.trainer, now)
             rollouts = self.intake.record().state() if self.intake else {}
             statistics = self.meters.episodes.state()
-            save_checkpoint(self._path, {**self.trainer.state(), "statistics": statistics, "rollouts": rollouts})
-
-    def _try_checkpoint(self, now: float) -> None:
-        """A full disk must not end a run that can go on. The last checkpoint has to succeed."""
-        try:
-            self._checkpoint(now)
-            self._checkpoint_failed = False
-        except CheckpointError as error:
-            if not self._checkpoint_failed:
-                log.warning("%s; trying again every %g s", error, self.config.learner.checkpoint_every_s)
-            self._checkpoint_failed = True
+            self._archive.save({**self.trainer.state(), "statistics": statistics, "rollouts": rollouts}, now)
 
     def _book_elapsed(self, trainer: Trainer, now: float) -> None:
         trainer.counters.elapsed_s += now - self._elapsed_at

@@ -23,7 +23,7 @@ from torch import Tensor
 from common.algos.protocol import Batch, Learned
 from common.algos.registry import make_algorithm
 from common.config.tree import RunConfig
-from common.errors import BeastError, CheckpointError
+from common.errors import CheckpointError, Diverged
 from common.ops.frames import stack_frames
 from common.records import rollout_record
 from common.specs import EnvSpec, PolicySpec, RecordSpec
@@ -108,7 +108,8 @@ class Trainer:
           rows: [B] of `record`.
 
         Raises:
-          BeastError: the tenth batch in a row gave a loss or gradient that is not finite.
+          Diverged: `learner.on_nonfinite` says stop; or the tenth batch in a row gave a loss or gradient that is not
+            finite; or the weights overflow.
         """
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
@@ -160,12 +161,16 @@ class Trainer:
         elif learned.skipped:
             counters.nonfinite_updates += 1
             self._nonfinite_in_a_row += 1
+        self._judge(learned)
+
+    def _judge(self, learned: Learned) -> None:
+        """Raise Diverged where too much was skipped."""
+        at = f"at agent step {self.counters.agent_steps}"
+        if learned.skipped and self.config.learner.on_nonfinite == "stop":
+            raise Diverged(f"the loss or its gradient was not finite {at}", self.config.algo)
         if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
-            raise BeastError(
-                f"the loss or its gradient was not finite in {MAX_NONFINITE_IN_A_ROW} updates in a row at agent step "
-                f"{counters.agent_steps}: lower {self.config.algo}.learning_rate, or use --learner.precision "
-                f"float32; the last checkpoint is unharmed"
-            )
+            often = f"in {MAX_NONFINITE_IN_A_ROW} updates in a row"
+            raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
 
 
 def assemble(rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, steps: int, device: torch.device) -> Batch:

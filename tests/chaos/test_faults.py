@@ -5,53 +5,23 @@ All tests but the last share a run, of the witness: a mix-up ends a service, and
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from common.transport import Context
 from deploy.chaos import verdict
-from deploy.chaos.balance import Balance
 from deploy.chaos.faults import Fault, Kind, draw
-from deploy.chaos.fleet import ROLES, Fleet
+from deploy.chaos.fleet import ROLES
 from deploy.chaos.inflict import Inflictor
 from deploy.chaos.soak import FIRST_LOOK_S, SETTINGS, WITNESS, WITNESSES
-from deploy.chaos.watch import Watch
+from tests.chaos.runs import closes, learned, training
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 SMALL = ("--local.actors", "2", "--local.env_servers", "1")
-TO_SEE_S = 180.0
 STOPPED_S = 4.0
-
-
-@contextmanager
-def training(folder: Path, flags: Sequence[str], modules: dict[str, str]) -> Iterator[Inflictor]:
-    context = Context()
-    try:
-        with Fleet(flags, folder, modules=modules) as fleet, closing(Watch(fleet, context)) as watch:
-            assert learned(watch), "training never began"
-            yield Inflictor(fleet, watch)
-    finally:
-        context.term()
-
-
-def learned(watch: Watch, more: float = 1.0) -> bool:
-    """Wait until so many more rollouts were learned from."""
-    before = watch.progress.total(time.monotonic())
-    return bool(
-        watch.until(time.monotonic() + TO_SEE_S, lambda: watch.progress.total(time.monotonic()) >= before + more)
-    )
-
-
-def closes(watch: Watch) -> Balance:
-    """Settle the accounts, and say what is wrong with them."""
-    balance, config = watch.settle(), watch.fleet.config.learner
-    assert list(verdict.accounts(balance, config.window, watch.journal.steps, config.unroll_length)) == []
-    return balance
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +77,7 @@ def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_fi
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
         *("--learner.checkpoint_every_s", "1000"),
     ]
-    with training(tmp_path, flags, {}) as inflictor:
+    with training(tmp_path, flags) as inflictor:
         watch = inflictor.watch
         assert learned(watch, 200)
         inflictor.do(Fault(Kind.KILL, ("broker 0", "learner 0"), 0.1))

@@ -11,6 +11,7 @@ from tests.helpers import wait_until
 
 COUNTER = "tests.integration.counter_env:Counter-v0"
 STRANGE = "tests.integration.counter_env:Strange-v0"
+ODD = "tests.integration.odd_env:Odd-v0"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from common.transport import Context, Poller, ServerPort
 from services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
 from services.actor.service import ABSENT_S, SILENT_S, Actor
 from tests.helpers import free_port, wait_until
-from tests.integration.envservers import running
+from tests.integration.envservers import ODD, running
 
 pytestmark = pytest.mark.integration
 
@@ -161,6 +161,21 @@ def start_of(context: Context, port: int, epoch: int) -> ServerPort | None:
     return None
 
 
+def test_a_standstill_of_its_own_is_no_silence_of_others(make_actor: Callable[..., Actor], time: Time) -> None:
+    actor = make_actor("127.0.0.1")
+    actor._turn()
+    time.now += TIMEOUT_S + 1
+    actor._turn()
+    assert actor.report()["reconnects"] == 0
+    for _ in range(int(TIMEOUT_S)):
+        time.now += 1
+        actor._turn()
+    assert actor.report()["reconnects"] > 0
+    time.now += 1
+    with pytest.raises(PeerLost, match="no answer"):
+        actor._turn()
+
+
 def test_a_silent_server_whose_name_is_gone_may_still_come_back(
     make_actor: Callable[..., Actor], time: Time, request: pytest.FixtureRequest
 ) -> None:
@@ -258,3 +273,28 @@ def test_groups_go_to_a_server_that_joins(
             time.now += LOOKUP_PERIOD_S
             wait_until(lambda: hosted(there, 1))
             wait_until(lambda: hosted(here, 1))
+
+
+def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Callable[..., Actor], time: Time) -> None:
+    port = free_port(9)
+    env = {"id": ODD, "kwargs": {"make_s": 3.0}}
+    with running(f"tcp://127.0.0.1:{port}"):
+        actor = make_actor("127.0.0.1", port, env=env, actor={"env_groups": 1, "envs_per_group": 1})
+        stream = actor.groups[0].steps
+        heard = 0
+
+        def turn() -> bool:
+            nonlocal heard
+            before = stream.heard_at
+            actor.poll(0.05)
+            actor.tick(time())
+            told = stream.heard_at > before
+            heard += told
+            time.now += 1.0 if told else HELLO_PERIOD_S if not heard else 0.0
+            return stream.open
+
+        wait_until(lambda: turn() or heard, timeout_s=60)
+        begun, reconnects = time.now, actor.report()["reconnects"]
+        wait_until(turn, timeout_s=60)
+        assert time.now - begun > SILENT_S, "nobody would wait that long in silence"
+        assert actor.report()["reconnects"] == reconnects

@@ -9,7 +9,7 @@ import torch
 
 from common.config.tree import RunConfig
 from common.errors import CheckpointError
-from services.learner.checkpoint import load_checkpoint, save_checkpoint
+from services.learner.checkpoint import Checkpoints, load_checkpoint
 from services.learner.update import Trainer
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
 
@@ -18,9 +18,10 @@ pytestmark = pytest.mark.unit
 CPU = torch.device("cpu")
 
 
-def saved(path: Path, trainer: Trainer, **changes: Any) -> Path:
-    save_checkpoint(path, {**trainer.state(), "statistics": {}, **changes})
-    return path
+def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
+    checkpoints = Checkpoints(folder)
+    checkpoints.save({**trainer.state(), "statistics": {}, **changes})
+    return checkpoints.path
 
 
 def trained(config: RunConfig, seeds: range) -> Trainer:
@@ -45,7 +46,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, o
     raw = run_config(tmp_path).model_dump()
     config = RunConfig.model_validate({**raw, "impala": {"optimizer": optimizer, "momentum": 0.5}})
     whole = trained(config, range(6))
-    path = saved(tmp_path / "c.pt", trained(config, range(3)))
+    path = saved(tmp_path, trained(config, range(3)))
     torch.rand(17)  # what a new process draws before it resumes must not matter
     resumed = Trainer(config, CPU, ENV)
     state = load_checkpoint(path)
@@ -94,7 +95,7 @@ def test_every_algorithm_goes_on_bit_for_bit(
 
 def test_random_numbers_continue_where_the_checkpoint_stands(tmp_path: Path) -> None:
     config = run_config(tmp_path)
-    path = saved(tmp_path / "c.pt", trained(config, range(1)))
+    path = saved(tmp_path, trained(config, range(1)))
     expected = torch.rand(3)
     resumed = Trainer(config, CPU, ENV)
     state = load_checkpoint(path)
@@ -109,16 +110,18 @@ def test_there_is_nothing_to_load_where_there_is_no_file(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
 def test_a_truncated_file_is_named_and_left_alone(tmp_path: Path, kept: float) -> None:
-    path = saved(tmp_path / "c.pt", trained(run_config(tmp_path), range(1)))
+    path = saved(tmp_path, trained(run_config(tmp_path), range(1)))
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(CheckpointError, match=r"c.pt: not a whole checkpoint .*: truncated, or written by another"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint.pt: not a whole checkpoint .*: truncated, or written by another"
+    ):
         load_checkpoint(path)
     assert len(path.read_bytes()) == int(kept * len(content))
 
 
 def test_a_flipped_bit_in_the_weights_is_noticed(tmp_path: Path) -> None:
-    path = saved(tmp_path / "c.pt", trained(run_config(tmp_path), range(1)), padding=torch.ones(10_000))
+    path = saved(tmp_path, trained(run_config(tmp_path), range(1)), padding=torch.ones(10_000))
     content = bytearray(path.read_bytes())
     content[content.rindex(torch.ones(100).numpy().tobytes())] ^= 1
     path.write_bytes(content)
@@ -156,7 +159,7 @@ def test_a_checkpoint_holds_plain_values_only(tmp_path: Path) -> None:
 def test_other_formats_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
     trainer = trained(run_config(tmp_path), range(0))
     with pytest.raises(CheckpointError, match="checkpoint format 1, this program reads 2"):
-        load_checkpoint(saved(tmp_path / "old.pt", trainer, format=1))
+        load_checkpoint(saved(tmp_path, trainer, format=1))
     torch.save({"model_state_dict": {}}, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match="no entry 'format'"):
         load_checkpoint(tmp_path / "foreign.pt")
@@ -167,7 +170,7 @@ def test_other_formats_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
 
 def test_another_architecture_is_named_by_its_first_parameter(tmp_path: Path) -> None:
     config = run_config(tmp_path)
-    path = saved(tmp_path / "c.pt", trained(config, range(1)))
+    path = saved(tmp_path, trained(config, range(1)))
     state = load_checkpoint(path)
     assert state is not None
     wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
@@ -182,7 +185,7 @@ def test_another_architecture_is_named_by_its_first_parameter(tmp_path: Path) ->
 
 def test_another_optimiser_is_named(tmp_path: Path) -> None:
     config = run_config(tmp_path)
-    path = saved(tmp_path / "c.pt", trained(config, range(1)))
+    path = saved(tmp_path, trained(config, range(1)))
     state = load_checkpoint(path)
     assert state is not None
     adam = RunConfig.model_validate({**config.model_dump(), "impala": {"optimizer": "adam"}})
@@ -192,7 +195,7 @@ def test_another_optimiser_is_named(tmp_path: Path) -> None:
 
 def test_unreadable_entries_are_a_sentence(tmp_path: Path) -> None:
     config = run_config(tmp_path)
-    path = saved(tmp_path / "c.pt", trained(config, range(1)), counters={"steps": 3})
+    path = saved(tmp_path, trained(config, range(1)), counters={"steps": 3})
     state = load_checkpoint(path)
     assert state is not None
     with pytest.raises(CheckpointError, match="entries are unreadable"):
@@ -200,7 +203,7 @@ def test_unreadable_entries_are_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    path = saved(tmp_path / "c.pt", trained(run_config(tmp_path), range(1)))
+    path = saved(tmp_path, trained(run_config(tmp_path), range(1)))
     content = path.read_bytes()
     (tmp_path / ".c.pt.new").mkdir()
     with pytest.raises(CheckpointError, match="cannot be written"):

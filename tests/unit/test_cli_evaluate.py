@@ -69,7 +69,7 @@ def test_the_description_has_both_units() -> None:
         ([], "which run"),
         (["--episodes", "3"], "which run"),
         (["nowhere"], "there is no run 'nowhere'"),
-        (["x"], "run 'x' has no checkpoint.pt yet"),
+        (["x"], "run 'x' has no checkpoint yet"),
         (["x", "--episodes", "none"], "--episodes: got 'none'"),
     ],
 )

@@ -9,9 +9,10 @@ import pytest
 
 from common.errors import EnvError
 from common.specs import ActionSpec, EnvSpec
+from services.envserver import worker
 from services.envserver.vector import rows_for
 from services.envserver.worker import MAX_FAILURES, Shard, make_env
-from tests.integration.envservers import COUNTER, STRANGE
+from tests.integration.envservers import COUNTER, ODD, STRANGE
 
 pytestmark = pytest.mark.unit
 
@@ -49,7 +50,8 @@ def test_an_environment_that_raises_is_made_anew_and_its_next_row_is_first() -> 
     assert not shard.rows["first"].any()
 
 
-def test_an_environment_that_raises_at_every_step_is_given_up_in_words() -> None:
+def test_an_environment_that_raises_at_every_step_is_given_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "BACKOFF_S", 0.0)
     shard = counters(1, raise_at=1)
     for _ in range(MAX_FAILURES - 1):
         shard.step(np.array([0]))
@@ -123,3 +125,49 @@ def test_minatar_games_have_their_minimal_actions_unless_v0_is_asked_for(env_id:
     env = make_env(env_id, {})
     assert env.action_space.n == actions
     env.close()
+
+
+def test_it_is_tried_again_ever_later() -> None:
+    waits = [worker.backoff_s(failures) for failures in range(1, MAX_FAILURES)]
+    assert waits == pytest.approx([0, 0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "complaint"),
+    [
+        ({"answer": [np.nan, 0.0]}, "an observation holds a value that is not finite"),
+        ({"answer": [1e300, 0.0]}, "an observation holds a value that is not finite"),
+        ({"answer": [1.0]}, r"an observation has shape (1,), its space says (2,)"),
+        ({"answer": ["a", "b"]}, "an observation holds <U1, its space says float32"),
+        ({"answer": [None, 1.0]}, "an observation holds object, its space says float32"),
+        ({"answer": [[1.0], [1.0, 2.0]]}, "ValueError"),
+        ({"reward": np.nan}, "a reward is nan, expected a finite float32"),
+        ({"reward": -1e39}, "a reward is -1e+39, expected a finite float32"),
+        ({"reward": [1.0, 2.0]}, "ValueError"),
+        ({"dtype": "uint8", "answer": [0.5, 1.0]}, "an observation of float64 holds a value that its space's uint8"),
+        ({"dtype": "uint8", "answer": [-1, 256]}, "an observation of int64 holds a value that its space's uint8"),
+        ({"dtype": "bool", "answer": [2, 0]}, "an observation of int64 holds a value that its space's bool"),
+    ],
+)
+def test_an_answer_that_no_policy_could_learn_from_is_a_failure_of_its_environment(
+    kwargs: dict[str, Any], complaint: str
+) -> None:
+    shard = Shard(ODD, {"at": 2, **kwargs}, 1, seed=0)
+    shard.reset()
+    shard.step(np.array([0]))
+    assert shard.failures == []
+    shard.step(np.array([0]))
+    assert complaint in shard.failures[0][1]
+    assert shard.rows["first"].all()
+    assert np.isfinite(shard.rows["obs"]).all()
+    assert np.isfinite(shard.rows["reward"]).all()
+
+
+@pytest.mark.parametrize("answer", [[3, 4], [3.0, 4.0], [True, False], np.array([3, 4], np.uint8)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+def test_an_answer_of_another_type_that_says_the_same_is_taken(answer: Any, dtype: str) -> None:
+    shard = Shard(ODD, {"at": 1, "answer": answer, "dtype": dtype}, 1, seed=0)
+    shard.reset()
+    shard.step(np.array([0]))
+    assert shard.failures == []
+    assert shard.rows["obs"][0].tolist() == [float(value) for value in answer]

@@ -155,3 +155,12 @@ def test_json_has_every_page_and_says_what_is_healthy() -> None:
     assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
     assert found["services"][0]["page"]["queue_rows"] == 3
     assert not as_json([], "")["healthy"]
+
+
+def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
+    full = {"unsaved": "runs/x: metrics are lost: No space left on device", "write_errors": 3}
+    seen = services(learner=full)
+    assert verdict(seen) == "not saved: runs/x: metrics are lost: No space left on device"
+    assert "3 failed writes" in table(seen)
+    assert verdict(services(learner={**full, "progress_age_s": 100.0})).startswith("not saved")
+    assert not verdict(services(learner={"unsaved": ""})).startswith("not saved")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from common.config.tree import RunConfig
-from common.errors import BeastError, ConfigError
+from common.errors import ConfigError, Diverged
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_p
     after = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         trainer.update(bad)
-    with pytest.raises(BeastError, match="not finite in 10 updates in a row"):
+    with pytest.raises(Diverged, match="not finite in 10 updates in a row"):
         trainer.update(bad)
     assert trainer.counters.updates == 1
     assert trainer.counters.nonfinite_updates == 2 * MAX_NONFINITE_IN_A_ROW - 1
@@ -201,3 +201,49 @@ def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
     storage[:4] = rollout_rows(4)
     assert trainer.update(storage[:4]).learned.steps == 1
     assert trainer.policy == PolicySpec(2, 0)
+
+
+def trained_state(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """Everything that a skipped update must leave alone."""
+    states = trainer.learning.state()["optimizer"]["state"]["state"]
+    return weights(trainer) | {
+        f"{index}.{name}": torch.as_tensor(value).clone()
+        for index, state in states.items()
+        for name, value in state.items()
+    }
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
+def test_a_skipped_update_leaves_weights_and_optimiser_as_they_were(tmp_path: Path, optimizer: str) -> None:
+    raw = run_config(tmp_path).model_dump()
+    raw |= {"impala": {"optimizer": optimizer, "reward_clipping": "none", "momentum": 0.5}, "total_steps": 10**6}
+    trainer = trainer_for(RunConfig.model_validate(raw))
+    assert trainer.update(rollout_rows(B)).learned.steps
+    before = trained_state(trainer)
+    huge = rollout_rows(B, seams=False)
+    huge["reward"] = 3e38  # finite, as all that the learner lets in; its square is not
+    assert trainer.update(huge).learned[:3] == (0, 1, False)
+    after = trained_state(trainer)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert trainer.update(rollout_rows(B, 1)).learned.steps
+
+
+def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path: Path) -> None:
+    trainer = trainer_for(run_config(tmp_path, on_nonfinite="stop").model_copy(update={"total_steps": 10**6}))
+    bad = rollout_rows(B, seams=False)
+    bad["behaviour_logits"] = np.nan
+    before = weights(trainer)
+    with pytest.raises(Diverged, match=r"not finite at agent step 20: lower impala\.learning_rate"):
+        trainer.update(bad)
+    assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
+    trainer.learning = Scripted(answer(1, skipped=1, changed=True))
+    with pytest.raises(Diverged):
+        trainer.update(rollout_rows(B))
+
+
+def test_weights_that_overflow_in_a_step_from_a_finite_loss_end_training(tmp_path: Path) -> None:
+    raw = run_config(tmp_path).model_dump() | {"impala": {"learning_rate": 3e38}}
+    trainer = trainer_for(RunConfig.model_validate(raw))
+    with pytest.raises(Diverged, match="made weights that overflow"):
+        trainer.update(rollout_rows(B))

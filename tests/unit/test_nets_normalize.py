@@ -164,3 +164,20 @@ def test_it_frees_the_features_of_pong_from_what_never_changes(normalised: bool,
         features = net.torso(obs.flatten(0, 1)[::2], net.norm)
     constant, varying = features.mean(0).square().sum(), features.var(0).sum()
     assert least < constant / varying < most
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_an_entry_that_overflows_keeps_its_statistics_and_the_others_go_on(before: int) -> None:
+    norm, reference = ObsNorm(CARTPOLE), ObsNorm(CARTPOLE)
+    for _ in range(before):
+        norm.observe(torch.ones(1, 4, 4))
+        reference.observe(torch.ones(1, 4, 4))
+    seen = torch.randn(2, 4, 4)
+    reference.observe(seen)
+    kept = norm.mean[1].item(), norm.variance[1].item()
+    seen[..., 1] = 3e38  # finite, its square is not
+    norm.observe(seen)
+    assert (norm.mean[1].item(), norm.variance[1].item()) == kept
+    assert torch.equal(norm.mean[[0, 2, 3]], reference.mean[[0, 2, 3]])
+    assert torch.equal(norm.variance[[0, 2, 3]], reference.variance[[0, 2, 3]])
+    assert norm(seen[0]).isfinite().all()

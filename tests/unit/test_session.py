@@ -331,3 +331,4 @@ def test_a_session_that_asks_for_nothing_is_unused_after_a_while() -> None:
     assert table.unused(100.0 + UNUSED_S) == []
     assert table.unused(101.1 + UNUSED_S) == [silent]
     assert table.unused(101.2 + UNUSED_S) == [], "it looks once a second"
+    assert table.unused(300.0, awake_since=290.0) == [], "a server that stood still has not heard it"

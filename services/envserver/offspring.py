@@ -1,0 +1,50 @@
+"""Processes that an environment has started and left behind, such as a simulator in a session of its own.
+
+A worker carries a mark in its environment variables, and whatever it starts inherits it. Linux shows the variables of
+a process in /proc; elsewhere nobody is found. Who was started without them is not found either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+from collections.abc import Iterator, Set
+from pathlib import Path
+
+MARK = "ZEROBEAST_WORKER"
+
+
+def new_mark() -> str:
+    """A mark that no other worker has."""
+    return secrets.token_hex(8)
+
+
+@contextlib.contextmanager
+def marked(mark: str) -> Iterator[None]:
+    """What this process starts meanwhile carries the mark."""
+    os.environ[MARK] = mark
+    try:
+        yield
+    finally:
+        del os.environ[MARK]
+
+
+def end_marked(marks: Set[str], spare: int = 0) -> int:
+    """Kill every process that carries one of the marks, but not `spare`; returns how many there were."""
+    wanted = {f"{MARK}={mark}".encode() for mark in marks}
+    killed: set[int] = set()
+    while found := {pid for pid in _carriers(wanted) if pid != spare} - killed:  # they may start others until they die
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+    return len(killed)
+
+
+def _carriers(wanted: Set[bytes]) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if not wanted.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
+                yield int(folder.name)

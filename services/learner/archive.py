@@ -1,0 +1,82 @@
+"""What a learner keeps on disk while it trains. A disk that fails costs what should have been written, not the run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import CheckpointError
+from services.learner.checkpoint import Checkpoints
+from services.learner.recorder import Recorder, Row
+
+log = logging.getLogger(__name__)
+
+
+class Archive:
+    """The checkpoints and metrics of a run, and what is wrong with writing them. Time is an argument.
+
+    Args:
+      folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoints = Checkpoints(folder)
+        self._folder = folder
+        self._recorder: Recorder | None = None
+        self._saved_at: float | None = None
+        self._errors = 0
+        self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
+
+    def open(self, agent_steps: int) -> None:
+        """Begin to record at this step of the run.
+
+        Raises:
+          ConfigError: the folder cannot be written.
+        """
+        self._recorder = Recorder(self._folder, agent_steps)
+
+    def record(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+        """Append a row of metrics; see `Recorder.write`."""
+        assert self._recorder is not None, "open comes first"
+        self._note("metrics", self._recorder.write(row, losses, lags))
+
+    def save(self, state: dict[str, Any], now: float) -> None:
+        """Replace the checkpoint.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        try:
+            self.checkpoints.save(state)
+        except CheckpointError as error:
+            self._note("checkpoint", str(error))
+            raise
+        self._note("checkpoint", "")
+        self._saved_at = now
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def report(self, now: float) -> dict[str, Any]:
+        """For the health page; null while there is no checkpoint of this start."""
+        return {
+            "checkpoint_age_s": None if self._saved_at is None else round(now - self._saved_at, 1),
+            "write_errors": self._errors,
+            "unsaved": "; ".join(self._faults.values()),
+        }
+
+    def _note(self, what: str, fault: str) -> None:
+        """Count what failed; say once that it does, and once that it works again."""
+        if fault:
+            self._errors += 1
+            if what not in self._faults:
+                log.warning("%s; training goes on, and it is tried again", fault)
+            self._faults[what] = fault
+        elif self._faults.pop(what, ""):
+            log.info("the %s can be written again", what)

@@ -1,0 +1,174 @@
+"""Kills a writer of checkpoints, at every system call of a write and at random moments, and looks at what is left.
+
+    python -m tests.chaos.checkpoint_killer FOLDER --kills 300 --seed 1
+
+Prints what was tried as JSON; an assertion that fails ends it with a traceback. A process of its own, because it
+forks, and pytest has threads.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.errors import CheckpointError
+from services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
+from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME, claim
+from tests.chaos.tracing import killed_before_call
+
+FLOATS = 100_000
+PROMISE = struct.Struct("<qd")  #: number of a checkpoint that was written, seconds that it took
+ENTRIES: dict[str, Any] = {key: {} for key in ("learning", "counters", "config", "env", "policy", "rng", "statistics")}
+
+
+def state(number: int) -> dict[str, Any]:
+    """A checkpoint that can be told from every other."""
+    return {"format": CHECKPOINT_FORMAT, "model": {"w": torch.full((FLOATS,), float(number))}, "n": number, **ENTRIES}
+
+
+def newest(folder: Path) -> int:
+    """The number of the newest whole checkpoint, 0 where there is none."""
+    loaded = Checkpoints(folder).load()
+    if loaded is None:
+        return 0
+    assert torch.equal(loaded["model"]["w"], torch.full((FLOATS,), float(loaded["n"])))
+    return int(loaded["n"])
+
+
+def written(folder: Path, *numbers: int) -> Checkpoints:
+    """A folder to which these were written, one after the other."""
+    folder.mkdir()
+    checkpoints = Checkpoints(folder)
+    for number in numbers:
+        checkpoints.save(state(number))
+    return checkpoints
+
+
+def spoil(path: Path) -> None:
+    """Cut a file in half."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
+    """Write a checkpoint on top of others and die in front of one system call after the other; returns how many."""
+    for number in itertools.count():
+        folder = root / f"{len(before)}{spoilt}{number}"
+        written(folder, *before)
+        if spoilt:
+            spoil(folder / CHECKPOINT_NAME)
+        old = newest(folder)
+        new = max(before, default=0) + 1
+
+        def write(folder: Path = folder, new: int = new) -> None:
+            with claim(folder):
+                checkpoints = Checkpoints(folder)
+                checkpoints.load()
+                checkpoints.save(state(new))
+
+        killed = killed_before_call(write, number)
+        assert newest(folder) in ((old, new) if killed else (new,)), f"call {number}: {newest(folder)}"
+        write(new=new + 1)
+        assert newest(folder) == new + 1
+        left = {path.name for path in folder.iterdir() if not path.name.startswith(".learner")}
+        assert left <= {CHECKPOINT_NAME, PREVIOUS_NAME}, left
+        assert PREVIOUS_NAME in left or new == 1, "there is a predecessor"
+        if not killed:
+            return number
+    raise AssertionError
+
+
+def at_random(root: Path, kills: int, seed: int) -> int:
+    """Kill a writer at random moments, again and again; returns how many checkpoints it has written in all."""
+    chance = random.Random(seed)
+    folder = root / "random"
+    written(folder)
+    for _ in range(kills):
+        reading, writing = os.pipe()
+        start = newest(folder)
+        pid = os.fork()
+        if pid == 0:
+            write_forever(folder, start + 1, writing)
+        os.close(writing)
+        said = os.read(reading, PROMISE.size)
+        time.sleep(chance.uniform(0, 1.5) * PROMISE.unpack(said)[1])
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        promised, _ = PROMISE.unpack((said + drained(reading))[-PROMISE.size :])
+        found = newest(folder)
+        assert found in (promised, promised + 1), f"{found} is there, {promised} was promised"
+    return newest(folder)
+
+
+def write_forever(folder: Path, first: int, promises: int) -> None:
+    """Write checkpoints one after the other and say so each time."""
+    checkpoints = Checkpoints(folder)
+    checkpoints.load()
+    for number in itertools.count(first):
+        begun = time.monotonic()
+        checkpoints.save(state(number))
+        os.write(promises, PROMISE.pack(number, time.monotonic() - begun))
+
+
+def drained(file: int) -> bytes:
+    """Everything that is in a pipe nobody writes to any more."""
+    content = b""
+    while part := os.read(file, 65536):
+        content += part
+    os.close(file)
+    return content
+
+
+def damaged(root: Path, times: int, seed: int) -> dict[str, int]:
+    """Cut or change the newest at random; returns how often it was still whole, and how often the predecessor was."""
+    chance = random.Random(seed)
+    folder = root / "damaged"
+    path = written(folder, 1, 2).path
+    content = path.read_bytes()
+    found = {"newest": 0, "predecessor": 0}
+    for _ in range(times):
+        changed = bytearray(content[: chance.choice((len(content), chance.randrange(len(content))))])
+        for _ in range(chance.choice((0, 1, 1, 10)) if changed else 0):
+            ends = chance.choice((len(changed), 300))  # names, sizes and offsets are near both ends
+            at = chance.choice((chance.randrange(len(changed)), chance.randrange(min(ends, len(changed)))))
+            changed[chance.choice((at, -1 - at))] ^= 1 << chance.randrange(8)
+        path.write_bytes(changed)
+        number = newest(folder)
+        assert number in (1, 2)
+        found["newest" if number == 2 else "predecessor"] += 1
+    spoil(path)
+    spoil(folder / PREVIOUS_NAME)
+    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+        Checkpoints(folder).load()  # where nothing whole is left, nothing begins anew in silence
+    return found
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    flags = parser.parse_args()
+    torch.set_num_threads(1)  # a fork has no other threads, and would wait for them
+    calls = {
+        "first": at_every_call(flags.folder, (), spoilt=False),
+        "later": at_every_call(flags.folder, (1, 2), spoilt=False),
+        "after damage": at_every_call(flags.folder, (1, 2), spoilt=True),
+    }
+    writes = at_random(flags.folder, flags.kills, flags.seed)
+    found = damaged(flags.folder, flags.kills, flags.seed)
+    sys.stdout.write(json.dumps({"calls": calls, "kills": flags.kills, "writes": writes, "damaged": found}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""A learner whose run folder is a disk of 2 MiB that no other process has; arguments as of `services.learner`.
+
+Others see into it through /proc/<its process>/root.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+MOUNT = 'mount -t tmpfs -o size=2m none "$0" && cp "$0.yaml" "$0/config.yaml" && exec "$@"'
+OWN_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+
+
+def main() -> None:
+    """See the module."""
+    config = Path(sys.argv[sys.argv.index("--config") + 1])
+    config.parent.with_suffix(".yaml").write_text(config.read_text())  # the disk hides it
+    command = [sys.executable, "-P", "-m", "services.learner", *sys.argv[1:]]
+    os.execvp(OWN_DISK[0], [*OWN_DISK, MOUNT, str(config.parent), *command])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""A run of real processes that tests disturb, and what is seen of it."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from common.health.pages import announced_page
+from common.transport import Context
+from deploy.chaos import verdict
+from deploy.chaos.balance import Balance
+from deploy.chaos.fleet import ROLES, Fleet
+from deploy.chaos.inflict import Inflictor
+from deploy.chaos.watch import Watch
+
+ROOT = Path(__file__).parents[2]
+TO_SEE_S = 180.0
+#: one service of each role, and files that are written all the time
+TINY = (
+    *("--local.actors", "1", "--local.env_servers", "1", "--actor.env_groups", "2", "--actor.envs_per_group", "2"),
+    *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8"),
+    *("--learner.unroll_length", "5", "--learner.batch_size", "4"),
+    *("--learner.log_every_s", "0.2", "--learner.checkpoint_every_s", "0.3"),
+)
+
+
+@contextmanager
+def training(
+    folder: Path, flags: Sequence[str], modules: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Inflictor]:
+    """A run that has begun to learn; see `Fleet`."""
+    context = Context()
+    try:
+        with Fleet(flags, folder, modules=modules) as fleet, closing(Watch(fleet, context)) as watch:
+            assert learned(watch), "training never began"
+            yield Inflictor(fleet, watch)
+    finally:
+        context.term()
+
+
+def learned(watch: Watch, more: float = 1.0) -> bool:
+    """Wait until so many more rollouts were learned from."""
+    before = watch.progress.total(time.monotonic())
+    return bool(
+        watch.until(time.monotonic() + TO_SEE_S, lambda: watch.progress.total(time.monotonic()) >= before + more)
+    )
+
+
+def closes(watch: Watch) -> Balance:
+    """Settle the accounts, and say what is wrong with them."""
+    balance, config = watch.settle(), watch.fleet.config.learner
+    assert list(verdict.accounts(balance, config.window, watch.journal.steps, config.unroll_length)) == []
+    return balance
+
+
+def page(fleet: Fleet, role: str) -> dict[str, Any]:
+    """Of the first service of a role; empty while it does not answer."""
+    child = fleet.child(f"{role} 0")
+    found = announced_page(child.spec.status, 5.0) or {}
+    return found if found.get("pid") == child.pid else {}
+
+
+def log(fleet: Fleet, role: str) -> str:
+    """What the first service of a role has said, in all its starts."""
+    return fleet.child(f"{role} 0").spec.log.read_text(errors="replace")
+
+
+def seen(watch: Watch, probe: Callable[[], Any]) -> Any:
+    """Wait until something is true of a run, in which no service may end by itself; returns it."""
+    found = watch.until(time.monotonic() + TO_SEE_S, probe)
+    assert found, {role: page(watch.fleet, role) for role in ROLES}
+    return found

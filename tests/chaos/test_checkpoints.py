@@ -1,0 +1,24 @@
+"""A writer of checkpoints that is killed at any moment, and disks that damage what was written."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.runs import ROOT
+
+pytestmark = pytest.mark.chaos
+
+KILLS = 40
+
+
+def test_a_writer_killed_at_every_system_call_and_at_random_leaves_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.chaos.checkpoint_killer", str(tmp_path), "--kills", str(KILLS)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    tried = json.loads(ended.stdout)
+    assert min(tried["calls"].values()) > 10, "a write is open, write, sync, rename, sync and more"
+    assert tried["writes"] >= KILLS
+    assert min(tried["damaged"].values()) > 0, tried

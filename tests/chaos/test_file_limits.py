@@ -1,0 +1,154 @@
+"""Processes that may open few files, and peers that open hundreds of connections to them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from common.descriptors import LEAST, allow_files
+from common.env_client import EnvClient
+from common.messages import Plane
+from common.transport import ClientPort, Context, random_id
+from tests.chaos.runs import ROOT, TO_SEE_S
+from tests.helpers import free_port, wait_until
+
+pytestmark = pytest.mark.chaos
+
+MOST = LEAST  #: files that the server may have open
+CARTPOLE = {"id": "CartPole-v1"}
+CLIENTS = 150  #: with two connections each
+
+
+def limited(soft: int, hard: int, command: list[str]) -> list[str]:
+    """The command, under a limit."""
+    return ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", *command]
+
+
+class Server:
+    """An env-server with few files."""
+
+    def __init__(self, folder: Path, soft: int = MOST, hard: int = MOST) -> None:
+        self.port = free_port(3)
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+        self.status, self.log = folder / "status.json", folder / "log"
+        command = [sys.executable, "-m", "services.envserver", "--envserver.endpoint", self.endpoint]
+        command += ["--status-file", str(self.status)]
+        with self.log.open("ab") as log:
+            environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+            self.process = subprocess.Popen(limited(soft, hard, command), stdout=log, stderr=log, env=environ)
+
+    def page(self) -> dict[str, Any]:
+        """Empty while nobody answers."""
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            address = json.loads(self.status.read_text())["health"]
+            with urllib.request.urlopen(f"http://{address}/healthz", timeout=5) as answer:
+                page: dict[str, Any] = json.load(answer)
+        except (OSError, urllib.error.URLError):
+            return {}
+        return page
+
+
+@contextmanager
+def server_in(folder: Path, **limits: int) -> Iterator[Server]:
+    server = Server(folder, **limits)
+    try:
+        wait_until(server.page, TO_SEE_S)
+        yield server
+    finally:
+        server.process.terminate()
+        assert server.process.wait(TO_SEE_S) == 0, server.log.read_text()
+
+
+@contextmanager
+def strangers(port: int, many: int) -> Iterator[None]:
+    """Connections that say nothing, to both sockets of a server."""
+    with ExitStack() as connections:
+        for number in range(many):
+            address = ("127.0.0.1", port + number % 2)
+            connections.enter_context(socket.create_connection(address, timeout=TO_SEE_S))
+        yield
+
+
+def steps(client: EnvClient) -> None:
+    for _ in range(200):
+        assert len(client.step([0] * client.num_envs)[0]) == client.num_envs
+
+
+@pytest.mark.parametrize("peers", ["strangers", "clients"])
+def test_a_server_without_files_left_serves_those_it_has_and_takes_others_when_there_is_room(
+    tmp_path: Path, context: Context, peers: str
+) -> None:
+    allow_files()
+    with server_in(tmp_path) as server, EnvClient(context, server.endpoint, CARTPOLE, 2, seed=0) as client:
+        client.reset()
+        with ExitStack() as crowd:
+            for _ in range(CLIENTS):
+                if peers == "strangers":
+                    crowd.enter_context(strangers(server.port, 2))
+                else:
+                    port = ClientPort(context, Plane.STEPS, server.endpoint, random_id())
+                    crowd.callback(port.close)
+            told = f"of {MOST} files are open, connections among them: raise `ulimit -n`"
+            wait_until(lambda: told in server.log.read_text(), TO_SEE_S)
+            steps(client)
+            assert server.process.poll() is None, server.log.read_text()
+        page = wait_until(lambda: (page := server.page()).get("open_files", MOST) < MOST // 2 and page, TO_SEE_S)
+        assert page["max_files"] == MOST
+        with EnvClient(context, server.endpoint, CARTPOLE, 2, seed=0) as another:
+            another.reset()
+            steps(another)
+        steps(client)
+
+
+def test_a_service_raises_its_own_limit_as_far_as_it_may(tmp_path: Path) -> None:
+    with server_in(tmp_path, soft=100, hard=200) as server:
+        assert server.page()["max_files"] == 200
+
+
+def test_a_service_that_could_not_even_open_its_sockets_says_so(tmp_path: Path) -> None:
+    server = Server(tmp_path, LEAST - 1, LEAST - 1)
+    assert server.process.wait(TO_SEE_S) == 2
+    sentence = f"envserver: this service may need {LEAST} open files, and this system allows a process {LEAST - 1}"
+    assert sentence in server.log.read_text()
+
+
+ENDLESS = """
+from common.errors import BeastError
+from common.messages import Plane
+from common.transport import ClientPort, Context
+context, ports = Context(), []
+try:
+    while True:
+        ports.append(ClientPort(context, Plane.STEPS, "tcp://127.0.0.1:1", 1))
+except BeastError as error:
+    print(len(ports), error)
+for port in ports:
+    port.close()
+context.term()
+"""
+
+
+def test_a_client_that_runs_out_of_files_is_told_in_a_sentence() -> None:
+    command = limited(100, 100, [sys.executable, "-c", ENDLESS])
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TO_SEE_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "no more sockets: 100 of 100 files are open: raise `ulimit -n`" in ended.stdout
+
+
+def test_a_context_has_room_for_more_sockets_than_libzmq_allows_by_default(context: Context) -> None:
+    allow_files()
+    sockets = [context.socket(zmq.PUSH) for _ in range(1500)]
+    assert len(sockets) > 1023
+    for each in sockets:
+        each.close()

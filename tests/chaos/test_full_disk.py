@@ -1,0 +1,77 @@
+"""The learner's disk is full for a while, for real: training goes on, what is there stays whole, and it recovers."""
+
+import contextlib
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common.health.verdict import verdict
+from common.health.views import ServiceView
+from deploy.chaos.fleet import ROLES
+from deploy.chaos.watch import Watch
+from services.learner.checkpoint import load_checkpoint
+from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+from tests.chaos.learner_on_a_small_disk import OWN_DISK
+from tests.chaos.runs import TINY, learned, log, page, seen, training
+from tests.helpers import wait_until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+FAULTS = ("the checkpoint cannot be written: No space left on device", "metrics are lost: No space left on device")
+
+
+def rows(folder: Path) -> int:
+    """Rows of metrics.csv, every one of which must be whole."""
+    text = (folder / "metrics.csv").read_text()
+    assert text.endswith("\n")
+    assert len({line.count(",") for line in text.splitlines()}) == 1, text
+    return text.count("\n") - 1
+
+
+def saved_steps(folder: Path) -> int:
+    state = load_checkpoint(folder / CHECKPOINT_NAME)
+    assert state is not None
+    return int(state["counters"]["agent_steps"])
+
+
+def full(watch: Watch) -> bool:
+    """Whether the learner says that nothing can be written."""
+    return all(fault in str(page(watch.fleet, "learner").get("unsaved")) for fault in FAULTS)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with path.open("ab", buffering=0) as file:
+        for size in (4096, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(tmp_path: Path) -> None:
+    if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:
+        pytest.skip("this system lets nobody mount a disk")
+    with training(tmp_path, TINY, {"learner": "tests.chaos.learner_on_a_small_disk"}) as inflictor:
+        watch, fleet = inflictor.watch, inflictor.fleet
+        folder = Path(f"/proc/{fleet.child('learner 0').pid}/root{fleet.config.folder}")
+        ballast = folder / "ballast"
+        seen(watch, lambda: (folder / PREVIOUS_NAME).exists() and rows(folder) > 1)
+
+        fill(ballast)
+        seen(watch, lambda: full(watch))
+        assert learned(watch, 200)
+        wait_until(lambda: not (folder / DRAFT_NAME).exists())
+        kept = rows(folder), saved_steps(folder)
+        assert page(fleet, "learner")["write_errors"] > 1
+        assert verdict([ServiceView(role, role, page(fleet, role)) for role in ROLES]).startswith("not saved: ")
+
+        ballast.unlink()
+        seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+        seen(watch, lambda: rows(folder) > kept[0] and saved_steps(folder) > kept[1])
+
+        fill(ballast)
+        seen(watch, lambda: full(watch))
+        assert fleet.end(["learner 0"], signal.SIGTERM) == {"learner 0": 2}, "the last checkpoint has to succeed"
+        assert FAULTS[0] in log(fleet, "learner").splitlines()[-1]

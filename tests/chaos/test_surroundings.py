@@ -1,0 +1,131 @@
+"""Clock, machine, files and disk under a run fail: it goes on, and in the end every rollout is accounted for.
+
+All tests share a run, whose wall clock leaps by months at every reading.
+"""
+
+import csv
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from deploy.chaos import verdict
+from deploy.chaos.fleet import ROLES
+from deploy.chaos.inflict import Inflictor
+from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
+from tests.helpers import wait_until
+from tests.integration.envservers import ODD
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+STANDSTILL_S = 12.0  #: longer than an actor bears a silent server, and an env-server a silent environment
+LIMITS = ("--env", ODD, "--envserver.workers", "2", "--envserver.step_timeout_s", "10")
+LEAPS = """
+import random, time
+leaping = random.Random(1)
+time.time = lambda: 1.7e9 + leaping.uniform(-1e7, 1e7)
+time.time_ns = lambda: int(1e9 * time.time())
+"""
+#: what a fault of the machine is not to be taken for
+COUNTERS = {
+    "actor": ("rollouts_cut_by_peer", "reconnects", "moves"),
+    "envserver": ("env_errors", "env_timeouts"),
+    "learner": ("write_errors", "nonfinite_updates"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inflictor]:
+    folder = tmp_path_factory.mktemp("s")
+    (folder / "leaping").mkdir()
+    (folder / "leaping" / "sitecustomize.py").write_text(LEAPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "leaping"))
+        with training(folder, [*TINY, *LIMITS]) as inflictor:
+            yield inflictor
+
+
+def counters(run: Inflictor) -> dict[str, dict[str, object]]:
+    return {role: {name: page(run.fleet, role)[name] for name in names} for role, names in COUNTERS.items()}
+
+
+def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    assert learned(watch, 200)
+    hours = {line[:2] for role in ROLES for line in log(fleet, role).splitlines()}
+    assert len(hours) > 1, "the clock has leapt"
+    with (fleet.config.folder / "metrics.csv").open() as file:
+        elapsed = [float(row["elapsed_s"]) for row in csv.DictReader(file)]
+    assert elapsed == sorted(elapsed)
+    assert 0 <= elapsed[0] <= elapsed[-1] < TO_SEE_S
+    assert seen(watch, lambda: page(fleet, "learner").get("checkpoint_age_s") is not None)
+    assert page(fleet, "learner")["checkpoint_age_s"] < TO_SEE_S
+
+
+def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    before = counters(run)
+    machine = [psutil.Process(child.pid) for child in fleet.children]
+    machine += [child for process in machine for child in process.children(recursive=True)]
+    for process in machine:
+        process.suspend()
+    time.sleep(STANDSTILL_S)  # the fault itself
+    for process in machine:
+        process.resume()
+    assert learned(watch, 200)
+    assert counters(run) == before
+    assert len(watch.versions) == 1
+
+
+def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    learner = fleet.child("learner 0").pid
+    before = resource.prlimit(learner, resource.RLIMIT_NOFILE)
+    taken = {int(number) for number in os.listdir(f"/proc/{learner}/fd")}
+    resource.prlimit(learner, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
+    wait_until(lambda: "checkpoint cannot be written: Too many open files" in log(fleet, "learner"), TO_SEE_S)
+    newest = max(watch.versions.values())
+    seen(watch, lambda: max(watch.versions.values()) > newest + 50)  # its page needs a file, its weights do not
+    resource.prlimit(learner, resource.RLIMIT_NOFILE, before)
+    seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+
+
+def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says_so(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    newest, previous = (fleet.config.folder / name for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
+    fleet.end(["learner 0"], signal.SIGKILL)
+    watch.forget("learner 0")
+    os.truncate(newest, newest.stat().st_size - 100)
+    fleet.restart("learner 0")
+    seen(watch, lambda: "learner 0" in watch.ready)
+    assert page(fleet, "learner")["updates"] > 0, "the run does not begin anew"
+    assert f"{newest}: not a whole checkpoint" in log(fleet, "learner")
+    assert f"going back to {PREVIOUS_NAME}" in log(fleet, "learner")
+    damaged = newest.stat().st_ino
+    seen(watch, lambda: damaged not in (newest.stat().st_ino, previous.stat().st_ino))
+    assert learned(watch, 200)
+
+
+def test_in_the_end_every_rollout_is_accounted_for(run: Inflictor) -> None:
+    watch, fleet = run.watch, run.fleet
+    assert closes(watch).dropped.keys() == {"learner died after its checkpoint"}
+    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
+    assert list(verdict.versions(len(watch.versions), 1, watch.version_drops, fleet.config.actor.env_groups)) == []
+    assert set(fleet.retire().values()) == {0}
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflictor) -> None:
+    fleet = run.fleet
+    for name in (CHECKPOINT_NAME, PREVIOUS_NAME):
+        (fleet.config.folder / name).write_bytes(b"half of it")
+    learner = fleet.child("learner 0")
+    learner.start()
+    wait_until(lambda: not learner.running, TO_SEE_S)
+    assert learner.poll() == 2
+    assert "not a whole checkpoint" in learner.explain()
+    assert (fleet.config.folder / CHECKPOINT_NAME).read_bytes() == b"half of it", "evidence stays"

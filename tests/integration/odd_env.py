@@ -1,0 +1,106 @@
+"""An environment that does what none should; `tests.integration.odd_env:Odd-v0` names it to an env-server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(1000)"]
+SAID = {"nan": float("nan"), "inf": float("inf")}
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(1)
+
+
+#: what it can be told to do in a step
+DEEDS: dict[str, Callable[[], Any]] = {
+    "raise": lambda: 1 / 0,
+    "exit": lambda: os._exit(7),
+    "quit": sys.exit,
+    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "hang": _hang,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "ignore": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), _hang()),
+    "close": lambda: os.closerange(3, 256),
+}
+
+
+class Odd(gymnasium.Env):
+    """Answers what it is told to, and does what it is told to.
+
+    Args:
+      at: step of an episode at which it does so; 0: never, -1: at any.
+      deed: of `DEEDS`.
+      answer: observation of that step; "nan" and "inf", which JSON does not have, are numbers.
+      reward: of that step.
+      dtype: of its space.
+      once: a file; while it is missing nothing odd happens, and it is deleted first.
+      broken: a file; while it exists no environment can be made, and each try makes it a byte longer.
+      family: a file to append the ids of two processes to, which every environment starts: one in its own session.
+      make_s: how long making it takes.
+    """
+
+    def __init__(
+        self,
+        at: int = 0,
+        deed: str = "",
+        answer: Any = None,
+        reward: Any = 1.0,
+        dtype: str = "float32",
+        once: str = "",
+        broken: str = "",
+        family: str = "",
+        make_s: float = 0.0,
+    ) -> None:
+        low, high = (0, 1) if dtype == "bool" else (0, 255)
+        self.observation_space = (
+            spaces.MultiBinary(2) if dtype == "bool" else spaces.Box(low, high, (2,), np.dtype(dtype).type)
+        )
+        if dtype == "bool":
+            self.observation_space.dtype = np.dtype(bool)
+        self.action_space = spaces.Discrete(2)
+        self.at, self.deed, self.reward, self.once = at, deed, SAID.get(str(reward), reward), once
+        self.answer = [SAID.get(str(entry), entry) for entry in answer] if isinstance(answer, list) else answer
+        self.count = 0
+        if broken and Path(broken).exists():
+            with Path(broken).open("a") as file:
+                file.write("x")
+            raise ConnectionError("what this environment needs is not there")
+        time.sleep(make_s)
+        if family:
+            started = [subprocess.Popen(SLEEPER, start_new_session=apart) for apart in (False, True)]
+            with Path(family).open("a") as file:
+                file.writelines(f"{process.pid}\n" for process in started)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        self.count = 0
+        return np.zeros(2, self.observation_space.dtype), {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict]:
+        self.count += 1
+        plain = np.zeros(2, self.observation_space.dtype)
+        if self.at not in (-1, self.count) or not self._due():
+            return plain, 1.0, self.count >= 50, False, {}
+        if self.deed:
+            DEEDS[self.deed]()
+        return plain if self.answer is None else self.answer, self.reward, False, False, {}
+
+    def _due(self) -> bool:
+        if not self.once:
+            return True
+        due = Path(self.once).exists()
+        Path(self.once).unlink(missing_ok=True)
+        return due
+
+
+gymnasium.register("Odd-v0", Odd)

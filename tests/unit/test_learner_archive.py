@@ -1,0 +1,100 @@
+"""What a learner writes, on a disk that is full for a while: files that may not grow."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import CheckpointError, ConfigError
+from common.files import write_atomically
+from services.learner.archive import Archive
+from services.learner.journal import Journal
+from services.learner.recorder import COLUMNS
+from tests.unit.test_learner_recorder import LAGS, events, table
+
+pytestmark = pytest.mark.unit
+
+
+@contextmanager
+def no_file_longer_than(n_bytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 1, 99])
+def test_an_entry_that_does_not_fit_leaves_nothing_and_the_next_one_follows(tmp_path: Path, room: int) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.append(b"a" * 10)
+    with no_file_longer_than(10 + room), pytest.raises(OSError, match="File too large"):
+        journal.append(b"b" * 100)
+    assert (tmp_path / "j").read_bytes() == b"a" * 10
+    journal.append(b"c" * 100)
+    journal.close()
+    assert (tmp_path / "j").read_bytes() == b"a" * 10 + b"c" * 100
+
+
+def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
+    for entry in (b"one", b"two"):
+        journal = Journal(tmp_path / "j")
+        assert journal.empty == (entry == b"one")
+        journal.append(entry)
+        journal.close()
+    assert (tmp_path / "j").read_bytes() == b"onetwo"
+
+
+def test_rows_and_checkpoints_fail_alone_say_so_once_and_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = Archive(tmp_path)
+    archive.open(0)
+
+    def record(agent_steps: int) -> None:
+        archive.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS)
+
+    record(1)
+    assert archive.report(5.0) == {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
+    with no_file_longer_than((tmp_path / "metrics.csv").stat().st_size + 3):
+        for agent_steps in (2, 3):
+            record(agent_steps)
+            with pytest.raises(CheckpointError, match="File too large"):
+                archive.save({"padding": "x" * 5000}, now=6.0)
+    page = archive.report(7.0)
+    assert page["write_errors"] == 4
+    assert page["checkpoint_age_s"] is None
+    assert page["unsaved"] == (
+        f"{tmp_path}: metrics are lost: File too large; "
+        f"{tmp_path}/checkpoint.pt: the checkpoint cannot be written: File too large"
+    )
+    assert caplog.text.count("tried again") == 2
+    assert not list(tmp_path.glob(".checkpoint*"))
+    record(4)
+    archive.save({"padding": ""}, now=8.0)
+    assert archive.report(10.0) == {"checkpoint_age_s": 2.0, "write_errors": 4, "unsaved": ""}
+    archive.close()
+    assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1", "4"]
+    assert [event.step for event in events(tmp_path).Scalars("losses/pg_loss")] == [1, 4]
+
+
+def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.open(0)
+    row = {**dict.fromkeys(COLUMNS), "agent_steps": 1}
+    with no_file_longer_than(20):
+        archive.record(row, {}, np.zeros(1, np.int64))
+    archive.record(row, {}, np.zeros(1, np.int64))
+    archive.close()
+    assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
+
+
+def test_a_text_that_cannot_be_replaced_stays_and_no_draft_does(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "t", "old")
+    with no_file_longer_than(100), pytest.raises(ConfigError, match="t cannot be written: File too large"):
+        write_atomically(tmp_path / "t", "x" * 1000)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"t": "old"}

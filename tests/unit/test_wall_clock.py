@@ -1,0 +1,34 @@
+"""Nothing is measured by the wall clock, which people and time servers set forward and back."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
+#: what people read, and nothing is computed from: the time of a point in TensorBoard, the name of a run; and the notes
+#: of a service that is faked, which a test compares within one machine
+SHOWN = {
+    *("services/learner/events.py", "deploy/local/curves.py", "deploy/local/launcher.py"),
+    "deploy/chaos/network_service.py",
+}
+
+
+def readings(path: Path) -> Iterator[str]:
+    """Calls of the wall clock in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (alias.name for alias in node.names if alias.name in WALL)
+        if isinstance(node, ast.Attribute) and node.attr in WALL and isinstance(node.value, ast.Name):
+            if node.value.id in ("time", "datetime", "date"):
+                yield f"{node.value.id}.{node.attr}"
+
+
+def test_only_what_people_read_comes_from_the_wall_clock() -> None:
+    files = [path for folder in ("common", "services", "deploy") for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)): sorted(set(readings(path))) for path in files}
+    assert {name for name, calls in found.items() if calls} == SHOWN

@@ -13,10 +13,9 @@ from torch import nn
 from common.algos.descent import Descent
 from common.algos.impala.algorithm import Impala
 from common.algos.protocol import Batch, Learned
-from common.algos.registry import ALGORITHMS
 from common.nets.agent import AgentNet
 from common.nets.weights import flatten
-from services.learner.checkpoint import load_checkpoint, save_checkpoint
+from services.learner.checkpoint import Checkpoints
 from services.learner.update import Trainer
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
 
@@ -81,7 +80,7 @@ class Behind(Impala):
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    monkeypatch.setitem(ALGORITHMS, "impala", f"{__name__}:Behind")
+    monkeypatch.setattr("common.algos.impala.algorithm.Impala", Behind)
     return Trainer(run_config(tmp_path), torch.device("cpu"), ENV)
 
 
@@ -113,11 +112,10 @@ def test_copies_multipliers_and_old_batches_come_back_bit_for_bit(tmp_path: Path
         trainer.update(rollout_rows(B, seed))
     assert published(trainer) != flatten(trainer.learning.online).tobytes(), "in the middle of a period"
     assert trainer.learning.multiplier.value != 1.0
-    path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, {**trainer.state(), "statistics": {}})
-    resumed, saved = Trainer(trainer.config, trainer.device, ENV), load_checkpoint(path)
+    Checkpoints(tmp_path).save({**trainer.state(), "statistics": {}})
+    resumed, saved = Trainer(trainer.config, trainer.device, ENV), Checkpoints(tmp_path).load()
     assert saved is not None
-    resumed.load(path, saved)
+    resumed.load(Checkpoints(tmp_path).path, saved)
     for each in (trainer, resumed):
         for seed in range(4, 8):
             each.update(rollout_rows(B, seed))

@@ -99,18 +99,22 @@ class Service(ABC):
         return 0
 
     def _turn(self) -> None:
-        now = self.clock()
-        if now - self.loop_at > STANDSTILL_S:
-            self.awake_since = now
-        self.loop_at = now
-        self.poll(min(MAX_POLL_S, max(0.0, self.deadline() - now)))
-        now = self.clock()
+        self.poll(min(MAX_POLL_S, max(0.0, self.deadline() - self._awake())))
+        now = self._awake()
         self.tick(now)
         if now >= self._report_at:
             self._refresh(now)
         if self.supervisor_pid and os.getppid() != self.supervisor_pid:
             log.warning("the supervisor is gone: stopping")
             self.stop()
+
+    def _awake(self) -> float:
+        """The time, and a note of any standstill before it."""
+        now = self.clock()
+        if now - self.loop_at > STANDSTILL_S:
+            self.awake_since = now
+        self.loop_at = now
+        return now
 
     def stop(self) -> None:
         """Ask the loop to end. Safe in a signal handler: it sets a flag and nothing more."""

@@ -17,7 +17,7 @@ from common.messages import MAX_EPISODES, MAX_INTEGER
 from common.specs import EnvSpec, PolicySpec
 
 MAX_EPISODE_STEPS = 1 << 40
-MAX_RETURN = 1e30  #: of an episode, either sign: the sum of many has to be a number too
+MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT
 
 pytestmark = pytest.mark.chaos
@@ -14,7 +15,9 @@ pytestmark = pytest.mark.chaos
 KILLS = 40
 
 
-def test_a_writer_killed_at_every_system_call_and_at_random_leaves_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_writer_killed_at_every_system_call_and_at_random_leaves_the_newest_whole_checkpoint(
+    tmp_path: Path, note: Note
+) -> None:
     command = [sys.executable, "-m", "tests.chaos.checkpoint_killer", str(tmp_path), "--kills", str(KILLS)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
@@ -22,3 +25,6 @@ def test_a_writer_killed_at_every_system_call_and_at_random_leaves_the_newest_wh
     assert min(tried["calls"].values()) > 10, "a write is open, write, sync, rename, sync and more"
     assert tried["writes"] >= KILLS
     assert min(tried["damaged"].values()) > 0, tried
+    note("the writer of checkpoints is killed before a system call", times=sum(tried["calls"].values()))
+    note("the writer of checkpoints is killed at random", times=KILLS)
+    note("a checkpoint is cut off or changed on the disk", times=sum(tried["damaged"].values()))

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from common.errors import ConfigError
 from common.transport import Context
 from services.envserver import workers
 from services.envserver.service import EnvServer
+from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
@@ -60,6 +62,7 @@ def test_what_one_environment_does_costs_its_process_an_episode_and_nobody_else_
     server: EnvServer,
     once: Path,
     deed: str,
+    note: Note,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -71,6 +74,7 @@ def test_what_one_environment_does_costs_its_process_an_episode_and_nobody_else_
         other.reset()
         assert firsts(client) == [False, False]
         once.touch()
+        since = time.monotonic()
         answers: list[list[bool]] = []
         thread = Thread(target=lambda: answers.append(firsts(client)))
         thread.start()
@@ -78,6 +82,7 @@ def test_what_one_environment_does_costs_its_process_an_episode_and_nobody_else_
             other.step([0, 1])  # another session does not wait
         assert thread.is_alive() or not hangs
         thread.join(TO_SEE_S)
+        note(f"an environment hangs, for {PATIENCE_S:g} s at most" if hangs else "an environment raises or dies", since)
         assert sorted(answers[0]) == [False, True], "one of the two begins an episode, the other goes on with its own"
         assert [firsts(client) for _ in range(5)] == [[False, False]] * 5
         page = server.report()
@@ -90,7 +95,7 @@ def test_what_one_environment_does_costs_its_process_an_episode_and_nobody_else_
 
 
 def test_an_environment_that_always_hangs_ends_its_session_with_the_reason(
-    context: Context, endpoint: str, server: EnvServer, monkeypatch: pytest.MonkeyPatch
+    context: Context, endpoint: str, server: EnvServer, monkeypatch: pytest.MonkeyPatch, note: Note
 ) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 1)
     with EnvClient(context, endpoint, odd(at=1, deed="hang"), 1, seed=0) as client:
@@ -98,10 +103,11 @@ def test_an_environment_that_always_hangs_ends_its_session_with_the_reason(
         with pytest.raises(ConfigError, match=r"lost its process 1 times .*, the last time: no answer for 6 s"):
             client.step([0])
         wait_until(lambda: len(server.table) == 0)
+    note("an environment hangs for ever: its session ends with the reason")
 
 
 def test_an_environment_that_cannot_be_made_anew_for_a_while_is_tried_again(
-    context: Context, endpoint: str, server: EnvServer, tmp_path: Path
+    context: Context, endpoint: str, server: EnvServer, tmp_path: Path, note: Note
 ) -> None:
     broken = tmp_path / "broken"
     with EnvClient(context, endpoint, odd(at=2, deed="raise", broken=str(broken)), 1, seed=0) as client:
@@ -113,7 +119,9 @@ def test_an_environment_that_cannot_be_made_anew_for_a_while_is_tried_again(
         thread.start()
         wait_until(lambda: broken.stat().st_size >= 3, TO_SEE_S)
         broken.unlink()
+        since = time.monotonic()
         thread.join(TO_SEE_S)
+        note("an environment cannot be made for a while", since)
         assert answers == [[True]]
         assert server.report()["env_errors"] >= 4
 
@@ -138,7 +146,7 @@ def gone(pids: list[int]) -> bool:
 
 @pytest.mark.parametrize("end", ["worker killed", "worker hangs", "session ends", "server killed"])
 def test_what_an_environment_has_started_ends_with_it_however_that_ends(
-    context: Context, endpoint: str, tmp_path: Path, once: Path, end: str
+    context: Context, endpoint: str, tmp_path: Path, once: Path, end: str, note: Note
 ) -> None:
     started, status = tmp_path / "family", tmp_path / "status.json"
     flags = ["--envserver.endpoint", endpoint, "--status-file", str(status)]
@@ -165,6 +173,7 @@ def test_what_an_environment_has_started_ends_with_it_however_that_ends(
             if end in ("worker killed", "worker hangs"):
                 assert all(map(running_still, family(started, 4)[2:])), "those of its successor stay"
         assert gone(family(started, 2))
+        note("an environment leaves processes behind")
     finally:
         server.terminate()
         server.wait(TO_SEE_S)

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from common.descriptors import LEAST, allow_files
 from common.env_client import EnvClient
 from common.messages import Plane
 from common.transport import ClientPort, Context, random_id
+from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, wait_until
 
@@ -87,7 +89,7 @@ def steps(client: EnvClient) -> None:
 
 @pytest.mark.parametrize("peers", ["strangers", "clients"])
 def test_a_server_without_files_left_serves_those_it_has_and_takes_others_when_there_is_room(
-    tmp_path: Path, context: Context, peers: str
+    tmp_path: Path, context: Context, peers: str, note: Note
 ) -> None:
     allow_files()
     with server_in(tmp_path) as server, EnvClient(context, server.endpoint, CARTPOLE, 2, seed=0) as client:
@@ -103,10 +105,12 @@ def test_a_server_without_files_left_serves_those_it_has_and_takes_others_when_t
             wait_until(lambda: told in server.log.read_text(), TO_SEE_S)
             steps(client)
             assert server.process.poll() is None, server.log.read_text()
+        since = time.monotonic()
         page = wait_until(lambda: (page := server.page()).get("open_files", MOST) < MOST // 2 and page, TO_SEE_S)
         assert page["max_files"] == MOST
         with EnvClient(context, server.endpoint, CARTPOLE, 2, seed=0) as another:
             another.reset()
+            note("strangers or clients have taken all files of a server", since)
             steps(another)
         steps(client)
 

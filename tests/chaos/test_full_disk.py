@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from deploy.chaos.fleet import ROLES
 from deploy.chaos.watch import Watch
 from services.learner.checkpoint import load_checkpoint
 from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+from tests.chaos.conftest import Note
 from tests.chaos.learner_on_a_small_disk import OWN_DISK
 from tests.chaos.runs import TINY, learned, log, page, seen, training
 from tests.helpers import wait_until
@@ -50,7 +52,7 @@ def fill(path: Path) -> None:
                     file.write(bytes(size))
 
 
-def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(tmp_path: Path) -> None:
+def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(tmp_path: Path, note: Note) -> None:
     if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:
         pytest.skip("this system lets nobody mount a disk")
     with training(tmp_path, TINY, {"learner": "tests.chaos.learner_on_a_small_disk"}) as inflictor:
@@ -68,7 +70,9 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
         assert verdict([ServiceView(role, role, page(fleet, role)) for role in ROLES]).startswith("not saved: ")
 
         ballast.unlink()
+        since = time.monotonic()
         seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+        note("the learner's disk is full", since)
         seen(watch, lambda: rows(folder) > kept[0] and saved_steps(folder) > kept[1])
 
         fill(ballast)

@@ -15,6 +15,7 @@ from common.transport import Context, WeightsSubscriber
 from deploy.chaos.fleet import Fleet
 from services.learner.checkpoint import load_checkpoint
 from services.learner.folder import CHECKPOINT_NAME
+from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
@@ -61,7 +62,7 @@ def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
 
 
 def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_nor_saved(
-    tmp_path: Path, context: Context
+    tmp_path: Path, context: Context, note: Note
 ) -> None:
     with training(tmp_path, [*TINY, *OVERFLOWS]) as run:
         watch, fleet = run.watch, run.fleet
@@ -69,12 +70,14 @@ def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_no
             seen(watch, lambda: page(fleet, "learner").get("nonfinite_updates", 0) >= 3 and looked_at(weights))
             assert learned(watch, 200), "the others count"
             seen(watch, lambda: saved(fleet)["nonfinite_updates"] >= 3)
+            note("a loss is not finite: the update is skipped", times=saved(fleet)["nonfinite_updates"])
             assert watch.refused == {}, "it is finite until it is squared"
             fleet.end(["learner 0"], signal.SIGKILL)
             last = saved(fleet)
 
             rare = ("--learner.checkpoint_every_s", "1000")
             assert ends_by_itself(fleet, *rare, "--learner.on_nonfinite", "stop") == 1
+            note("a loss is not finite: training stops at the last good checkpoint")
             assert "learner: the loss or its gradient was not finite at agent step" in log(fleet, "learner")
             absurd = ("--impala.learning_rate", "3e38", "--learner.on_nonfinite", "skip")
             assert ends_by_itself(fleet, *absurd) == 1
@@ -82,3 +85,4 @@ def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_no
             assert "Traceback" not in log(fleet, "learner")
             looked_at(weights)
             assert saved(fleet) == last, "the last good one"
+            note("weights overflow: training stops at the last good checkpoint")

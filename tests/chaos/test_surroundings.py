@@ -17,6 +17,7 @@ from deploy.chaos import verdict
 from deploy.chaos.fleet import ROLES
 from deploy.chaos.inflict import Inflictor
 from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
@@ -54,7 +55,7 @@ def counters(run: Inflictor) -> dict[str, dict[str, object]]:
     return {role: {name: page(run.fleet, role)[name] for name in names} for role, names in COUNTERS.items()}
 
 
-def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor) -> None:
+def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     assert learned(watch, 200)
     hours = {line[:2] for role in ROLES for line in log(fleet, role).splitlines()}
@@ -65,9 +66,10 @@ def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor)
     assert 0 <= elapsed[0] <= elapsed[-1] < TO_SEE_S
     assert seen(watch, lambda: page(fleet, "learner").get("checkpoint_age_s") is not None)
     assert page(fleet, "learner")["checkpoint_age_s"] < TO_SEE_S
+    note("the wall clock leaps by months, at every reading")
 
 
-def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run: Inflictor) -> None:
+def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run: Inflictor, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     before = counters(run)
     machine = [psutil.Process(child.pid) for child in fleet.children]
@@ -77,12 +79,15 @@ def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run
     time.sleep(STANDSTILL_S)  # the fault itself
     for process in machine:
         process.resume()
+    since = time.monotonic()
+    assert learned(watch)
+    note(f"the machine stands still for {STANDSTILL_S:g} s", since)
     assert learned(watch, 200)
     assert counters(run) == before
     assert len(watch.versions) == 1
 
 
-def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor) -> None:
+def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     learner = fleet.child("learner 0").pid
     before = resource.prlimit(learner, resource.RLIMIT_NOFILE)
@@ -92,20 +97,25 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor) -> 
     newest = max(watch.versions.values())
     seen(watch, lambda: max(watch.versions.values()) > newest + 50)  # its page needs a file, its weights do not
     resource.prlimit(learner, resource.RLIMIT_NOFILE, before)
+    since = time.monotonic()
     seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+    note("the learner can open no file", since)
 
 
-def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says_so(run: Inflictor) -> None:
+def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says_so(run: Inflictor, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     newest, previous = (fleet.config.folder / name for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
     fleet.end(["learner 0"], signal.SIGKILL)
     watch.forget("learner 0")
     os.truncate(newest, newest.stat().st_size - 100)
+    since = time.monotonic()
     fleet.restart("learner 0")
     seen(watch, lambda: "learner 0" in watch.ready)
     assert page(fleet, "learner")["updates"] > 0, "the run does not begin anew"
     assert f"{newest}: not a whole checkpoint" in log(fleet, "learner")
     assert f"going back to {PREVIOUS_NAME}" in log(fleet, "learner")
+    assert learned(watch)
+    note("the newest checkpoint is damaged (start-up included)", since)
     damaged = newest.stat().st_ino
     seen(watch, lambda: damaged not in (newest.stat().st_ino, previous.stat().st_ino))
     assert learned(watch, 200)
@@ -119,7 +129,7 @@ def test_in_the_end_every_rollout_is_accounted_for(run: Inflictor) -> None:
     assert set(fleet.retire().values()) == {0}
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflictor) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflictor, note: Note) -> None:
     fleet = run.fleet
     for name in (CHECKPOINT_NAME, PREVIOUS_NAME):
         (fleet.config.folder / name).write_bytes(b"half of it")
@@ -129,3 +139,4 @@ def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflicto
     assert learner.poll() == 2
     assert "not a whole checkpoint" in learner.explain()
     assert (fleet.config.folder / CHECKPOINT_NAME).read_bytes() == b"half of it", "evidence stays"
+    note("all checkpoints are damaged: the learner says so and ends")

@@ -21,7 +21,7 @@ from deploy.chaos.fuzz_attacks import LARGEST
 from deploy.chaos.fuzz_siege import Reading, Siege, Watch, page_of, read, until
 from deploy.local.child import Child
 
-ROUND = 50_000  #: messages between two rounds of attacks
+ROUND = 100_000  #: messages between two rounds of attacks
 LONG = 100_000  #: messages from which on attacks are larger
 MAX_GROWTH_BYTES = 64 << 20  #: of a process, after the first round
 MAX_FILES = 8  #: more than after the first round

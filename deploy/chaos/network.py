@@ -75,10 +75,11 @@ def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iter
 
 
 def summary(trials: Sequence[Trial]) -> list[Row]:
-    """One row for each fault."""
+    """One row for each fault, whichever plane it happened to."""
     by_fault: dict[str, list[Trial]] = {}
     for trial in trials:
-        by_fault.setdefault(trial.fault, []).append(trial)
+        plane, _, fault = trial.fault.partition(": ")
+        by_fault.setdefault(fault if plane in PLANES else trial.fault, []).append(trial)
     return [_row(fault, found) for fault, found in by_fault.items()]
 
 

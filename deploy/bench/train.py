@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from common.errors import BeastError
 from common.health.pages import announced_page
 from deploy.bench import limit
 from deploy.bench.options import emit, parse
+from deploy.bench.services import paused
 
 START_LIMIT_S = 120.0
 STOP_LIMIT_S = 20.0
@@ -133,7 +133,7 @@ def measure_in_turn(
         time.sleep(options.warmup)
         own = next(str(page["precision"]) for page in pages_in(services) if "precision" in page)
         for _ in range(turns):
-            with _paused(services):
+            with paused(services):
                 machines.append(yardstick.measure(options.part, list(dict.fromkeys([best, own]))))
             time.sleep(SETTLING_S)
             runs.append(_watch(services, options.seconds / turns))
@@ -145,19 +145,6 @@ def measure_in_turn(
 
 def _rates(measured: dict[str, Any]) -> dict[str, Any]:
     return {name: measured[name] for name in ("env_id", "env", "inference", "training") if name in measured}
-
-
-@contextlib.contextmanager
-def _paused(services: Path) -> Iterator[None]:
-    """All services stopped in their tracks. Shorter than what anybody waits for before missing a peer."""
-    pids = [int(json.loads(path.read_text())["pid"]) for path in services.glob("*.json")]
-    try:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def _watch(services: Path, seconds: float) -> Training:

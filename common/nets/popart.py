@@ -30,7 +30,8 @@ class PopArt(nn.Module):
 
     def __init__(self, head: nn.Linear | PopArt) -> None:
         super().__init__()
-        self.weight, self.bias = head.weight, head.bias
+        self.weight: Tensor = head.weight
+        self.bias: Tensor = head.bias
         self.register_buffer("mean", torch.zeros_like(head.bias.detach()))
         self.register_buffer("scale", torch.ones_like(head.bias.detach()))
 

@@ -53,7 +53,7 @@ def test_the_statistics_are_running_moments_one_target_after_another() -> None:
 
 def test_they_end_at_mean_and_deviation_of_the_targets() -> None:
     net, targets = layer(1), 1e4 + 3 * numbers(5000)
-    for _ in range(40):
+    for _ in range(60):
         net.observe(targets)
     assert net.mean.item() == pytest.approx(targets.mean().item(), rel=1e-6)
     assert net.scale.item() == pytest.approx(targets.std(correction=0).item(), rel=1e-3)

@@ -75,7 +75,8 @@ def _imitation(
 ) -> tuple[Tensor, Tensor, Metrics]:
     """The policy's loss and the temperature's, from the half of the valid steps with the largest advantages.
 
-    Both are sums of weights that add up to 1. A threshold at the median instead would drop or add steps of equal rank.
+    The policy's is a sum, because its weights add up to 1. A threshold at the median, instead of a number of steps,
+    would drop or add those of equal rank.
     """
     valid = advantages[mask]
     best, where = valid.topk(max(1, len(valid) // 2))
@@ -92,7 +93,7 @@ def _imitation(
 
 def _penalty(multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor) -> tuple[Tensor, Metrics]:
     """Equation 5, over all valid steps, summed over what is limited."""
-    total, metrics = torch.zeros_like(multipliers.eta.value), {}
+    total, metrics = torch.zeros_like(multipliers.eta.value), Metrics()
     for (name, dual), divergence in zip(multipliers.alphas.items(), old.kl_parts(new), strict=True):
         measured = masked_reduce(divergence, mask, "mean")
         total = total + dual.penalty(measured)

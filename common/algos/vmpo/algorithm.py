@@ -9,6 +9,7 @@ from torch import nn
 from common.algos.actor_critic import ActorCritic
 from common.algos.descent import Descent
 from common.algos.target import Target
+from common.algos.vmpo.config import VMPOConfig
 from common.algos.vmpo.learning import VMPOLearning
 from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
@@ -27,7 +28,7 @@ class VMPO(ActorCritic):
 
     def learning(self, net: AgentNet) -> VMPOLearning:
         """One optimiser for policy and multipliers, so that a step is taken by all of them or by none."""
-        settings = self.config.vmpo
+        settings: VMPOConfig = self.config.vmpo
         online = deepcopy(net)
         multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)
         descent = Descent(self.config, settings, nn.ModuleList([online, multipliers]))

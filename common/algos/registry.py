@@ -20,6 +20,7 @@ ALGORITHMS = {
     "impala": "Impala",
     "a2c": "A2C",
     "ppo": "PPO",
+    "vmpo": "VMPO",
 }
 
 

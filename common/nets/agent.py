@@ -18,6 +18,7 @@ from common.errors import ConfigError
 from common.nets.actions import head, last_action, policy_head
 from common.nets.lstm import LSTM
 from common.nets.normalize import ObsNorm
+from common.nets.popart import PopArt
 from common.nets.torsos import make_torso
 from common.specs import EnvSpec
 
@@ -66,7 +67,7 @@ class AgentNet(nn.Module):
         self.value_torso = None if self.torso.shared or self.core else make_torso(config, env)
         width = self.core.hidden_size if self.core else width
         self.policy = policy_head(width, env.action, config)
-        self.value = head(width, 1, VALUE_GAIN)
+        self.value: nn.Linear | PopArt = head(width, 1, VALUE_GAIN)
         if (size := sum(weights.nbytes for weights in self.parameters())) > MAX_BYTES:
             raise ConfigError(f"{env.env_id}: a network with {size} bytes of weights, expected at most {MAX_BYTES}")
 

@@ -48,6 +48,10 @@ class Categorical:
         """[...]."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
 
+    def kl_parts(self, other: Categorical) -> tuple[Tensor]:
+        """[...]."""
+        return (self.kl(other),)
+
 
 class MultiCategorical:
     """Independent categoricals, one per component of an action.
@@ -84,6 +88,10 @@ class MultiCategorical:
         """[...]."""
         pairs = zip(self._parts, other._parts, strict=True)
         return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
+
+    def kl_parts(self, other: MultiCategorical) -> tuple[Tensor]:
+        """[...]."""
+        return (self.kl(other),)
 
     def _together(self, components: list[Tensor]) -> Tensor:
         return torch.stack(components, -1).view(*self._batch, *self._shape)

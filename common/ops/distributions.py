@@ -44,6 +44,9 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """KL(self || other), [...], of two members of one family."""
 
+    def kl_parts(self, other: Any) -> tuple[Tensor, ...]:
+        """What is limited on its own, [...] each: `kl` alone, or that of the means and that of the deviations."""
+
 
 class Family(NamedTuple):
     """The distributions over one action space."""

@@ -62,6 +62,13 @@ def test_ppo_learns_from_actors_that_do_not_wait(tmp_path: Path) -> None:
     assert max(returns(train(tmp_path, "appo", *flags, "--learner.log_every_s", "1"))) >= 250
 
 
+def test_vmpo_learns_cartpole_from_actors_that_do_not_wait(tmp_path: Path) -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "vmpo", "--total_steps", "150000", "--learner.log_every_s", "1"]
+    rows = train(tmp_path, "vmpo", *flags)
+    assert int(rows[-1]["agent_steps"]) == 150_000
+    assert max(returns(rows)) >= 250
+
+
 def test_pendulum_swings_up(tmp_path: Path) -> None:
     flags = ["--env", "Pendulum-v1", "--algo", "ppo", "--total_steps", "80000", "--learner.log_every_s", "1"]
     flags += ["--ppo.discount", "0.9", "--ppo.learning_rate", "1e-3", "--ppo.minibatches", "16"]

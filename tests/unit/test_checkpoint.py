@@ -69,6 +69,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, o
         ("impala", {}),
         ("a2c", {"normalize_advantages": True}),
         ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True, "target_kl": 0.5}),
+        ("vmpo", {"target_period": 2, "popart": True}),
     ],
 )
 def test_every_algorithm_goes_on_bit_for_bit(

@@ -112,6 +112,9 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
         ("Antelope-v1", "a2c", "classic-a2c"),
         ("HalfCheetah-v5", "impala", "classic"),
         ("MinAtar/Breakout", "ppo", "minatar"),
+        ("PongNoFrameskip-v4", "vmpo", "atari-vmpo"),
+        ("CartPole-v1", "vmpo", "classic-vmpo"),
+        ("Pendulum-v1", "vmpo", "control-vmpo"),
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:

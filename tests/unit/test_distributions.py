@@ -112,6 +112,14 @@ def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:
     assert ((of_mean + of_spread - old.kl(new)).abs() > 1e-3).all()
 
 
+@pytest.mark.parametrize("space", [SPACES["discrete"], MULTI])
+def test_the_divergence_of_choices_has_one_part(space: ActionSpec) -> None:
+    family = family_of(space)
+    old, new = family.of(params_of(family, 1)), family.of(params_of(family, 2))
+    (part,) = old.kl_parts(new)
+    assert torch.equal(part, old.kl(new))
+
+
 @pytest.mark.parametrize(("space", "squash"), CASES)
 def test_nothing_diverges_from_itself(space: ActionSpec, *, squash: bool) -> None:
     family = family_of(space, squash=squash)

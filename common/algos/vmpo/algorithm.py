@@ -1,0 +1,36 @@
+"""V-MPO, put together from the files beside it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from torch import nn
+
+from common.algos.actor_critic import ActorCritic
+from common.algos.descent import Descent
+from common.algos.target import Target
+from common.algos.vmpo.config import VMPOConfig
+from common.algos.vmpo.learning import VMPOLearning
+from common.algos.vmpo.multipliers import Multipliers
+from common.nets.agent import AgentNet
+from common.nets.popart import PopArt
+
+
+class VMPO(ActorCritic):
+    """See `common.algos.protocol.Algorithm`."""
+
+    def network(self) -> AgentNet:
+        """That of all actor-critics, with the value head that the settings ask for."""
+        net = super().network()
+        if self.config.vmpo.popart:
+            net.value = PopArt(net.value)
+        return net
+
+    def learning(self, net: AgentNet) -> VMPOLearning:
+        """One optimiser for policy and multipliers, so that a step is taken by all of them or by none."""
+        settings: VMPOConfig = self.config.vmpo
+        online = deepcopy(net)
+        multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)
+        descent = Descent(self.config, settings, nn.ModuleList([online, multipliers]))
+        target = Target(source=online, copy=net, period=settings.target_period)
+        return VMPOLearning(settings, self.family, target, multipliers, descent)

@@ -1,0 +1,45 @@
+"""What V-MPO learns besides the policy: a temperature, and the weights of divergences (Song et al. 2019, section 4)."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from common.algos.dual import Dual
+from common.algos.vmpo.config import VMPOConfig
+
+
+class Multipliers(nn.Module):
+    """Parameters in the policy's own optimiser.
+
+    Args:
+      config: their initial values and limits.
+      real: whether actions are real numbers, whose means and deviations have a limit each.
+    """
+
+    def __init__(self, config: VMPOConfig, *, real: bool) -> None:
+        super().__init__()
+        limits = {"kl_mean": config.kl_mean_limit, "kl_std": config.kl_std_limit} if real else {"kl": config.kl_limit}
+        self.eta = Dual(config.eta, config.eta_limit)
+        self.alphas = {name: Dual(config.kl_weight, limit) for name, limit in limits.items()}  #: as in `kl_parts`
+        for name, dual in self.alphas.items():
+            self.add_module(name, dual)
+
+    def weights(self, advantages: Tensor) -> Tensor:
+        """psi (equation 3): how much each of n actions of `advantages` [n] is imitated; [n], without gradient."""
+        return (advantages / self.eta.value).softmax(0).detach()
+
+    def temperature_loss(self, advantages: Tensor) -> Tensor:
+        """Equation 4, of `advantages` [n]: at its minimum the weights are as far from uniform as their limit.
+
+        The largest advantage stands apart, so that large numbers do not cancel where the temperature is low.
+        """
+        largest, eta = advantages.max(), self.eta.value
+        log_mean = ((advantages - largest) / eta).logsumexp(0) - math.log(len(advantages))
+        return eta * (self.eta.limit + log_mean) + largest
+
+    def project(self) -> None:
+        """Keep them positive, after each step of the optimiser."""
+        for dual in (self.eta, *self.alphas.values()):
+            dual.project()

@@ -1,0 +1,66 @@
+"""A value head that learns in units of the deviation of its targets, and speaks in units of rewards.
+
+PopArt: van Hasselt et al. 2016, "Learning values across many orders of magnitude", arXiv:1602.07714; several tasks:
+Hessel et al. 2018, arXiv:1809.04474.
+
+    value = head(x)                                     # [..., K], in units of rewards, whoever asks
+    loss = ((value - target) / head.scale).square()     # its gradient is that of learning in units of the deviation
+    head.observe(targets, tasks)                        # between two steps of the optimiser; changes no value
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, one_hot
+
+STEP_SIZE = 1e-4  #: of the statistics, per target (Song et al. 2019, section 5)
+MIN_SCALE, MAX_SCALE = 1e-2, 1e6  #: likewise
+
+
+class PopArt(nn.Module):
+    """One value per task; the statistics are part of the weights and travel with them.
+
+    Args:
+      head: a layer with K outputs, whose parameters it takes over.
+    """
+
+    mean: Tensor  #: [K] of the targets of each task
+    scale: Tensor  #: [K] their deviation
+
+    def __init__(self, head: nn.Linear | PopArt) -> None:
+        super().__init__()
+        self.weight: Tensor = head.weight
+        self.bias: Tensor = head.bias
+        self.register_buffer("mean", torch.zeros_like(head.bias.detach()))
+        self.register_buffer("scale", torch.ones_like(head.bias.detach()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., K], in units of rewards."""
+        return self.mean + self.scale * linear(x, self.weight, self.bias)
+
+    @torch.no_grad()
+    def observe(self, targets: Tensor, tasks: Tensor | None = None) -> None:
+        """Move the statistics towards those of targets, and the layer so that no value changes.
+
+        Args:
+          targets: [N] in units of rewards.
+          tasks: [N] int64, which task each is of; None: all of the first.
+        """
+        tasks = torch.zeros_like(targets, dtype=torch.int64) if tasks is None else tasks
+        own = one_hot(tasks, len(self.mean)).to(targets)
+        counts = own.sum(0)
+        mean = targets @ own / counts.clamp(min=1)
+        variance = ((targets.unsqueeze(-1) - mean).square() * own).sum(0) / counts.clamp(min=1)
+        share = 1 - (1 - STEP_SIZE) ** counts  # that of as many targets one after another; 0 of none
+        # moments of two groups from those of each: a difference of second moments would cancel where the mean is large
+        delta = mean - self.mean
+        variance = self.scale.square() + share * (variance - self.scale.square()) + share * (1 - share) * delta.square()
+        self._change(self.mean + share * delta, variance.sqrt().clamp(MIN_SCALE, MAX_SCALE))
+
+    def _change(self, mean: Tensor, scale: Tensor) -> None:
+        """Take these statistics, and keep scale * (w x + b) + mean what it was."""
+        self.weight *= (self.scale / scale).unsqueeze(-1)
+        self.bias.copy_((self.scale * self.bias + self.mean - mean) / scale)
+        self.mean.copy_(mean)
+        self.scale.copy_(scale)

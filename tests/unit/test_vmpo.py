@@ -1,0 +1,309 @@
+"""V-MPO: its terms against their identities, a loss against one written out by another route, and who follows whom."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.dual import FLOOR
+from common.algos.protocol import Batch
+from common.algos.vmpo.config import VMPOConfig
+from common.algos.vmpo.learning import VMPOLearning
+from common.algos.vmpo.loss import Loss, loss
+from common.algos.vmpo.multipliers import Multipliers
+from common.nets.agent import AgentNet
+from common.nets.popart import PopArt
+from common.nets.weights import flatten
+from common.specs import EnvSpec
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+
+pytestmark = pytest.mark.unit
+
+SMALL = {"learning_rate": 0.01, "target_period": 3}
+ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
+N = 9
+
+
+def vmpo(env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
+    return algorithm_of("vmpo", env, net=net, **{**SMALL, **settings})
+
+
+def multipliers(**settings: Any) -> Multipliers:
+    return Multipliers(VMPOConfig(**settings), real=False).double()
+
+
+def advantages() -> Tensor:
+    return 3 * torch.randn(N, dtype=torch.float64, generator=generator())
+
+
+def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(duals.temperature_loss(of), duals.eta.value)
+    return gradient
+
+
+def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None) -> Loss:
+    config = algorithm.config.vmpo
+    duals = Multipliers(config, real=algorithm.env.action.kind == "box")
+    return loss(config, algorithm.family, net or algorithm.network(), duals, batch)
+
+
+def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
+    """A policy that is not the same everywhere."""
+    for parameter in net.policy.parameters():
+        nn.init.normal_(parameter, std=spread, generator=generator(5))
+    return net
+
+
+def online(learning: VMPOLearning) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = learning.state()["target"]["weights"]
+    return found
+
+
+@pytest.mark.parametrize("eta", [0.05, 1.0, 20.0])
+def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: float) -> None:
+    duals, of = multipliers(eta=eta, eta_limit=0.3), advantages()
+    weights = duals.weights(of)
+    divergence = torch.xlogy(weights, weights * N).sum()
+    torch.testing.assert_close(eta_gradient(duals, of), 0.3 - divergence, rtol=1e-12, atol=1e-14)
+
+
+def test_it_ends_where_that_is_the_limit() -> None:
+    duals, of = multipliers(eta=1.0, eta_limit=0.3), advantages()
+    optimizer = torch.optim.SGD([duals.eta.value], lr=1.0)
+    for _ in range(500):
+        optimizer.zero_grad()
+        duals.temperature_loss(of).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    weights = duals.weights(of)
+    assert torch.xlogy(weights, weights * N).sum().item() == pytest.approx(0.3, abs=1e-6)
+
+
+def test_only_differences_of_advantages_count() -> None:
+    duals, of = multipliers(), advantages()
+    torch.testing.assert_close(eta_gradient(duals, of), eta_gradient(duals, of + 1000), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(duals.temperature_loss(of + 7), duals.temperature_loss(of) + 7)
+
+
+def test_the_temperature_loss_is_the_papers() -> None:
+    duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
+    expected = 0.7 * 0.3 + 0.7 * (of / 0.7).exp().mean().log()
+    assert duals.temperature_loss(of).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("eta", [1e-8, 1e-3])
+def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta: float) -> None:
+    duals = Multipliers(VMPOConfig(eta=eta), real=False)
+    gradient = eta_gradient(duals, 1e4 * advantages().float())
+    assert gradient.item() == pytest.approx(0.1 - math.log(N), rel=1e-3)
+
+
+def test_weights_are_uniform_when_hot_and_all_on_the_best_when_cold() -> None:
+    of = advantages()
+    torch.testing.assert_close(multipliers(eta=1e9).weights(of), torch.full_like(of, 1 / N))
+    cold = multipliers(eta=1e-6).weights(of)
+    assert cold.argmax() == of.argmax()
+    assert cold.max().item() == pytest.approx(1.0)
+    assert not cold.requires_grad
+
+
+def reference(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
+    """The whole loss in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
+    c = algorithm.config.vmpo
+    logits, values = (entry.double() for entry in unrolled(net, batch))
+    places = [(t, b) for b in range(B) for t in range(T) if batch.mask[t, b]]
+    found: dict[tuple[int, int], float] = {}
+    for b in range(B):
+        later = float(values[T, b])
+        for t in reversed(range(T)):
+            ended = bool(batch.terminated[t + 1, b])
+            later = float(batch.reward[t + 1, b]) + (0.0 if ended else c.discount * later)
+            if not batch.mask[t, b]:
+                later = float(values[t, b])  # the final observation before it bootstraps from here
+            found[t, b] = later
+
+    def policy(params: Tensor) -> Any:
+        if algorithm.env.action.kind == "box":
+            mean, log_std = params.chunk(2, -1)
+            return torch.distributions.MultivariateNormal(mean, torch.diag((2 * log_std).exp()))
+        return torch.distributions.Categorical(logits=params)
+
+    def log_prob(t: int, b: int) -> Tensor:
+        action = batch.last_action[t + 1, b]
+        if algorithm.env.action.kind == "box":  # in units of the box [-2, 2] x [0, 10]
+            action = (action.double() - torch.tensor([0.0, 5.0])) / torch.tensor([2.0, 5.0])
+            return policy(logits[t, b]).log_prob(action) - math.log(2.0 * 5.0)
+        return policy(logits[t, b]).log_prob(action)
+
+    gain = {place: found[place] - float(values[place]) for place in places}
+    best = sorted(places, key=lambda place: -gain[place])[: len(places) // 2]
+    raised = torch.tensor([gain[place] / c.eta for place in best], dtype=torch.float64).exp()
+    pg = -sum(raised[i] / raised.sum() * log_prob(*place) for i, place in enumerate(best))
+    temperature = c.eta * c.eta_limit + c.eta * raised.mean().log()
+    value = sum(0.5 * gain[place] ** 2 for place in places) / len(places)
+    limits = [c.kl_mean_limit, c.kl_std_limit] if algorithm.env.action.kind == "box" else [c.kl_limit]
+    return torch.as_tensor(pg + temperature + value + c.kl_weight * sum(limits))
+
+
+@pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool) -> None:
+    algorithm = vmpo(env, net={"use_lstm": use_lstm}, eta=0.6, eta_limit=0.2, kl_weight=3.0, discount=0.8)
+    net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.4)
+    batch = batch._replace(behaviour_logits=0.1 * batch.behaviour_logits)
+    found = loss_of(algorithm, batch, net)
+    assert found.total.item() == pytest.approx(reference(algorithm, batch, net).item(), rel=1e-5)
+
+
+@ENVS
+def test_the_penalty_weighs_the_divergence_for_the_policy_and_compares_it_for_its_weight(env: EnvSpec) -> None:
+    algorithm = vmpo(env)
+    c = algorithm.config.vmpo.model_copy(update={"kl_weight": 4.0})
+    net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.3)
+    duals = Multipliers(c, real=env is REACH)
+    found = loss(c, algorithm.family, net, duals, batch)
+    found.total.backward()  # type: ignore[no-untyped-call]
+    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unrolled(net, batch)[0][:-1])
+    names = ["kl_mean", "kl_std"] if env is REACH else ["kl"]
+    assert list(duals.alphas) == names
+    for (name, dual), part in zip(duals.alphas.items(), old.kl_parts(new), strict=True):
+        mean = part[batch.mask].mean()
+        assert mean > 0.01, "there is something to see"
+        torch.testing.assert_close(found.metrics[name], mean, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(dual.value.grad, dual.limit - mean, rtol=1e-4, atol=1e-6)
+
+
+def moved(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
+    """[T, B] bool, whose actions' parameters get a gradient."""
+    seen: list[Tensor] = []
+    net.policy.register_forward_hook(lambda _, __, out: seen.append(out))
+    (gradient,) = torch.autograd.grad(loss_of(algorithm, batch, net).total, seen[0])
+    return gradient.abs().amax(-1) > 1e-5
+
+
+@ENVS
+def test_the_worse_half_is_not_imitated_and_void_steps_are_not_ranked(env: EnvSpec) -> None:
+    algorithm = vmpo(env, net={"action_std": "state"})
+    net = busy(algorithm.network())
+    batch = on_policy(net, make_batch(algorithm, resets=0.4))  # the divergence and its gradient are 0
+    values = unrolled(net, batch)[1]
+    gain = (loss_of(algorithm, batch, net).targets - values[:-1]).masked_fill(~batch.mask, math.inf)
+    rank = gain.flatten().argsort(descending=True)
+    n_void, n_valid = int((~batch.mask).sum()), int(batch.mask.sum())
+    assert n_void > 0
+    imitated = torch.zeros(T * B, dtype=torch.bool)
+    imitated[rank[n_void : n_void + n_valid // 2]] = True
+    assert torch.equal(moved(algorithm, batch, net), imitated.view(T, B))
+
+
+def test_half_of_the_steps_are_chosen_where_all_advantages_are_equal() -> None:
+    algorithm = vmpo(discount=0.0)
+    net = busy(algorithm.network())
+    nn.init.zeros_(net.value.weight)
+    batch = on_policy(net, make_batch(algorithm)._replace(reward=torch.ones(T + 1, B)))
+    assert int(moved(algorithm, batch, net).sum()) == T * B // 2
+    assert loss_of(algorithm, batch, net).metrics["eta_kl"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
+    algorithm = vmpo(net={"use_lstm": use_lstm}, popart=True)
+    batch = make_batch(algorithm)
+    batch.mask[:, 1:] = False
+    batch.mask[4:, 0] = False
+    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
+    other.reward[5:] += 9.0
+    other.behaviour_logits[4:] = 7.0
+    other.behaviour_logits[:, 1:] *= 2.0
+    states = []
+    for each in (batch, other):
+        learning = algorithm.learning(algorithm.network())
+        assert learning.update(each, 0).steps == 1
+        states.append(online(learning))
+    assert all(torch.equal(one, two) for one, two in zip(states[0].values(), states[1].values(), strict=True))
+
+
+def test_a_batch_without_a_valid_transition_is_put_aside_and_one_with_a_single_one_is_not() -> None:
+    algorithm = vmpo()
+    batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
+    learning = algorithm.learning(algorithm.network())
+    assert learning.update(batch, 0)[:3] == (0, 0, False)
+    batch.mask[2, 1] = True
+    assert learning.update(batch, 0)[:3] == (1, 0, False)
+
+
+@pytest.mark.parametrize("popart", [False, True])
+def test_the_policy_that_acts_follows_every_period_and_diverges_from_nothing_then(*, popart: bool) -> None:
+    algorithm = vmpo(net={"normalize_obs": True}, popart=popart)
+    net = algorithm.network()
+    learning, first, changes, divergences = algorithm.learning(net), flatten(net).tobytes(), [], []
+    for seed in range(7):
+        batch = on_policy(net, make_batch(algorithm, seed=seed, resets=0.2))
+        learned = learning.update(batch, 0)
+        changes.append(learned.changed)
+        divergences.append(learned.metrics["kl"].item())
+        assert (flatten(net).tobytes() == first) == (seed < 2)
+    assert changes == [False, False, True, False, False, True, False]
+    assert [divergence < 1e-6 for divergence in divergences] == [True, False, False] * 2 + [True]
+
+
+def test_multipliers_stay_positive_whatever_the_rate() -> None:
+    algorithm = vmpo(REACH, learning_rate=3.0, eta_limit=50.0, kl_mean_limit=50.0, kl_std_limit=50.0)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    for seed in range(4):
+        learning.update(on_policy(net, make_batch(algorithm, seed=seed)), 0)
+    values = learning.state()["multipliers"]
+    assert list(values) == ["eta.value", "kl_mean.value", "kl_std.value"]
+    assert all(value.item() == pytest.approx(FLOOR) for value in values.values())
+
+
+def test_a_step_that_is_not_finite_changes_nothing() -> None:
+    algorithm = vmpo(popart=True, target_period=1)
+    net, batch = algorithm.network(), make_batch(algorithm)
+    learning, before = algorithm.learning(net), flatten(net).tobytes()
+    batch.behaviour_logits[2, 1] = math.nan
+    assert learning.update(batch, 0)[:3] == (0, 1, False)
+    assert flatten(net).tobytes() == before
+    assert learning.state()["multipliers"]["eta.value"] == 1.0
+    assert learning.update(make_batch(algorithm), 0)[:3] == (1, 0, True)
+
+
+def test_with_popart_losses_are_small_and_values_in_units_of_rewards() -> None:
+    algorithm = vmpo(popart=True, discount=0.0, target_period=1, learning_rate=0.05)
+    net = algorithm.network()
+    assert isinstance(net.value, PopArt)
+    batch = make_batch(algorithm)
+    batch = batch._replace(reward=batch.reward.clamp(-1, 1) * 1000 + 5000)
+    for _ in range(50):
+        net.value.observe(batch.reward[1:].flatten().repeat(100))
+    assert net.value.mean.item() == pytest.approx(5000, rel=0.1)
+    assert unrolled(net, batch)[1].abs().max() < 10, "what it says has not changed"
+    learning = algorithm.learning(net)
+    losses = [learning.update(batch, 0).metrics["baseline_loss"].item() for _ in range(60)]
+    assert losses[0] == pytest.approx(((batch.reward[1:] / net.value.scale).square() / 2).mean().item(), rel=0.1)
+    assert losses[-1] < 1.0
+    assert unrolled(net, batch)[1].mean().item() == pytest.approx(5000, rel=0.2)
+
+
+def test_without_popart_the_head_is_a_plain_layer() -> None:
+    assert isinstance(vmpo().network().value, nn.Linear)
+
+
+@pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
+def test_what_was_good_becomes_likelier(env: EnvSpec) -> None:
+    algorithm = vmpo(env, discount=0.0, target_period=1)
+    net, batch = algorithm.network(), make_batch(algorithm)
+    batch = on_policy(net, batch)
+    batch.reward[1:] = torch.linspace(-3, 3, T * B).view(T, B)
+    learning = algorithm.learning(net)
+
+    def log_probs() -> Tensor:
+        found: Tensor = algorithm.family.of(unrolled(net, batch)[0][:-1]).log_prob(batch.last_action[1:])
+        return found
+
+    before = log_probs()
+    for _ in range(20):
+        learning.update(batch, 0)
+    assert (log_probs() - before)[-1].mean() > 0.01

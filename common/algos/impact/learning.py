@@ -15,7 +15,7 @@ from common.algos.impact.config import ImpactConfig
 from common.algos.impact.loss import loss
 from common.algos.protocol import Batch, Learned, Metrics
 from common.algos.target import Target
-from common.nets.agent import AgentNet, StepInput
+from common.nets.agent import AgentNet, AgentOutput, StepInput
 from common.ops.distributions import Family
 
 
@@ -91,8 +91,8 @@ class ImpactLearning:
     def _evaluate(self, batch: Batch) -> Tensor:
         """Logits [T, B, A] of the target, from the states that the rollouts began with."""
         inputs = StepInput(batch.obs[:-1], batch.last_action[:-1], batch.reward[:-1], batch.first[:-1])
-        (logits, _), _ = self._target.copy(inputs, batch.core_state)
-        return logits
+        answer: AgentOutput = self._target.copy(inputs, batch.core_state)[0]
+        return answer.logits
 
 
 def adapted(weight: float, kl: float, aim: float) -> float:

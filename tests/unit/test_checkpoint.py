@@ -86,7 +86,7 @@ def test_every_algorithm_goes_on_bit_for_bit(
         return trainer
 
     whole = train(Trainer(config, CPU, ENV), range(6)).state()
-    path = saved(tmp_path / "c.pt", train(Trainer(config, CPU, ENV), range(3)))
+    path = saved(tmp_path, train(Trainer(config, CPU, ENV), range(3)))
     torch.rand(17)
     resumed = Trainer(config, CPU, ENV)
     state = load_checkpoint(path)

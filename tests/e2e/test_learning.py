@@ -67,6 +67,8 @@ def test_vmpo_learns_cartpole_from_actors_that_do_not_wait(tmp_path: Path) -> No
     rows = train(tmp_path, "vmpo", *flags)
     assert int(rows[-1]["agent_steps"]) == 150_000
     assert max(returns(rows)) >= 250
+
+
 def test_impact_learns_from_actors_that_do_not_wait_and_from_old_batches(tmp_path: Path) -> None:
     flags = ["--env", "CartPole-v1", "--algo", "impact", "--total_steps", "100000", "--learner.log_every_s", "1"]
     rows = train(tmp_path, "impact", *flags)

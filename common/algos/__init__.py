@@ -9,6 +9,7 @@
     one_step.py      learning with one such step per batch
     target.py        a network that follows another in leaps
     dual.py          a multiplier that holds something below a limit
+    circular.py      learning from each batch more than once
 
 A new algorithm is a folder and its line in registry.py: settings and presets are found there. No loop changes.
 """

@@ -21,6 +21,7 @@ ALGORITHMS = {
     "a2c": "A2C",
     "ppo": "PPO",
     "vmpo": "VMPO",
+    "impact": "Impact",
 }
 
 

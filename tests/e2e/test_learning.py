@@ -69,11 +69,31 @@ def test_vmpo_learns_cartpole_from_actors_that_do_not_wait(tmp_path: Path) -> No
     assert max(returns(rows)) >= 250
 
 
-def test_pendulum_swings_up(tmp_path: Path) -> None:
-    flags = ["--env", "Pendulum-v1", "--algo", "ppo", "--total_steps", "80000", "--learner.log_every_s", "1"]
-    flags += ["--ppo.discount", "0.9", "--ppo.learning_rate", "1e-3", "--ppo.minibatches", "16"]
-    best = max(returns(train(tmp_path, "pendulum", *flags)))
-    assert best >= -500, "a policy that does not learn is near -1200"
+def test_impact_learns_from_actors_that_do_not_wait_and_from_old_batches(tmp_path: Path) -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "impact", "--total_steps", "100000", "--learner.log_every_s", "1"]
+    rows = train(tmp_path, "impact", *flags)
+    assert max(returns(rows)) >= 400
+    assert int(rows[-1]["optimizer_steps"]) > 3 * int(rows[-1]["updates"])
+
+
+@pytest.mark.parametrize(
+    ("algo", "goal", "settings"),
+    [
+        ("ppo", -500, "--ppo.discount 0.9 --ppo.learning_rate 1e-3 --ppo.minibatches 16"),
+        (
+            "impact",
+            -600,
+            "--actor.envs_per_group 8 --learner.unroll_length 16 --learner.batch_size 16 --impact.discount 0.9 "
+            "--impact.batches 4 --impact.uses 8 --impact.kl_cost 0 --impact.normalize_advantages true "
+            "--impact.learning_rate 3e-3",
+        ),
+    ],
+    ids=["ppo", "impact"],
+)
+def test_pendulum_swings_up(tmp_path: Path, algo: str, goal: float, settings: str) -> None:
+    flags = ["--env", "Pendulum-v1", "--algo", algo, "--total_steps", "80000", "--learner.log_every_s", "1"]
+    best = max(returns(train(tmp_path, "pendulum", *flags, *settings.split())))
+    assert best >= goal, "a policy that does not learn is near -1200"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, o
         ("a2c", {"normalize_advantages": True}),
         ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True, "target_kl": 0.5}),
         ("vmpo", {"target_period": 2, "popart": True}),
+        ("impact", {"batches": 3, "uses": 4, "kl_cost": 1.0, "kl_target": 1e-6}),
     ],
 )
 def test_every_algorithm_goes_on_bit_for_bit(
@@ -85,7 +86,7 @@ def test_every_algorithm_goes_on_bit_for_bit(
         return trainer
 
     whole = train(Trainer(config, CPU, ENV), range(6)).state()
-    path = saved(tmp_path / "c.pt", train(Trainer(config, CPU, ENV), range(3)))
+    path = saved(tmp_path, train(Trainer(config, CPU, ENV), range(3)))
     torch.rand(17)
     resumed = Trainer(config, CPU, ENV)
     state = load_checkpoint(path)

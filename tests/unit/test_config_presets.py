@@ -65,10 +65,35 @@ PPO_MUJOCO = {
     "total_steps": 1_000_000,
 }
 
+#: RLlib's pong-appo.yaml and halfcheetah-appo.yaml
+IMPACT_PONG = {
+    "impact.batches": 4,
+    "impact.uses": 2,
+    "impact.rho": 2.0,
+    "impact.clip": 0.3,
+    "impact.learning_rate": 5e-4,
+}
+IMPACT_CHEETAH = {
+    "impact.batches": 16,
+    "impact.uses": 20,
+    "impact.clip": 0.2,
+    "impact.trace_decay": 0.95,
+    "impact.kl_cost": 1.0,
+    "impact.kl_target": 0.04,
+    "impact.baseline_cost": 0.5,
+    "impact.max_grad_norm": 0.5,
+}
 
-@pytest.mark.parametrize(
-    ("name", "table"), [("impala-atari", TABLE_G1), ("torchbeast", MONOBEAST), ("control-ppo", PPO_MUJOCO)]
-)
+PUBLISHED = {
+    "impala-atari": TABLE_G1,
+    "torchbeast": MONOBEAST,
+    "control-ppo": PPO_MUJOCO,
+    "atari-impact": IMPACT_PONG,
+    "control-impact": IMPACT_CHEETAH,
+}
+
+
+@pytest.mark.parametrize(("name", "table"), PUBLISHED.items())
 def test_a_published_preset_is_the_published_table(name: str, table: dict[str, object]) -> None:
     config = load(["--preset", name], {})
     assert {path: value_at(config, path) for path in table} == table
@@ -115,6 +140,9 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
         ("PongNoFrameskip-v4", "vmpo", "atari-vmpo"),
         ("CartPole-v1", "vmpo", "classic-vmpo"),
         ("Pendulum-v1", "vmpo", "control-vmpo"),
+        ("ALE/Breakout-v5", "impact", "atari-impact"),
+        ("CartPole-v1", "impact", "classic-impact"),
+        ("Hopper-v5", "impact", "control-impact"),
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:

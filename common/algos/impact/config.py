@@ -1,0 +1,36 @@
+"""Settings of IMPACT."""
+
+from __future__ import annotations
+
+from common.algos import settings as s
+from common.config.setting import Section, setting
+
+
+class ImpactConfig(Section):
+    """Clipped surrogate against a target network. Sources: RLlib's APPO and its tuned Pong, where nothing else is said.
+
+    They are by the paper's first author.
+    """
+
+    discount: s.Discount = 0.99
+    trace_decay: s.TraceDecay = 1.0
+    batches: int = setting(4, "N: how many batches the circular buffer holds", ge=1, le=1000)
+    uses: int = setting(2, "K: how often each batch is learned from", ge=1, le=1000)
+    rho: float = setting(2.0, "clip on mu over target in the surrogate's ratio", gt=0)
+    clip: float = setting(0.3, "epsilon: how far the surrogate's ratio may matter", gt=0)
+    rho_bar: s.RhoBar = 1.0
+    c_bar: s.CBar = 1.0
+    entropy_cost: s.EntropyCost = 0.01
+    baseline_cost: s.BaselineCost = 1.0
+    kl_cost: float = setting(0.0, "weight of the divergence from the target at the start, then adapted; 0: none", ge=0)
+    kl_target: float = setting(0.04, "divergence from the target, as it is replaced, that the weight aims at", gt=0)
+    normalize_advantages: s.NormalizeAdvantages = False
+    reward_clipping: s.RewardClipping = "none"
+    reward_scale: s.RewardScale = 1.0
+    optimizer: s.Optimizer = "adam"
+    learning_rate: s.LearningRate = 5e-4
+    schedule: s.Schedule = "linear"
+    alpha: s.Alpha = 0.99
+    momentum: s.Momentum = 0.0
+    epsilon: s.Epsilon = 1e-5  # as for PPO here
+    max_grad_norm: s.MaxGradNorm = 10.0

@@ -1,0 +1,102 @@
+"""How IMPACT learns: from old batches as from new ones, and never far from a target that stands still for a while."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.algos.circular import Circular
+from common.algos.descent import Descent, Step, summary
+from common.algos.impact.config import ImpactConfig
+from common.algos.impact.loss import loss
+from common.algos.protocol import Batch, Learned, Metrics
+from common.algos.target import Target
+from common.nets.agent import AgentNet, AgentOutput, StepInput
+from common.ops.distributions import Family
+
+
+@dataclass
+class Kept:
+    """A batch in the circular buffer."""
+
+    batch: Batch
+    target_logits: Tensor | None = None  #: [T, B, A], once it was used, until the target changes
+
+
+class ImpactLearning:
+    """See `common.algos.protocol.Learning`.
+
+    Args:
+      config: of IMPACT.
+      family: of the policy's distributions.
+      net: the policy, which is what is trained.
+      descent: over its parameters.
+    """
+
+    def __init__(self, config: ImpactConfig, family: Family, net: AgentNet, descent: Descent) -> None:
+        self._config, self._family, self._net, self._descent = config, family, net, descent
+        period = config.batches * config.uses  # section 4.1.1
+        self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
+        self._circular: Circular[Kept] = Circular(config.batches, config.uses)
+        self._kl_scale = 1.0  #: of the configured weight
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch, and from those that came before it."""
+        due = self._circular.add(Kept(batch.copy()))
+        learned = summary([self._step(kept, agent_steps) for kept in due])
+        self._net.observe(batch.obs[:-1])  # only now: so far the policy was compared with the one that acted
+        return learned
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember.
+
+        Batches that will be used again are in it whole: without them the steps after a restart would be other ones.
+        What the target says of them is not: it can say it again.
+        """
+        return {
+            "optimizer": self._descent.state(),
+            "target": self._target.state(other=self._target.copy),
+            "batches": [kept.batch._asdict() for kept in self._circular.unfinished],
+            "kl_scale": self._kl_scale,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._descent.load(state["optimizer"])
+        self._target.load(state["target"], other=self._target.copy)
+        device = self._net.value.weight.device
+        batches = [{name: entry.to(device) for name, entry in saved.items()} for saved in state["batches"]]
+        self._circular.load([Kept(Batch(**entries)) for entries in batches])
+        self._kl_scale = float(state["kl_scale"])
+
+    def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:
+        with self._descent.autocast():
+            if kept.target_logits is None:
+                kept.target_logits = self._evaluate(kept.batch)
+            kl_cost = self._config.kl_cost * self._kl_scale
+            total, terms = loss(self._config, self._family, self._net, kept.batch, kept.target_logits, kl_cost=kl_cost)
+        step = self._descent.step(total, agent_steps)
+        if step.applied and self._target.count():
+            for each in self._circular.held:
+                each.target_logits = None
+            if kl_cost:
+                self._kl_scale = adapted(self._kl_scale, float(terms["kl"]), self._config.kl_target)
+        return step, terms
+
+    @torch.no_grad()
+    def _evaluate(self, batch: Batch) -> Tensor:
+        """Logits [T, B, A] of the target, from the states that the rollouts began with."""
+        inputs = StepInput(batch.obs[:-1], batch.last_action[:-1], batch.reward[:-1], batch.first[:-1])
+        answer: AgentOutput = self._target.copy(inputs, batch.core_state)[0]
+        return answer.logits
+
+
+def adapted(weight: float, kl: float, aim: float) -> float:
+    """The next weight of a divergence that shall be near `aim`: Schulman et al. 2017, section 4, in RLlib's numbers."""
+    if kl > 2 * aim:
+        return 1.5 * weight
+    return 0.5 * weight if kl < 0.5 * aim else weight

@@ -1,0 +1,98 @@
+"""IMPACT's loss: clipped surrogate against a target, value regression, entropy bonus (Luo et al. 2020, section 3)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from common.algos.actor_critic import unroll
+from common.algos.impact.config import ImpactConfig
+from common.algos.protocol import Batch, Metrics
+from common.algos.returns import discounts, explained_variance, shaped
+from common.nets.agent import AgentNet
+from common.ops import losses
+from common.ops.distributions import Family
+from common.ops.vtrace import unweighted_advantages, vtrace
+
+
+def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:
+    """log R of R = min(mu / pi_target, rho) pi / mu = pi / max(pi_target, mu / rho), from three log-probabilities.
+
+    Where the behaviour is near the target R is PPO's ratio to the target; where an action has become much less likely
+    since it was chosen, the behaviour keeps R from growing.
+    """
+    return learner - torch.maximum(target, behaviour - math.log(rho))
+
+
+def loss(
+    config: ImpactConfig, family: Family, net: AgentNet, batch: Batch, target_logits: Tensor, *, kl_cost: float
+) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the terms, and its parts, all means over valid steps.
+
+    Args:
+      config: of IMPACT.
+      family: of the policy's distributions.
+      net: the policy that learns, and its values.
+      batch: of any policy mu.
+      target_logits: [T, B, A] of the target in this batch, without gradient.
+      kl_cost: weight of KL(target || policy).
+    """
+    logits, values = unroll(net, batch)
+    policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
+    aimed, behaviour = target.log_prob(actions), family.of(batch.behaviour_logits).log_prob(actions)
+    vs, advantages, rhos = _estimate(config, batch, values.detach(), aimed - behaviour)
+    log_ratios = log_ratio(policy.log_prob(actions), aimed, behaviour, config.rho)
+    if config.normalize_advantages:
+        advantages = losses.normalized(advantages, mask)
+    pg = losses.clipped_surrogate_loss(
+        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
+    )
+    baseline = losses.baseline_loss(values=values[:-1], targets=vs, mask=mask, reduction="mean")
+    entropy = losses.entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
+    kl = losses.masked_reduce(target.kl(policy), mask, "mean")
+    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
+    if kl_cost:
+        total = total + kl_cost * kl
+    clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
+    return total, {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": -entropy.detach(),
+        "kl": kl.detach(),
+        "kl_cost": torch.full_like(kl.detach(), kl_cost),
+        "clipped": losses.masked_reduce(clipped, mask, "mean"),
+        "rho_mean": losses.masked_reduce(rhos, mask, "mean"),
+        "explained_variance": explained_variance(vs, values.detach()[:-1], mask),
+        "valid_fraction": mask.float().mean(),
+    }
+
+
+def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets of the values, advantages, and the ratios pi_target / mu that corrected both, [T, B] each.
+
+    The target stands for the policy (section 3.1): what is estimated then moves with the values alone, not with every
+    step of the policy. Advantages carry no weight of their own: R is their weight.
+    """
+    rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
+    corrected = vtrace(
+        log_rhos=log_rhos,
+        discounts=gammas,
+        rewards=rewards,
+        values=values,
+        mask=batch.mask,
+        rho_bar=config.rho_bar,
+        c_bar=config.c_bar,
+        trace_decay=config.trace_decay,
+    )
+    advantages = unweighted_advantages(
+        vs=corrected.vs,
+        discounts=gammas,
+        rewards=rewards,
+        values=values,
+        mask=batch.mask,
+        trace_decay=config.trace_decay,
+    )
+    return corrected.vs, advantages, corrected.rhos

@@ -1,0 +1,166 @@
+"""IMPACT's loss: its ratio, against one written out in loops, and against PPO's and IMPALA's."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.impact.loss import log_ratio, loss
+from common.algos.impala.loss import loss as impala_loss
+from common.algos.ppo.loss import loss as ppo_loss
+from common.algos.ppo.samples import Samples
+from common.algos.protocol import Batch
+from common.algos.returns import discounts
+from common.nets.agent import AgentOutput, StepInput
+from common.ops.vtrace import unweighted_advantages, vtrace
+from common.specs import EnvSpec
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch
+
+pytestmark = pytest.mark.unit
+
+ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
+ENDLESS = 1e30  #: a clip that never acts
+
+
+def impact(env: EnvSpec = VECTORS, **settings: Any) -> Any:
+    return algorithm_of("impact", env, **settings)
+
+
+class Table(nn.Module):
+    """Logits and values of T + 1 steps as parameters, in double precision, behind the interface of a network."""
+
+    def __init__(self, n_logits: int, seed: int = 5) -> None:
+        super().__init__()
+        g = generator(seed)
+        self.logits = nn.Parameter(0.5 * torch.randn(T + 1, B, n_logits, generator=g, dtype=torch.float64))
+        self.values = nn.Parameter(torch.randn(T + 1, B, generator=g, dtype=torch.float64))
+
+    def forward(self, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+        steps = slice(T, None) if len(inputs.obs) == 1 else slice(len(inputs.obs))
+        return AgentOutput(self.logits[steps], self.values[steps]), core
+
+    def gradients(self, total: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(total, [self.logits, self.values]))
+
+
+def doubled(algorithm: Any) -> Batch:
+    """A batch in double precision, whose behaviour is not too far from the table."""
+    batch = make_batch(algorithm, resets=0.3)
+    batch = batch._replace(behaviour_logits=0.5 * batch.behaviour_logits)
+    return Batch._make(entry.double() if entry.is_floating_point() else entry for entry in batch)
+
+
+def others(n_logits: int) -> Tensor:
+    """Logits [T, B, A] of somebody else."""
+    return 0.5 * torch.randn(T, B, n_logits, generator=generator(9), dtype=torch.float64)
+
+
+def assert_same(one: list[Tensor], two: list[Tensor]) -> None:
+    for mine, theirs in zip(one, two, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+        assert mine.any()
+
+
+@pytest.mark.parametrize("rho", [0.5, 1.0, 2.0])
+def test_the_ratio_is_the_truncated_weight_of_the_paper(rho: float) -> None:
+    pi, target, mu = torch.rand(3, 1000, generator=generator(), dtype=torch.float64)
+    expected = (mu / target).clamp(max=rho) * pi / mu
+    torch.testing.assert_close(log_ratio(pi.log(), target.log(), mu.log(), rho).exp(), expected, rtol=1e-12, atol=0)
+    assert (mu / target > rho).any()
+    assert (mu / target < rho).any()
+
+
+def test_without_a_truncation_the_behaviour_drops_out_of_the_ratio() -> None:
+    pi, target, mu = torch.rand(3, 1000, generator=generator(), dtype=torch.float64).log()
+    assert torch.equal(log_ratio(pi, target, mu, ENDLESS), pi - target)
+
+
+def by_hand(config: Any, net: Table, batch: Batch, target_logits: Tensor, kl_cost: float) -> float:
+    """The loss of discrete actions, one float after the other."""
+
+    def log_probs(logits: Tensor) -> list[float]:
+        most = max(logits.tolist())
+        log_sum = most + math.log(sum(math.exp(logit - most) for logit in logits.tolist()))
+        return [logit - log_sum for logit in logits.tolist()]
+
+    total, count = 0.0, 0
+    for b in range(B):
+        value = net.values[:, b].tolist()
+        correction = 0.0  # of the value of the step after
+        for t in reversed(range(T)):
+            if not batch.mask[t, b]:
+                correction = 0.0
+                continue
+            taken = int(batch.last_action[t + 1, b])
+            pi, aim, mu = (log_probs(of[t, b]) for of in (net.logits, target_logits, batch.behaviour_logits))
+            trust = math.exp(aim[taken] - mu[taken])
+            gamma = 0.0 if batch.terminated[t + 1, b] else config.discount
+            delta = float(batch.reward[t + 1, b]) + gamma * value[t + 1] - value[t]
+            advantage = delta + gamma * config.trace_decay * correction
+            correction = (
+                min(config.rho_bar, trust) * delta + gamma * config.trace_decay * min(config.c_bar, trust) * correction
+            )
+            ratio = min(math.exp(mu[taken] - aim[taken]), config.rho) * math.exp(pi[taken] - mu[taken])
+            kept = min(max(ratio, 1 - config.clip), 1 + config.clip)
+            total -= min(ratio * advantage, kept * advantage)
+            total += config.baseline_cost * 0.5 * correction**2
+            total += config.entropy_cost * sum(math.exp(p) * p for p in pi)
+            total += kl_cost * sum(math.exp(q) * (q - p) for p, q in zip(pi, aim, strict=True))
+            count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("rho", [0.5, 2.0])
+@pytest.mark.parametrize("trace_decay", [0.7, 1.0])
+@pytest.mark.parametrize("kl_cost", [0.0, 0.4])
+def test_the_loss_is_what_one_writes_out_in_loops(rho: float, trace_decay: float, kl_cost: float) -> None:
+    algorithm = impact(rho=rho, trace_decay=trace_decay, clip=0.3, discount=0.75, rho_bar=1.2, c_bar=0.9)
+    net, batch, target = Table(3), doubled(algorithm), others(3)
+    config = algorithm.config.impact
+    total, metrics = loss(config, algorithm.family, net, batch, target, kl_cost=kl_cost)
+    assert total.item() == pytest.approx(by_hand(config, net, batch, target, kl_cost), rel=1e-10)
+    assert not batch.mask.all()
+    assert 0 < metrics["clipped"] < 1
+
+
+@ENVS
+@pytest.mark.parametrize("normalize", [False, True])
+def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, normalize: bool) -> None:
+    shared = {"discount": 0.75, "trace_decay": 0.8, "clip": 0.2, "entropy_cost": 0.02, "baseline_cost": 0.3}
+    shared["normalize_advantages"] = normalize
+    algorithm, ppo = impact(env, **shared), algorithm_of("ppo", env, **shared).config.ppo
+    n_logits = algorithm.policy.n_logits
+    net, batch = Table(n_logits), doubled(algorithm)
+    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, batch.behaviour_logits, kl_cost=0.0)
+
+    actions, values, gammas = batch.last_action[1:], net.values.detach(), discounts(batch, 0.75)
+    of = {"discounts": gammas, "rewards": batch.reward[1:], "values": values, "mask": batch.mask, "trace_decay": 0.8}
+    vs = vtrace(log_rhos=torch.zeros_like(batch.reward[1:]), **of).vs
+    samples = Samples(
+        *(entry[:-1] for entry in (batch.obs, batch.last_action, batch.reward, batch.first)),
+        actions=actions,
+        behaviour=algorithm.family.of(batch.behaviour_logits).log_prob(actions),
+        logits=batch.behaviour_logits,
+        values=values[:-1],
+        targets=vs,
+        advantages=unweighted_advantages(vs=vs, **of),
+        mask=batch.mask,
+        core_state=batch.core_state,
+    )
+    theirs, _ = ppo_loss(ppo, algorithm.family, net, samples)
+    assert mine.item() == pytest.approx(theirs.item(), rel=1e-12)
+    assert_same(net.gradients(mine), net.gradients(theirs))
+
+
+@ENVS
+def test_with_the_policy_as_target_and_no_clip_the_gradient_is_that_of_impala(env: EnvSpec) -> None:
+    shared = {"discount": 0.9, "entropy_cost": 0.02, "baseline_cost": 0.3, "reward_clipping": "none"}
+    algorithm = impact(env, rho=1.0, clip=ENDLESS, **shared)
+    impala = algorithm_of("impala", env, reduction="mean", **shared).config.impala
+    net, batch = Table(algorithm.policy.n_logits), doubled(algorithm)
+    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
+    theirs, metrics = impala_loss(impala, algorithm.family, net, batch)
+    assert 0 < metrics["rho_clipped"] < 1, "both sides of the truncation"
+    assert_same(net.gradients(mine), net.gradients(theirs))

@@ -1,0 +1,213 @@
+"""How IMPACT learns: its target, its old batches, the weight of the divergence, and what changes nothing."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.descent import Descent, Step
+from common.algos.impact.learning import ImpactLearning, adapted
+from common.algos.protocol import Batch
+from common.nets.agent import AgentNet, AgentOutput, StepInput
+from tests.algo_fakes import T, algorithm_of, ended, make_batch, on_policy, unrolled
+
+pytestmark = pytest.mark.unit
+
+
+def impact(*, net: dict[str, Any] | None = None, **settings: Any) -> Any:
+    return algorithm_of("impact", net=net, **{"learning_rate": 0.01, "schedule": "constant", **settings})
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    return [value.clone() for value in net.state_dict().values()]
+
+
+def same(one: list[Tensor], two: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+class Watched(Descent):
+    """Notes what the target is before each step, and what the policy is after it."""
+
+    def __init__(self, algorithm: Any, net: AgentNet) -> None:
+        super().__init__(algorithm.config, algorithm.config.impact, net)
+        self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
+        self.target: Callable[[], dict[str, Tensor]] = dict
+
+    def step(self, loss: Tensor, agent_steps: int) -> Step:
+        self.before.append([value.clone() for value in self.target().values()])
+        step = super().step(loss, agent_steps)
+        self.after.append(weights(self._net))
+        return step
+
+
+@pytest.mark.parametrize(("batches", "uses"), [(1, 1), (1, 3), (3, 2), (4, 2), (2, 3)])
+def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(batches: int, uses: int) -> None:
+    algorithm = impact(batches=batches, uses=uses)
+    net = algorithm.network()
+    watched = Watched(algorithm, net)
+    learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, watched)
+    watched.target = lambda: learning.state()["target"]["weights"]
+    for seed in range(12):
+        learning.update(make_batch(algorithm, seed=seed), 0)
+    period = batches * uses
+    assert len(watched.before) > period
+    for step, target in enumerate(watched.before):
+        assert same(target, watched.after[step // period * period]), step
+    assert not same(watched.after[0], watched.after[1])
+
+
+def test_what_the_target_says_of_a_batch_is_asked_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = impact(batches=4, uses=2)
+    net = algorithm.network()
+    learning, asked, forward = algorithm.learning(net), list[float](), AgentNet.forward
+
+    def counted(self: AgentNet, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+        if self is not net:
+            asked.append(float(inputs.obs[0, 0, 0]))
+        return forward(self, inputs, core)
+
+    monkeypatch.setattr(AgentNet, "forward", counted)
+    names, expected, steps = list[float](), list[tuple[int, int]](), 0
+    for arrival in range(12):
+        names.append(float(make_batch(algorithm, seed=arrival).obs[0, 0, 0]))
+        learning.update(make_batch(algorithm, seed=arrival), 0)
+        for used in (arrival - 2, arrival):  # its second use, and its first
+            if used >= 0:
+                if (used, steps // 8) not in expected:
+                    expected.append((used, steps // 8))
+                steps += 1
+    assert asked == [names[used] for used, _ in expected]
+    assert len(names) < len(asked) < steps
+
+
+def test_a_target_with_memory_starts_where_the_rollouts_began() -> None:
+    algorithm = impact(net={"use_lstm": True}, batches=1, uses=1)
+    batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.2))
+    learned = algorithm.learning(algorithm.network()).update(batch, 0)
+    assert learned.metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-5)
+    assert learned.metrics["kl"].item() == pytest.approx(0.0, abs=1e-6)
+    elsewhere = batch._replace(core_state=batch.core_state + 1)
+    learned = algorithm.learning(algorithm.network()).update(elsewhere, 0)
+    assert learned.metrics["rho_mean"].item() != pytest.approx(1.0, abs=1e-4)
+
+
+def test_an_arrival_is_worth_k_steps_once_there_are_n_batches() -> None:
+    algorithm = impact(batches=4, uses=3)
+    learning = algorithm.learning(algorithm.network())
+    found = [learning.update(make_batch(algorithm, seed=seed), 0) for seed in range(6)]
+    assert [learned.steps for learned in found] == [1, 2, 3, 3, 3, 3]
+    assert all(learned.changed and not learned.skipped for learned in found)
+
+
+def test_a_batch_that_is_used_again_does_not_see_its_rows_written_again() -> None:
+    algorithm = impact(batches=2, uses=2)
+    nets = []
+    for rewritten in (False, True):
+        net = algorithm.network()
+        learning = algorithm.learning(net)
+        batch = make_batch(algorithm)
+        learning.update(batch, 0)
+        if rewritten:
+            batch.reward.fill_(7.0)
+        learning.update(make_batch(algorithm, seed=2), 0)
+        nets.append(weights(net))
+    assert same(*nets)
+
+
+@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
+@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
+def test_only_a_truncated_step_learns_from_the_final_observation(
+    at: int, *, terminated: bool, bootstraps: bool
+) -> None:
+    algorithm = impact(batches=1)
+    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
+    other = batch._replace(obs=batch.obs.clone())
+    other.obs[at + 1] += 1.0
+    assert same(updated(algorithm, batch), updated(algorithm, other)) != bootstraps
+
+
+def updated(algorithm: Any, *batches: Batch) -> list[Tensor]:
+    """The weights after these batches."""
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    for batch in batches:
+        learning.update(batch, 0)
+    return weights(net)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
+    algorithm = impact(net={"use_lstm": use_lstm}, batches=1, kl_cost=1.0)
+    batch = make_batch(algorithm)
+    batch.mask[:, 1:] = False
+    batch.mask[4:, 0] = False
+    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
+    other.reward[5:] += 9.0
+    other.behaviour_logits[4:] = 7.0
+    other.behaviour_logits[:, 1:] *= 2.0
+    assert same(updated(algorithm, batch), updated(algorithm, other))
+    assert not same(updated(algorithm, batch), weights(algorithm.network()))
+
+
+def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:
+    algorithm = impact(batches=2, uses=2)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    bad = make_batch(algorithm)
+    bad.behaviour_logits[...] = math.nan
+    learned = learning.update(bad, 0)
+    assert (learned.steps, learned.skipped, learned.changed) == (0, 1, False)
+    assert same(weights(net), weights(algorithm.network()))
+    learned = learning.update(make_batch(algorithm, seed=2), 0)
+    assert (learned.steps, learned.skipped, learned.changed) == (1, 1, True)
+    assert learning.state()["target"]["updates"] == 1, "a step that was not taken brings no new target"
+    assert all(value.isfinite().all() for value in weights(net))
+
+
+@pytest.mark.parametrize(("kl", "expected"), [(0.09, 3.0), (0.05, 2.0), (0.03, 2.0), (0.019, 1.0)])
+def test_the_weight_of_the_divergence_grows_above_twice_its_aim_and_shrinks_below_half(
+    kl: float, expected: float
+) -> None:
+    assert adapted(2.0, kl, 0.04) == expected
+
+
+@pytest.mark.parametrize(("kl_target", "scale"), [(1e-9, 1.5**2), (1e9, 0.5**2)])
+def test_the_weight_of_the_divergence_adapts_when_the_target_is_replaced(kl_target: float, scale: float) -> None:
+    algorithm = impact(batches=2, uses=1, kl_cost=0.5, kl_target=kl_target)
+    learning = algorithm.learning(algorithm.network())
+    found = [learning.update(make_batch(algorithm, seed=seed), 0).metrics["kl_cost"].item() for seed in range(5)]
+    assert found == [0.5, 0.5, *[0.5 * math.sqrt(scale)] * 2, 0.5 * scale]
+    assert learning.state()["kl_scale"] == scale
+
+
+def test_a_policy_that_pays_for_its_divergence_stays_near_the_target() -> None:
+    batch = make_batch(impact())
+    before = unrolled(impact().network(), batch)[0]
+    moved = {}
+    for kl_cost in (0.0, 50.0):
+        algorithm = impact(batches=1, uses=30, kl_cost=kl_cost, kl_target=1.0)
+        net = algorithm.network()
+        algorithm.learning(net).update(batch, 0)
+        after = unrolled(net, batch)[0]
+        moved[kl_cost] = algorithm.family.of(before).kl(algorithm.family.of(after)).mean().item()
+    assert moved[50.0] < 0.2 * moved[0.0]
+
+
+def test_observations_join_the_statistics_once_and_the_targets_with_its_weights() -> None:
+    algorithm = impact(net={"normalize_obs": True}, batches=2, uses=2)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    batch = make_batch(algorithm)
+    batch = batch._replace(obs=batch.obs * 5 + 3)
+    fresh = weights(net.norm)
+    learning.update(batch, 0)
+    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
+    target = learning.state()["target"]["weights"]
+    assert same([target[f"norm.{name}"] for name in net.norm.state_dict()], fresh)
+    for seed in range(3):
+        learning.update(make_batch(algorithm, seed=seed), 0)
+    assert not same([target[f"norm.{name}"] for name in net.norm.state_dict()], fresh)

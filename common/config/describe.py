@@ -22,7 +22,7 @@ LAYERS = (
     "(BEAST_LEARNER__BATCH_SIZE=32) and entries of a YAML file; a flag wins over the environment, that over the "
     "file, that over the preset, that over the default."
 )
-PRESETS = "the layer between the defaults and the file; without it the one that fits environment and algorithm. Known:"
+PRESETS = "the layer between the defaults and the file; without it the one that fits environment and algorithm:"
 TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as well:"
 
 

@@ -67,7 +67,7 @@ def test_run_returns_zero_when_the_steps_are_done(tmp_path: Path, actor_of: Call
 
     def poll(timeout_s: float) -> None:
         actor.turn(learner.clock())
-        if actor.stream.open and not actor.replies[1:]:
+        if actor.stream.open and not actor.acked:
             actor.push(1, rollout_rows(4))
         polled(min(timeout_s, 0.005))
 

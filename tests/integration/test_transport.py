@@ -192,9 +192,9 @@ def test_a_garbled_reply_is_counted_and_the_next_is_taken(context: Context, endp
         publisher.bind(place.socket(1))
         client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, ME)))
         assert publisher.recv() == b"\1" + topic(Plane.STEPS, ME)
-        for header in (b"", b"\xc1", pack_header(HELLO)):
+        for header in (b"", b"\xc1", pack_header(step(1))):
             publisher.send_multipart([topic(Plane.STEPS, ME) + header, b"x"])
-        assert arrival(client).header == HELLO
+        assert arrival(client).header == step(1)
         assert sum(client.refused.values()) == 2
 
 

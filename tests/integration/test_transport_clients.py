@@ -28,6 +28,11 @@ def ack(sender: int, seq: int) -> Header:
     return Header(Kind.ACK, sender, 0, 1, seq, (seq, 1))
 
 
+def step(sender: int, seq: int) -> Header:
+    """Something that may carry a payload, unlike an ACK."""
+    return Header(Kind.STEP, sender, 0, 1, seq)
+
+
 def meet(server: ServerPort, client: ClientPort) -> None:
     """Until the client has heard the server."""
 
@@ -134,11 +139,11 @@ def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
         meet(server, reading)
         payload = bytes(1 << 16)
         for _ in range(10_000):
-            if not server.send(ack(1, 1), payload):
+            if not server.send(step(1, 1), payload):
                 break
         assert server.dropped == 1
         for seq in range(1, 21):
-            assert server.send(ack(2, seq), payload)
+            assert server.send(step(2, seq), payload)
         assert heard(reading, 20) == list(range(1, 21))
         assert heard(stuck, 1), "and it gets what was queued once it reads again"
 
@@ -159,7 +164,7 @@ def test_requests_to_a_server_that_does_not_read_end_in_a_refusal_to_queue(conte
 
         def stuck() -> bool:
             nonlocal sent, refused_in_a_row
-            while client.send(ack(1, 0), payload):
+            while client.send(step(1, 0), payload):
                 sent, refused_in_a_row = sent + 1, 0
                 assert sent < 10_000, "memory would grow without bound"
             refused_in_a_row += 1
@@ -210,7 +215,7 @@ def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: st
     first = ServerPort(context, PLANE, endpoint)
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         meet(first, client)
-        first.send(ack(1, 1), b"half", b"read")
+        first.send(step(1, 1), b"half", b"read")
         assert wait_until(client.receive)
         client.reopen()
         assert client.receive() is None, "what was half read is gone with the old socket"

@@ -9,6 +9,7 @@ from common.errors import EnvError
 from services.envserver.atari import AtariVectorEnv
 from services.envserver.catalogue import closest, games, make_vector_env
 from services.envserver.native import NativeVectorEnv
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -97,7 +98,7 @@ def test_a_vectorised_implementation_with_another_autoreset_is_not_used(same_ste
     env = make_vector_env(EnvConfig(id=same_step_id), 1, 0, EnvServerConfig())
     assert not isinstance(env, NativeVectorEnv)
     env.close()
-    assert env.closed(force=True)
+    wait_until(lambda: env.closed(force=True))
 
 
 def test_the_closest_name_ignores_case_and_may_be_none() -> None:

@@ -7,7 +7,7 @@ from common.config.setting import Section, setting
 
 
 class ImpactConfig(Section):
-    """Clipped surrogate against a target network. Sources: RLlib's APPO and its tuned Pong, where nothing else is said.
+    """Clipped surrogate against a target network. Sources: RLlib's APPO and its tuned Pong, if not said otherwise.
 
     They are by the paper's first author.
     """

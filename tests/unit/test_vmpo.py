@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from common.algos.actor_critic import unroll
 from common.algos.dual import FLOOR
 from common.algos.protocol import Batch
 from common.algos.vmpo.learning import VMPOLearning
@@ -123,7 +124,7 @@ def test_a_weight_adds_its_multiple_of_the_divergences_gradient_to_the_policys(e
         found = loss(c, algorithm.family, net, Multipliers(c, real=env is REACH), batch)
         return list(torch.autograd.grad(found.total, parameters))
 
-    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unrolled(net, batch)[0][:-1])
+    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unroll(net, batch)[0])
     divergence = torch.stack([part[batch.mask].mean() for part in old.kl_parts(new)]).sum()
     alone = torch.autograd.grad(divergence, parameters)
     for heavy, light, expected in zip(gradients(5.0), gradients(2.0), alone, strict=True):

@@ -1,4 +1,4 @@
-"""V-MPO: its terms against their identities, a loss against one written out by another route, and who follows whom."""
+"""V-MPO: its loss against one written out by another route, its gradients, and who follows whom."""
 
 import math
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from common.algos.actor_critic import unroll
 from common.algos.dual import FLOOR
 from common.algos.protocol import Batch
-from common.algos.vmpo.config import VMPOConfig
 from common.algos.vmpo.learning import VMPOLearning
 from common.algos.vmpo.loss import Loss, loss
 from common.algos.vmpo.multipliers import Multipliers
@@ -23,24 +23,10 @@ pytestmark = pytest.mark.unit
 
 SMALL = {"learning_rate": 0.01, "target_period": 3}
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
-N = 9
 
 
 def vmpo(env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
     return algorithm_of("vmpo", env, net=net, **{**SMALL, **settings})
-
-
-def multipliers(**settings: Any) -> Multipliers:
-    return Multipliers(VMPOConfig(**settings), real=False).double()
-
-
-def advantages() -> Tensor:
-    return 3 * torch.randn(N, dtype=torch.float64, generator=generator())
-
-
-def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:
-    (gradient,) = torch.autograd.grad(duals.temperature_loss(of), duals.eta.value)
-    return gradient
 
 
 def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None) -> Loss:
@@ -59,53 +45,6 @@ def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
 def online(learning: VMPOLearning) -> dict[str, Tensor]:
     found: dict[str, Tensor] = learning.state()["target"]["weights"]
     return found
-
-
-@pytest.mark.parametrize("eta", [0.05, 1.0, 20.0])
-def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: float) -> None:
-    duals, of = multipliers(eta=eta, eta_limit=0.3), advantages()
-    weights = duals.weights(of)
-    divergence = torch.xlogy(weights, weights * N).sum()
-    torch.testing.assert_close(eta_gradient(duals, of), 0.3 - divergence, rtol=1e-12, atol=1e-14)
-
-
-def test_it_ends_where_that_is_the_limit() -> None:
-    duals, of = multipliers(eta=1.0, eta_limit=0.3), advantages()
-    optimizer = torch.optim.SGD([duals.eta.value], lr=1.0)
-    for _ in range(500):
-        optimizer.zero_grad()
-        duals.temperature_loss(of).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    weights = duals.weights(of)
-    assert torch.xlogy(weights, weights * N).sum().item() == pytest.approx(0.3, abs=1e-6)
-
-
-def test_only_differences_of_advantages_count() -> None:
-    duals, of = multipliers(), advantages()
-    torch.testing.assert_close(eta_gradient(duals, of), eta_gradient(duals, of + 1000), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(duals.temperature_loss(of + 7), duals.temperature_loss(of) + 7)
-
-
-def test_the_temperature_loss_is_the_papers() -> None:
-    duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
-    expected = 0.7 * 0.3 + 0.7 * (of / 0.7).exp().mean().log()
-    assert duals.temperature_loss(of).item() == pytest.approx(expected.item(), rel=1e-6)
-
-
-@pytest.mark.parametrize("eta", [1e-8, 1e-3])
-def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta: float) -> None:
-    duals = Multipliers(VMPOConfig(eta=eta), real=False)
-    gradient = eta_gradient(duals, 1e4 * advantages().float())
-    assert gradient.item() == pytest.approx(0.1 - math.log(N), rel=1e-3)
-
-
-def test_weights_are_uniform_when_hot_and_all_on_the_best_when_cold() -> None:
-    of = advantages()
-    torch.testing.assert_close(multipliers(eta=1e9).weights(of), torch.full_like(of, 1 / N))
-    cold = multipliers(eta=1e-6).weights(of)
-    assert cold.argmax() == of.argmax()
-    assert cold.max().item() == pytest.approx(1.0)
-    assert not cold.requires_grad
 
 
 def reference(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
@@ -172,6 +111,25 @@ def test_the_penalty_weighs_the_divergence_for_the_policy_and_compares_it_for_it
         assert mean > 0.01, "there is something to see"
         torch.testing.assert_close(found.metrics[name], mean, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(dual.value.grad, dual.limit - mean, rtol=1e-4, atol=1e-6)
+
+
+@ENVS
+def test_a_weight_adds_its_multiple_of_the_divergences_gradient_to_the_policys(env: EnvSpec) -> None:
+    algorithm = vmpo(env)
+    net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.3)
+    parameters = list(net.policy.parameters())
+
+    def gradients(kl_weight: float) -> list[Tensor]:
+        c = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
+        found = loss(c, algorithm.family, net, Multipliers(c, real=env is REACH), batch)
+        return list(torch.autograd.grad(found.total, parameters))
+
+    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unroll(net, batch)[0])
+    divergence = torch.stack([part[batch.mask].mean() for part in old.kl_parts(new)]).sum()
+    alone = torch.autograd.grad(divergence, parameters)
+    for heavy, light, expected in zip(gradients(5.0), gradients(2.0), alone, strict=True):
+        assert expected.abs().max() > 0.01, "there is something to see"
+        torch.testing.assert_close(heavy - light, 3 * expected, rtol=1e-4, atol=1e-5)
 
 
 def moved(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:

@@ -12,7 +12,7 @@ class ImpalaConfig(Section):
     discount: s.Discount = 0.99
     entropy_cost: s.EntropyCost = 0.01
     entropy_target: float = setting(
-        0.0, "nats that the policy's mean entropy is held at or above by adapting entropy_cost (SEED RL); 0: fixed"
+        0.0, "nats that the mean entropy is kept at by adapting entropy_cost (SEED RL); 0: fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
     reward_clipping: s.RewardClipping = "abs_one"

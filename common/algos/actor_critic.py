@@ -72,23 +72,25 @@ def three_terms(
     values: Tensor,
     targets: Tensor,
     mask: Tensor,
+    entropy_cost: float | Tensor,
 ) -> tuple[Tensor, Metrics]:
     """The weighted sum of policy gradient, value loss and entropy bonus, and its parts.
 
     Args:
-      settings: the weights.
+      settings: the weight of the value loss, and how to reduce.
       policy: of the steps, [T, B].
       log_probs: [T, B] of the actions taken, with gradient.
       advantages: [T, B], used as constants.
       values: [T, B], with gradient.
       targets: [T, B] of the values, used as constants.
       mask: [T, B] bool, True where transition t is valid.
+      entropy_cost: the weight of the entropy bonus, without gradient.
     """
     how, entropies = settings.reduction, policy.entropy()
     pg = losses.policy_gradient_loss(log_probs=log_probs, advantages=advantages, mask=mask, reduction=how)
     baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=how)
     entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=how)
-    total = pg + settings.baseline_cost * baseline + settings.entropy_cost * entropy
+    total = pg + settings.baseline_cost * baseline + entropy_cost * entropy
     return total, {
         "total": total.detach(),
         "pg_loss": pg.detach(),

@@ -50,6 +50,10 @@ class Batch(NamedTuple):
         """The same in memory of its own, for a `Learning` that keeps batches."""
         return Batch._make(entry.clone() for entry in self)
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch._make(entry.to(device) for entry in self)
+
 
 class Act(NamedTuple):
     """The policy's answer to one step of B environments."""

@@ -27,6 +27,10 @@ NormalizeAdvantages = Annotated[bool, Field(description="to mean 0 and deviation
 RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
 CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
 
+# batches that are kept
+Batches = Annotated[int, Field(description="N: how many batches the circular buffer holds", ge=1, le=1000)]
+Uses = Annotated[int, Field(description="K: how often each batch is learned from", ge=1, le=1000)]
+
 # the optimiser
 OptimizerKind = Literal["rmsprop", "rmsprop_tf", "adam"]
 Optimizer = Annotated[OptimizerKind, Field(description="rmsprop_tf: TensorFlow 1's semantics")]
@@ -51,8 +55,6 @@ class RewardSettings(Protocol):
 class LossSettings(Protocol):
     """What `common.algos.actor_critic` asks of an algorithm's settings."""
 
-    @property
-    def entropy_cost(self) -> float: ...
     @property
     def baseline_cost(self) -> float: ...
     @property

@@ -67,6 +67,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, o
     ("algo", "settings"),
     [
         ("impala", {}),
+        ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5}),
         ("a2c", {"normalize_advantages": True}),
         ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True, "target_kl": 0.5}),
         ("vmpo", {"target_period": 2, "popart": True}),

@@ -161,6 +161,6 @@ def test_with_the_policy_as_target_and_no_clip_the_gradient_is_that_of_impala(en
     impala = algorithm_of("impala", env, reduction="mean", **shared).config.impala
     net, batch = Table(algorithm.policy.n_logits), doubled(algorithm)
     mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
-    theirs, metrics = impala_loss(impala, algorithm.family, net, batch)
+    theirs, metrics = impala_loss(impala, algorithm.family, net, batch, entropy_cost=impala.entropy_cost)
     assert 0 < metrics["rho_clipped"] < 1, "both sides of the truncation"
     assert_same(net.gradients(mine), net.gradients(theirs))

@@ -37,4 +37,5 @@ def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tupl
         values=values[:-1],
         targets=targets.vs,
         mask=mask,
+        entropy_cost=config.entropy_cost,
     )

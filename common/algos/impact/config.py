@@ -14,8 +14,8 @@ class ImpactConfig(Section):
 
     discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 1.0
-    batches: int = setting(4, "N: how many batches the circular buffer holds", ge=1, le=1000)
-    uses: int = setting(2, "K: how often each batch is learned from", ge=1, le=1000)
+    batches: s.Batches = 4
+    uses: s.Uses = 2
     rho: float = setting(2.0, "clip on mu over target in the surrogate's ratio", gt=0)
     clip: float = setting(0.3, "epsilon: how far the surrogate's ratio may matter", gt=0)
     rho_bar: s.RhoBar = 1.0

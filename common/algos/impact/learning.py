@@ -69,8 +69,7 @@ class ImpactLearning:
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
         device = self._net.value.weight.device
-        batches = [{name: entry.to(device) for name, entry in saved.items()} for saved in state["batches"]]
-        self._circular.load([Kept(Batch(**entries)) for entries in batches])
+        self._circular.load([Kept(Batch(**entries).to(device)) for entries in state["batches"]])
         self._kl_scale = float(state["kl_scale"])
 
     def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:

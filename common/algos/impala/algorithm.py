@@ -7,18 +7,41 @@ from torch import Tensor
 from common.algos.actor_critic import ActorCritic
 from common.algos.descent import Descent
 from common.algos.impala import loss
+from common.algos.impala.config import ImpalaConfig
+from common.algos.impala.entropy import EntropyWeight, check
+from common.algos.impala.learning import ImpalaLearning
 from common.algos.one_step import OneStep
-from common.algos.protocol import Batch, Metrics
+from common.algos.protocol import Batch, Learning, Metrics
+from common.config.tree import RunConfig
 from common.nets.agent import AgentNet
+from common.specs import EnvSpec
 
 
 class Impala(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `common.algos.protocol.Algorithm`.
+
+    Args:
+      config: of the run.
+      env: what the environment sends and takes.
+
+    Raises:
+      ConfigError: the network cannot handle these observations or actions, or no policy has the entropy asked for.
+    """
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        super().__init__(config, env)
+        check(config.impala, env.action)
 
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""
-        return loss.loss(self.config.impala, self.family, net, batch)
+        settings = self.config.impala
+        return loss.loss(settings, self.family, net, batch, entropy_cost=settings.entropy_cost)
 
-    def learning(self, net: AgentNet) -> OneStep:
-        """One step of the optimiser per batch."""
-        return OneStep(net, Descent(self.config, self.config.impala, net), self.loss)
+    def learning(self, net: AgentNet) -> Learning:
+        """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
+        settings: ImpalaConfig = self.config.impala
+        descent = Descent(self.config, settings, net)
+        if settings.uses == 1 and not settings.entropy_target:
+            return OneStep(net, descent, self.loss)
+        weight = EntropyWeight(self.config, net.value.weight.device) if settings.entropy_target else None
+        return ImpalaLearning(settings, self.family, net, descent, weight)

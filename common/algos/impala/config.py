@@ -11,6 +11,9 @@ class ImpalaConfig(Section):
 
     discount: s.Discount = 0.99
     entropy_cost: s.EntropyCost = 0.01
+    entropy_target: float = setting(
+        0.0, "nats that the mean entropy is kept at by adapting entropy_cost (SEED RL); 0: fixed"
+    )
     baseline_cost: s.BaselineCost = 0.5
     reward_clipping: s.RewardClipping = "abs_one"
     reward_scale: s.RewardScale = 1.0
@@ -19,6 +22,8 @@ class ImpalaConfig(Section):
     c_bar: s.CBar = 1.0
     pg_rho_bar: float = setting(1.0, "clip on the ratio in the policy gradient", gt=0)
     trace_decay: s.TraceDecay = 1.0  # remark 2
+    batches: s.Batches = 4  # as for IMPACT here; without effect where uses is 1
+    uses: s.Uses = 1  # no replay; 2 is the half of section 5.2.2
     optimizer: s.Optimizer = "rmsprop"
     learning_rate: s.LearningRate = 6e-4
     schedule: s.Schedule = "linear"

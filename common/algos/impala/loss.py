@@ -14,8 +14,18 @@ from common.ops.losses import masked_reduce
 from common.ops.vtrace import vtrace
 
 
-def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
-    """The weighted sum of the three terms, and its parts."""
+def loss(
+    config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor
+) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the three terms, and its parts.
+
+    Args:
+      config: of IMPALA.
+      family: of the policy's distributions.
+      net: the policy.
+      batch: of whatever behaviour.
+      entropy_cost: the weight of the entropy bonus, without gradient: that of `config`, or one that is learned.
+    """
     logits, values = unroll(net, batch)
     policy, actions, mask = family.of(logits), batch.last_action[1:], batch.mask
     taken = policy.log_prob(actions)
@@ -39,6 +49,7 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch) -> t
         values=values[:-1],
         targets=targets.vs,
         mask=mask,
+        entropy_cost=entropy_cost,
     )
     # how far the behaviour was from the policy: the mean ratio, and the share that was clipped
     metrics["rho_mean"] = masked_reduce(targets.rhos, mask, "mean")

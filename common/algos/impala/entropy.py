@@ -1,0 +1,79 @@
+"""A weight of the entropy bonus that adapts, so that the policy keeps a given entropy. From the code of SEED RL.
+
+Its optimiser is its own. In the policy's, its gradient would count in the norm that is clipped, its pace would follow
+the policy's learning rate, and a checkpoint could not go on with it where it was made without, or the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.algos.descent import Descent
+from common.algos.dual import Dual
+from common.algos.impala.config import ImpalaConfig
+from common.config.tree import RunConfig
+from common.errors import ConfigError
+from common.specs import ActionSpec
+
+PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by about so much per step at most
+
+
+class EntropyWeight:
+    """The multiplier of `entropy >= entropy_target`, which starts at `entropy_cost`.
+
+    It never falls to 0, so a policy of more entropy than asked for is hardly rewarded for it, but not punished.
+
+    Args:
+      config: of the run.
+      device: where entropies are.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        settings: ImpalaConfig = config.impala
+        # Dual keeps what it measures below a limit, so it measures minus the entropy
+        self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
+        pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}
+        # with Adam's epsilon at a hundredth of a nat, steps shrink where the entropy is nearer to its target than that
+        self._descent = Descent(config, settings.model_copy(update={**pace, "epsilon": 0.01}), self._dual)
+
+    @property
+    def value(self) -> Tensor:
+        """[], without gradient; steps do not change it in place."""
+        return self._dual.value.detach().clone()
+
+    def step(self, entropy: Tensor, agent_steps: int) -> None:
+        """Grow where the mean `entropy` [] is below the target, shrink where it is above."""
+        self._descent.step(self._dual.penalty(-entropy), agent_steps)
+        self._dual.project()
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has to hold."""
+        return {"weight": self._dual.state_dict(), "optimizer": self._descent.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._dual.load_state_dict(state["weight"])
+        self._descent.load(state["optimizer"])
+
+
+def check(settings: ImpalaConfig, action: ActionSpec) -> None:
+    """Look whether there can be such a policy and such a weight.
+
+    Raises:
+      ConfigError: no.
+    """
+    target = settings.entropy_target
+    if not target:
+        return
+    if not settings.entropy_cost:
+        raise ConfigError("impala.entropy_cost 0.0: expected more than 0 with impala.entropy_target, which adapts it")
+    largest = sum(map(math.log, action.sizes))
+    if action.kind != "box" and not 0 < target < largest:
+        raise ConfigError(
+            f"impala.entropy_target {target}: expected between 0 and {largest:.4g}, "
+            "the largest entropy of this environment's actions"
+        )

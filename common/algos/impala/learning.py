@@ -1,0 +1,67 @@
+"""How IMPALA learns where batches are used again, or the weight of the entropy adapts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.algos.circular import Circular
+from common.algos.descent import Descent, Step, summary
+from common.algos.impala.config import ImpalaConfig
+from common.algos.impala.entropy import EntropyWeight
+from common.algos.impala.loss import loss
+from common.algos.protocol import Batch, Learned, Metrics
+from common.nets.agent import AgentNet
+from common.ops.distributions import Family
+
+
+class ImpalaLearning:
+    """See `common.algos.protocol.Learning`.
+
+    Args:
+      config: of IMPALA.
+      family: of the policy's distributions.
+      net: the policy, which is what is trained.
+      descent: over its parameters.
+      weight: of the entropy bonus; None: as configured.
+    """
+
+    def __init__(
+        self, config: ImpalaConfig, family: Family, net: AgentNet, descent: Descent, weight: EntropyWeight | None
+    ) -> None:
+        self._config, self._family, self._net = config, family, net
+        self._descent, self._weight = descent, weight
+        self._circular: Circular[Batch] = Circular(config.batches, config.uses)
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
+        self._net.observe(batch.obs[:-1])  # once, however often it is used
+        return summary([self._step(each, agent_steps) for each in self._circular.add(batch.copy())])
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember; batches that will be used again are in it whole."""
+        return {
+            "optimizer": self._descent.state(),
+            "batches": [batch._asdict() for batch in self._circular.unfinished],
+            "entropy_weight": None if self._weight is None else self._weight.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, or from that of a run without old batches and an entropy that adapts."""
+        self._descent.load(state["optimizer"])
+        device = self._net.value.weight.device
+        self._circular.load([Batch(**entries).to(device) for entries in state.get("batches", ())])
+        weight = state.get("entropy_weight")
+        if self._weight is not None and weight is not None:
+            self._weight.load(weight)
+
+    def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
+        weight = self._weight
+        cost = self._config.entropy_cost if weight is None else weight.value
+        with self._descent.autocast():
+            total, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
+        step = self._descent.step(total, agent_steps)
+        if weight is not None:
+            metrics["entropy_cost"] = weight.value
+            if step.applied and batch.mask.any():
+                weight.step(metrics["entropy"], agent_steps)
+        return step, metrics

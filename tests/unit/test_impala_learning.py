@@ -1,0 +1,221 @@
+"""How IMPALA learns with old batches and a weight of the entropy that adapts, which are both off unless asked for."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.descent import Descent
+from common.algos.dual import FLOOR
+from common.algos.impala import learning as module
+from common.algos.impala.learning import ImpalaLearning
+from common.algos.one_step import OneStep
+from common.algos.protocol import Batch, Metrics
+from common.errors import ConfigError
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, unrolled
+
+pytestmark = pytest.mark.unit
+
+
+def impala(*, net: dict[str, Any] | None = None, **settings: Any) -> Any:
+    return algorithm_of("impala", net=net, **{"learning_rate": 0.01, "schedule": "constant", **settings})
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    return [value.clone() for value in net.state_dict().values()]
+
+
+def same(one: list[Tensor], two: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def peaked(algorithm: Any) -> Any:
+    """A network that is far from uniform."""
+    net = algorithm.network()
+    with torch.no_grad():
+        net.policy.bias.copy_(torch.tensor([2.0, 0.0, 0.0]))
+    return net
+
+
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """The batches that losses are worked out from, in order, from now on."""
+    batches, real = list[Batch](), module.loss
+
+    def noted(config: Any, family: Any, net: Any, batch: Batch, *, entropy_cost: Any) -> tuple[Tensor, Metrics]:
+        batches.append(batch)
+        return real(config, family, net, batch, entropy_cost=entropy_cost)
+
+    monkeypatch.setattr(module, "loss", noted)
+    return batches
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, use_lstm: bool) -> None:
+    algorithm = impala(net={"use_lstm": use_lstm, "normalize_obs": True})
+    config = algorithm.config
+    assert isinstance(algorithm.learning(algorithm.network()), OneStep)
+    nets = [algorithm.network(), algorithm.network()]
+    descents = [Descent(config, config.impala, net) for net in nets]
+    plain = OneStep(nets[0], descents[0], algorithm.loss)
+    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], None)
+    for seed in range(4):
+        one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
+        assert one == two
+    assert same(weights(nets[0]), weights(nets[1]))
+    averages = [descent.optimizer.state_dict()["state"] for descent in descents]
+    assert all(same(list(averages[0][key].values()), list(averages[1][key].values())) for key in averages[0])
+    assert other.state()["batches"] == []
+
+
+@pytest.mark.parametrize(("batches", "uses"), [(1, 3), (4, 4), (4, 2), (10, 2)])
+def test_every_batch_is_learned_from_k_times_while_n_arrive(
+    batches: int, uses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = impala(batches=batches, uses=uses)
+    used, learning = seen(monkeypatch), algorithm.learning(algorithm.network())
+    arrivals, steps = [make_batch(algorithm, seed=seed) for seed in range(24)], []
+    for batch in arrivals:
+        steps.append(learning.update(batch, 0).steps)
+    assert steps[batches - 1 :] == [uses] * (len(arrivals) - batches + 1), "one step per use"
+    count = Counter(float(batch.obs[0, 0, 0]) for batch in used)
+    assert [count[float(batch.obs[0, 0, 0])] for batch in arrivals[:-batches]] == [uses] * (len(arrivals) - batches)
+    assert len(used) == sum(steps)
+
+
+def test_a_batch_is_used_again_as_it_came_with_the_states_its_rollouts_began_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    algorithm = impala(net={"use_lstm": True}, batches=2, uses=2)
+    used, learning = seen(monkeypatch), algorithm.learning(algorithm.network())
+    batch = make_batch(algorithm, resets=0.2)
+    expected = batch.copy()
+    learning.update(batch, 0)
+    for entry in batch:
+        entry.zero_()  # the caller's memory is used for what comes next
+    learning.update(make_batch(algorithm, seed=2), 0)
+    assert expected.core_state.any()
+    assert same(list(used[1]), list(expected))
+
+
+def test_observations_join_the_statistics_once_however_often_a_batch_is_used() -> None:
+    algorithm = impala(net={"normalize_obs": True}, batches=1, uses=3)
+    net = algorithm.network()
+    batch = make_batch(algorithm)
+    algorithm.learning(net).update(batch, 0)
+    assert net.norm.count == T * B
+    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
+
+
+def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:
+    algorithm = impala(batches=2, uses=2, entropy_target=0.5)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    bad = make_batch(algorithm)
+    bad.behaviour_logits[...] = math.nan
+    learned = learning.update(bad, 0)
+    assert (learned.steps, learned.skipped, learned.changed) == (0, 1, False)
+    assert same(weights(net), weights(algorithm.network()))
+    assert learning.state()["entropy_weight"]["weight"]["value"] == pytest.approx(0.01), "it was not moved either"
+    learned = learning.update(make_batch(algorithm, seed=2), 0)
+    assert (learned.steps, learned.skipped, learned.changed) == (1, 1, True)
+
+
+@pytest.mark.parametrize(("target", "grows"), [(1.09, True), (0.1, False)])
+def test_the_weight_starts_as_configured_grows_below_the_target_and_shrinks_above(
+    target: float, *, grows: bool
+) -> None:
+    algorithm = impala(entropy_cost=0.03, entropy_target=target, learning_rate=1e-6)
+    learning = algorithm.learning(peaked(algorithm))
+    found = [learning.update(make_batch(algorithm, seed=seed), 0) for seed in range(4)]
+    costs = [learned.metrics["entropy_cost"].item() for learned in found]
+    assert 0.1 < found[0].metrics["entropy"] < 1.09, "otherwise this test says nothing"
+    assert costs[0] == pytest.approx(0.03)
+    assert costs == sorted(set(costs), reverse=not grows)
+    assert abs(costs[1] - costs[0]) == pytest.approx(0.01 * 0.03, rel=0.1), "a hundredth of where it started"
+
+
+def test_the_weight_never_falls_below_its_floor() -> None:
+    algorithm = impala(entropy_target=1e-3, learning_rate=1e-6)
+    learning = algorithm.learning(algorithm.network())
+    for seed in range(150):
+        cost = learning.update(make_batch(algorithm, seed=seed, steps=1), 0).metrics["entropy_cost"]
+    assert cost.item() == pytest.approx(FLOOR)
+
+
+def test_a_batch_without_a_valid_step_says_nothing_of_the_entropy() -> None:
+    algorithm = impala(entropy_target=1.0)
+    learning = algorithm.learning(algorithm.network())
+    void = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
+    learning.update(void, 0)
+    assert learning.update(void, 0).metrics["entropy_cost"].item() == pytest.approx(0.01)
+
+
+def test_the_weight_is_what_the_loss_uses() -> None:
+    """Entropy alone counts, and the policy is far from uniform: it moves towards it where the weight is high."""
+    moved = {}
+    for cost in (1e-6, 1.0):
+        algorithm = impala(entropy_cost=cost, entropy_target=1.09, baseline_cost=0.0)
+        net, batch = peaked(algorithm), make_batch(algorithm)._replace(reward=torch.zeros(T + 1, B))
+        torch.nn.init.zeros_(net.value.weight)
+        learning = algorithm.learning(net)
+        entropies = [learning.update(batch, 0).metrics["entropy"].item() for _ in range(5)]
+        moved[cost] = entropies[-1] - entropies[0]
+    assert moved[1.0] > 0.01 > abs(moved[1e-6])
+
+
+@pytest.mark.parametrize(("target", "start"), [(0.5, 1.0), (0.9, 0.4)])
+def test_in_a_bandit_the_entropy_ends_at_its_target(target: float, start: float) -> None:
+    """One state, three arms, of which the first pays: weights of 0.41 and 0.78 hold these entropies."""
+    policy = {"optimizer": "adam", "epsilon": 1e-5, "learning_rate": 1e-3, "reduction": "mean", "discount": 0.0}
+    algorithm = impala(entropy_target=target, entropy_cost=start, batches=2, uses=2, **policy)
+    net, g = algorithm.network(), generator()
+    learning, entropies = algorithm.learning(net), list[float]()
+    each_first = torch.ones(T + 1, 16, dtype=torch.bool)  # so that the network sees no last action and no reward
+    state = make_batch(algorithm, rows=16)
+    state = state._replace(obs=torch.ones_like(state.obs), first=each_first, mask=each_first[1:])
+    for _ in range(350):
+        logits = unrolled(net, state)[0][:-1]
+        pulls = algorithm.family.of(logits).sample(g)
+        nothing = torch.zeros_like(pulls[:1])
+        actions = torch.cat([nothing, pulls])
+        rewards = torch.cat([nothing, pulls == 0]).float()
+        batch = state._replace(behaviour_logits=logits, last_action=actions, reward=rewards)
+        entropies.append(learning.update(batch, 0).metrics["entropy"].item())
+    assert sum(entropies[-50:]) / 50 == pytest.approx(target, abs=0.05)
+
+
+@pytest.mark.parametrize("origin", ["made with both", "made with neither"])
+def test_a_run_goes_on_where_replay_and_target_were_switched(origin: str) -> None:
+    plain, both = impala(), impala(batches=2, uses=2, entropy_target=0.5)
+    before, after = (plain, both) if origin == "made with neither" else (both, plain)
+    saved = before.learning(before.network())
+    saved.update(make_batch(before), 0)
+    net = after.network()
+    learning = after.learning(net)
+    learning.load(saved.state())
+    learned = learning.update(make_batch(after, seed=2), 0)
+    assert (learned.steps, learned.skipped) == (1, 0)
+    assert not same(weights(net), weights(after.network()))
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "sentence"),
+    [
+        (VECTORS, {"entropy_target": 1.2}, r"impala.entropy_target 1.2: expected between 0 and 1.099"),
+        (VECTORS, {"entropy_target": -0.5}, r"impala.entropy_target -0.5: expected between 0 and 1.099"),
+        (PANEL, {"entropy_target": 2.5}, r"expected between 0 and 2.485"),
+        (REACH, {"entropy_target": -1.0, "entropy_cost": 0.0}, r"impala.entropy_cost 0.0: expected more than 0"),
+    ],
+)
+def test_a_target_that_no_policy_reaches_is_refused(env: Any, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        algorithm_of("impala", env, **settings)
+
+
+def test_real_actions_may_have_any_target() -> None:
+    algorithm = algorithm_of("impala", REACH, entropy_target=-1.0)
+    learned = algorithm.learning(algorithm.network()).update(make_batch(algorithm), 0)
+    assert learned.metrics["entropy_cost"].item() == pytest.approx(0.01)

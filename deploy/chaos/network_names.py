@@ -75,7 +75,7 @@ def move(run: NamedRun, role: str) -> Trial:
     """A name changes its address under a running server, which ends later."""
     fault = f"the {role}'s name changes its address"
     try:
-        said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
+        said, cut, consumed = run.lines_about(role), run.page("actor")["rollouts_cut"], run.streams()
         if role != "learner":  # there is one of a run
             run.second(role)
             run.until(lambda: len(run.pages(role)) > 1)
@@ -85,8 +85,8 @@ def move(run: NamedRun, role: str) -> Trial:
         if role == "learner":
             run.second(role)
             run.follow(run.endpoints[role])
-        healed_at = run.version
-        recovery_s = run.until(lambda: _learns(run, healed_at), RECOVERY_LIMIT_S)
+        healed_at, consumed = run.version, run.streams() or consumed
+        recovery_s = run.until(lambda: _learns(run, healed_at, consumed), RECOVERY_LIMIT_S)
     except BeastError as error:
         return Trial(fault, math.inf, 0, str(error))
     troubles = {
@@ -125,10 +125,12 @@ def looked_up_too_often(run: NamedRun) -> bool:
     return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * run.hurry)
 
 
-def _learns(run: NamedRun, since: int) -> bool:
-    """Whether learner and broker have come beyond the version of then."""
-    wanted = since + UNDER_WAY
-    return run.version > wanted and bool(run.page("broker").get("policy_version", 0) > wanted)
+def _learns(run: NamedRun, since: int, consumed: Mapping[tuple[int, int], int]) -> bool:
+    """Whether learner and broker have come beyond the version of then, with rollouts of every group."""
+    if run.version <= since + UNDER_WAY or run.page("broker").get("policy_version", 0) <= since + UNDER_WAY:
+        return False
+    now = run.streams()
+    return all(now.get(stream, 0) > before for stream, before in consumed.items())
 
 
 def _goes_on(run: NamedRun) -> bool:

@@ -15,13 +15,14 @@ from deploy.chaos import verdict
 from deploy.chaos.faults import Fault, Kind, draw
 from deploy.chaos.fleet import ROLES
 from deploy.chaos.inflict import Inflictor
-from deploy.chaos.soak import FIRST_LOOK_S, SETTINGS, WITNESS, WITNESSES
+from deploy.chaos.soak import SETTINGS, WITNESS, WITNESSES
 from tests.chaos.runs import closes, learned, training
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 SMALL = ("--local.actors", "2", "--local.env_servers", "1")
 STOPPED_S = 4.0
+FIRST_LOOK_S = 8.0  #: of training in peace: what is usual
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_a_run_is_back_at_its_rate_after_two_services_were_killed_at_once(
 
 def test_a_run_is_back_at_its_rate_after_faults_at_random(run: Inflictor) -> None:
     names = [child.spec.name for child in run.fleet.children]
-    for fault in islice(draw(7, names), 3):
+    for fault in islice(draw(7, names), 2):
         assert run.do(fault._replace(pause_s=min(fault.pause_s, STOPPED_S))).back_at is not None
 
 

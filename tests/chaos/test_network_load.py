@@ -19,7 +19,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_more_actors_than_the_learner_can_feed_on_are_all_served_and_nothing_grows(folder: Path) -> None:
-    assert not crowd(folder, actors=4, seconds=8.0).trouble
+    assert not crowd(folder, actors=4, seconds=5.0).trouble
 
 
 def test_clients_that_never_read_are_dropped_and_disturb_nobody(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.algos.protocol import Algorithm, Batch
 from common.algos.registry import make_algorithm
@@ -92,3 +92,33 @@ def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -
         flags["first"][at + 2] = True
         batch.reward[at + 2] = 0.0
     return batch._replace(**flags, mask=~flags["first"][1:])
+
+
+def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> tuple[Batch, Batch]:
+    """What `ended` makes, and the same with another final observation."""
+    batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
+    other = batch._replace(obs=batch.obs.clone())
+    other.obs[at + 1] += 1.0
+    return batch, other
+
+
+def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
+    """Two batches that differ, but only in transitions that are void or beyond the budget."""
+    batch = make_batch(algorithm)
+    batch.mask[:, 1:] = False
+    batch.mask[4:, 0] = False
+    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
+    other.reward[5:] += 9.0
+    other.behaviour_logits[4:] = 7.0
+    other.behaviour_logits[:, 1:] *= 2.0
+    return batch, other
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    """A copy of all that a network holds."""
+    return [value.clone() for value in net.state_dict().values()]
+
+
+def same(one: list[Tensor], two: list[Tensor]) -> bool:
+    """Bit for bit."""
+    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,10 @@ from common.records import rollout_record
 from common.session import Stream
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from common.transport import ClientPort, Context, WeightsSubscriber, random_id
+from services.learner.intake import Intake
+from services.learner.queue import RowQueue
 from services.learner.service import Learner
+from services.learner.update import Trainer
 from tests.helpers import wait_until
 
 ENV = EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(2), frame_skip=4)
@@ -25,16 +29,19 @@ POLICY = PolicySpec(n_logits=2, core_size=0)
 T, B = 5, 4
 
 
-def run_config(root: Path, **learner: Any) -> RunConfig:
-    """A small run: T = 5, B = 4, 160 steps are 8 updates."""
+def run_config(
+    root: Path, *, total_steps: int = 160, impala: dict[str, Any] | None = None, **learner: Any
+) -> RunConfig:
+    """A small run: T = 5, B = 4, so that 160 steps are 8 updates; all other settings are the learner's."""
     return RunConfig.model_validate(
         {
             "name": "run",
             "root": str(root),
-            "total_steps": 160,
+            "total_steps": total_steps,
             "env": {"id": "Test-v0"},
             "net": {"torso": "mlp", "hidden_size": 16},
             "actor": {"envs_per_group": 4},
+            "impala": impala or {},
             "learner": {
                 "unroll_length": T,
                 "batch_size": B,
@@ -133,6 +140,59 @@ def greet(learner: Learner, *actors: FakeActor) -> None:
     drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors), timeout_s=90.0)
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    """A learner that listens, and the actors that talk to it by hand; all of them turn in the test's own thread."""
+
+    learner: Learner
+    actor: Callable[..., FakeActor]  #: makes one of these terms, which has said nothing yet
+
+    @property
+    def intake(self) -> Intake:
+        assert self.learner.intake is not None, "the learner was not opened"
+        return self.learner.intake
+
+    @property
+    def queue(self) -> RowQueue:
+        assert self.intake.queue is not None, "nobody was welcomed yet"
+        return self.intake.queue
+
+    @property
+    def trainer(self) -> Trainer:
+        assert self.learner.trainer is not None, "nobody was welcomed yet"
+        return self.learner.trainer
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """The learner's numbers of this moment."""
+        return self.learner.report()
+
+    def welcomed(self, **terms: Any) -> FakeActor:
+        actor = self.actor(**terms)
+        self.greet(actor)
+        return actor
+
+    def crowd(self, count: int) -> list[FakeActor]:
+        """Actors that are welcomed together."""
+        actors = [self.actor() for _ in range(count)]
+        self.greet(*actors)
+        return actors
+
+    def greet(self, *actors: FakeActor) -> None:
+        greet(self.learner, *actors)
+
+    def greet_again(self, actor: FakeActor) -> None:
+        """Until an actor that was welcome before is welcome once more."""
+        actor.stream.greet_again(self.learner.clock())
+        self.greet(actor)
+
+    def drive(self, actors: list[FakeActor], until: Callable[[], Any]) -> None:
+        drive(self.learner, actors, until)
+
+
+Opener = Callable[..., OpenRun]  #: what the fixture `open_run` is
+
+
 def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Header, np.ndarray[Any, np.dtype[np.uint8]]]:
     found = []
 
@@ -146,11 +206,34 @@ def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Heade
     return found[-1]
 
 
-def feed(config: RunConfig, actor: FakeActor, learner: Learner, seqs: range) -> None:
+def feed(learner: Learner, actor: FakeActor, seqs: range) -> None:
+    """Until the batches of these numbers were learned; the return of each is its number."""
     greet(learner, actor)
     for seq in seqs:
         actor.push(seq, rollout_rows(4, seq), [[float(seq), seq]])
     drive(learner, [actor], lambda: seqs[-1] in actor.acked)
+
+
+def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
+    """A learner's whole life, in which it learns these batches."""
+    with opened(config) as learner:
+        feed(learner, actor, seqs)
+        learner.drain()
+
+
+def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lambda: None) -> None:
+    """Have `learner.run()` turn the actor too, which sends one batch; `then` is called once that was learned."""
+    polled = learner.poll
+
+    def poll(timeout_s: float) -> None:
+        actor.turn(learner.clock())
+        if actor.stream.open and not actor.acked:
+            actor.push(1, rollout_rows(4))
+        polled(min(timeout_s, 0.005))
+        if actor.acked:
+            then()
+
+    learner.poll = poll  # type: ignore[method-assign]
 
 
 class Scripted:

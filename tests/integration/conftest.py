@@ -1,13 +1,16 @@
 """Fixtures for tests of one service over real sockets."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.config.tree import RunConfig
 from common.transport import Context
-from tests.learner_fakes import FakeActor
+from tests.learner_fakes import FakeActor, Opener, OpenRun, opened, run_config
 
 
 @pytest.fixture
@@ -22,3 +25,18 @@ def actor_of(context: Context) -> Iterator[Callable[..., FakeActor]]:
     yield make
     for actor in actors:
         actor.close()
+
+
+@pytest.fixture
+def open_run(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> Iterator[Opener]:
+    """Opens a learner with these arguments of `run_config`, over ipc unless they name an endpoint.
+
+    It is closed before its actors are.
+    """
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> OpenRun:
+            config = run_config(tmp_path, **{"endpoint": f"ipc://{tmp_path}/l", **settings})
+            return OpenRun(stack.enter_context(opened(config)), partial(actor_of, config))
+
+        yield make

@@ -2,7 +2,6 @@
 
 import os
 import resource
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from common.transport import ClientPort, Context, random_id
 from deploy.chaos.fuzz_peer import REQUESTS, Peer, message
 from services.envserver import room
 from services.learner import window
-from services.learner.service import Learner
 from tests.broker_fakes import ECHO_ENV, Stage, stage
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
-from tests.learner_fakes import ENV, B, FakeActor, T, drive, greet, opened, rollout_rows, run_config
+from tests.learner_fakes import ENV, B, FakeActor, Opener, OpenRun, T, rollout_rows
 
 pytestmark = pytest.mark.integration
 
@@ -64,34 +62,26 @@ def test_a_broker_closes_a_session_that_never_asks(the: Stage, monkeypatch: pyte
     assert asking.ask().rows["action"].tolist() == [2]
 
 
-def test_a_learner_opens_no_session_for_who_would_not_hear_it(
-    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=endpoint)
-    with opened(config) as learner:
-        actor = actor_of(config)
-        greet(learner, actor)
-        with unheard(endpoint, {"env": ENV.to_wire(), "unroll_length": T, "num_envs": 4}):
-            drive(learner, [actor], lambda: learner.report()["refused_by_reason"] == {"header": 1})
-        assert learner.report()["peers"] == 1
+def test_a_learner_opens_no_session_for_who_would_not_hear_it(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint)
+    actor = run.welcomed()
+    with unheard(endpoint, {"env": ENV.to_wire(), "unroll_length": T, "num_envs": 4}):
+        run.drive([actor], lambda: run.page["refused_by_reason"] == {"header": 1})
+    assert run.page["peers"] == 1
 
 
-def test_a_learner_closes_a_session_that_never_sends(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    with opened(config) as learner:
-        sending, silent = actor_of(config), actor_of(config)
-        greet(learner, sending, silent)
-        sending.push(1, rollout_rows(4, 1))
-        drive(learner, [sending, silent], lambda: sending.acked)
-        monkeypatch.setattr(session, "UNUSED_S", 0.0)
-        drive(learner, [sending, silent], lambda: learner.report()["peers"] == 1)
-        monkeypatch.setattr(session, "UNUSED_S", 60.0)
-        silent.push(1, rollout_rows(4, 2))
-        drive(learner, [sending, silent], lambda: silent.replies[-1].kind is Kind.ERROR)
-        assert silent.replies[-1].body[0] == Reason.UNKNOWN_SESSION
-        assert learner.report()["refused_by_reason"] == {"session": 1}
+def test_a_learner_closes_a_session_that_never_sends(open_run: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run()
+    sending, silent = actors = run.crowd(2)
+    sending.push(1, rollout_rows(4, 1))
+    run.drive(actors, lambda: sending.acked)
+    monkeypatch.setattr(session, "UNUSED_S", 0.0)
+    run.drive(actors, lambda: run.page["peers"] == 1)
+    monkeypatch.setattr(session, "UNUSED_S", 60.0)
+    silent.push(1, rollout_rows(4, 2))
+    run.drive(actors, lambda: silent.replies[-1].kind is Kind.ERROR)
+    assert silent.replies[-1].body[0] == Reason.UNKNOWN_SESSION
+    assert run.page["refused_by_reason"] == {"session": 1}
 
 
 def window_of(actor: FakeActor) -> int:
@@ -100,7 +90,7 @@ def window_of(actor: FakeActor) -> int:
     return int(newest.body[1] if newest.kind is Kind.ACK else newest.body[0]["window"])
 
 
-def delivers(learner: Learner, actor: FakeActor, others: list[FakeActor], batches: int) -> None:
+def delivers(run: OpenRun, actor: FakeActor, others: list[FakeActor], batches: int) -> None:
     """Send one row at a time, as far as the window allows, until so many batches of them have been learned."""
     sent = 0
 
@@ -112,39 +102,31 @@ def delivers(learner: Learner, actor: FakeActor, others: list[FakeActor], batche
             actor.push(sent, rollout_rows(1, sent))
         return consumed >= batches * B
 
-    drive(learner, [actor, *others], learned)
+    run.drive([actor, *others], learned)
 
 
-def test_sessions_that_only_greet_do_not_narrow_the_window_of_those_that_deliver(
-    tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
+def test_sessions_that_only_greet_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:
     """A batch has 4 rows and the actor sends 1 at a time: with a window of 1 nothing would ever be learned."""
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", window=1)
-    with opened(config) as learner:
-        greeters = [actor_of(config) for _ in range(20)]
-        greet(learner, *greeters)
-        actor = actor_of(config, num_envs=1)
-        greet(learner, actor)
-        delivers(learner, actor, greeters, batches=5)
+    run = open_run(window=1)
+    greeters = run.crowd(20)
+    delivers(run, run.welcomed(num_envs=1), greeters, batches=5)
 
 
 def test_streams_that_deliver_share_the_window_that_a_batch_needs(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", window=1, batch_size=16)
-    with opened(config) as learner:
-        actors = [actor_of(config) for _ in range(4)]
-        greet(learner, *actors)
+    run = open_run(window=1, batch_size=16)
+    actors = run.crowd(4)
 
-        def granted() -> set[int]:
-            return {window_of(actor) for actor in actors}
+    def granted() -> set[int]:
+        return {window_of(actor) for actor in actors}
 
-        drive(learner, actors, lambda: granted() == {4})  # whoever is the first to deliver can fill a batch alone
-        for actor in actors:
-            actor.push(1, rollout_rows(4, 1))
-        drive(learner, actors, lambda: all(actor.acked[-1] for actor in actors) and granted() == {1})
-        monkeypatch.setattr(window, "ACTIVE_S", 0.0)
-        drive(learner, actors, lambda: granted() == {4})
+    run.drive(actors, lambda: granted() == {4})  # whoever is the first to deliver can fill a batch alone
+    for actor in actors:
+        actor.push(1, rollout_rows(4, 1))
+    run.drive(actors, lambda: all(actor.acked[-1] for actor in actors) and granted() == {1})
+    monkeypatch.setattr(window, "ACTIVE_S", 0.0)
+    run.drive(actors, lambda: granted() == {4})
 
 
 def greeted(context: Context, endpoint: str, count: int, **changes: Any) -> list[ClientPort]:

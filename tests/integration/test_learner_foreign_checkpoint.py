@@ -11,7 +11,7 @@ import torch
 from common.config.tree import RunConfig
 from common.errors import CheckpointError
 from services.learner.checkpoint import load_checkpoint
-from tests.learner_fakes import FakeActor, feed, opened, run_config
+from tests.learner_fakes import FakeActor, learned, opened, run_config
 
 pytestmark = pytest.mark.integration
 
@@ -22,9 +22,7 @@ REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2,
 def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
     """Of a run that has a checkpoint."""
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    with opened(config) as learner:
-        feed(config, actor_of(config), learner, range(1, 3))
-        learner.drain()
+    learned(config, actor_of(config), range(1, 3))
     return config
 
 

@@ -15,14 +15,16 @@ from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     B,
     FakeActor,
+    Opener,
     T,
     feed,
     greet,
+    learned,
     learner_for,
     next_weights,
     opened,
-    rollout_rows,
     run_config,
+    take_part,
 )
 
 pytestmark = pytest.mark.integration
@@ -35,9 +37,7 @@ def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
     for name, parts in {"whole": [range(1, 7)], "halves": [range(1, 4), range(4, 7)]}.items():
         config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": name})
         for part in parts:
-            with opened(config) as learner:
-                feed(config, actor_of(config), learner, part)
-                learner.drain()
+            learned(config, actor_of(config), part)
         state = load_checkpoint(config.folder / "checkpoint.pt")
         assert state is not None
         states[name] = state
@@ -60,9 +60,7 @@ def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment
     tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
 ) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    with opened(config) as learner:
-        feed(config, actor_of(config), learner, range(1, 4))
-        learner.drain()
+    learned(config, actor_of(config), range(1, 4))
     with opened(config) as learner:
         subscriber = WeightsSubscriber(context, config.learner.endpoint)
         try:
@@ -77,10 +75,8 @@ def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment
 
 
 def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_copy(update={"total_steps": 20})
-    with opened(config) as learner:
-        feed(config, actor_of(config), learner, range(1, 2))
-        learner.drain()
+    config = run_config(tmp_path, total_steps=20, endpoint=f"ipc://{tmp_path}/l")
+    learned(config, actor_of(config), range(1, 2))
     again = learner_for(config)
     assert again.run() == 0
     assert again.page["agent_steps"] == 20
@@ -89,54 +85,43 @@ def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of
 def test_sigterm_leaves_a_checkpoint_of_what_was_learned(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     learner = learner_for(config)
-    actor = actor_of(config)
-    polled = learner.poll
-
-    def poll(timeout_s: float) -> None:
-        actor.turn(learner.clock())
-        if actor.stream.open and not actor.acked:
-            actor.push(1, rollout_rows(4))
-        polled(min(timeout_s, 0.005))
-        if actor.acked:
-            learner.stop()
-
-    learner.poll = poll  # type: ignore[method-assign]
+    take_part(actor_of(config), learner, then=learner.stop)
     assert learner.run() == 0
     state = load_checkpoint(config.folder / "checkpoint.pt")
     assert state is not None
     assert state["counters"]["agent_steps"] == 20
 
 
-def test_periodic_checkpoints_and_rows_are_written_when_due(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", checkpoint_every_s=5.0, log_every_s=7.0)
-    with opened(config) as learner:
-        learner.tick(learner.deadline())
-        feed(config, actor_of(config), learner, range(1, 3))
-        path = config.folder / "checkpoint.pt"
-        assert not path.exists(), "nothing to save before anything was learned"
-        learner.tick(learner.deadline() + 10)
-        first = path.stat().st_mtime_ns
-        learner.tick(learner.deadline() - 1)
-        assert path.stat().st_mtime_ns == first
-        with (config.folder / "metrics.csv").open() as file:
-            (row,) = csv.DictReader(file)
-        assert row["agent_steps"] == "40"
-        assert float(row["pg_loss"]) == float(row["pg_loss"])
-        assert (config.folder / "tensorboard").is_dir()
+def test_periodic_checkpoints_and_rows_are_written_when_due(open_run: Opener) -> None:
+    run = open_run(checkpoint_every_s=5.0, log_every_s=7.0)
+    learner, folder = run.learner, run.learner.config.folder
+    learner.tick(learner.deadline())
+    feed(learner, run.actor(), range(1, 3))
+    path = folder / "checkpoint.pt"
+    assert not path.exists(), "nothing to save before anything was learned"
+    learner.tick(learner.deadline() + 10)
+    first = path.stat().st_mtime_ns
+    learner.tick(learner.deadline() - 1)
+    assert path.stat().st_mtime_ns == first
+    with (folder / "metrics.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["agent_steps"] == "40"
+    assert float(row["pg_loss"]) == float(row["pg_loss"])
+    assert (folder / "tensorboard").is_dir()
 
 
 def test_a_periodic_checkpoint_that_fails_does_not_end_the_run_but_the_last_one_does(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], caplog: pytest.LogCaptureFixture
+    open_run: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", checkpoint_every_s=1.0)
-    with opened(config) as learner:
-        feed(config, actor_of(config), learner, range(1, 2))
-        (config.folder / ".checkpoint.pt.new").mkdir()
-        learner.tick(learner.deadline())
-        learner.tick(learner.deadline())
-        assert caplog.text.count("the checkpoint cannot be written") == 1
-        with pytest.raises(CheckpointError, match="cannot be written"):
-            learner.drain()
+    run = open_run(checkpoint_every_s=1.0)
+    learner = run.learner
+    feed(learner, run.actor(), range(1, 2))
+    (learner.config.folder / ".checkpoint.pt.new").mkdir()
+    learner.tick(learner.deadline())
+    learner.tick(learner.deadline())
+    assert caplog.text.count("the checkpoint cannot be written") == 1
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        learner.drain()
 
 
 def test_a_bad_checkpoint_ends_the_start_with_a_sentence_and_stays(tmp_path: Path) -> None:
@@ -154,9 +139,7 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     tmp_path: Path, actor_of: Callable[..., FakeActor]
 ) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    with opened(config) as learner:
-        feed(config, actor_of(config), learner, range(1, 2))
-        learner.drain()
+    learned(config, actor_of(config), range(1, 2))
     content = (config.folder / "checkpoint.pt").read_bytes()
     other = RunConfig.model_validate({**config.model_dump(), "env": {"id": "Other-v0"}})
     with pytest.raises(CheckpointError, match=r"made with env\.id Test-v0, this run has Other-v0"):

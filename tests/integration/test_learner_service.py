@@ -3,12 +3,12 @@
 import csv
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
-from common.config.tree import RunConfig
 from common.errors import BeastError, ConfigError
 from common.messages import Kind
 from common.nets.weights import layout_id, load_flat
@@ -16,33 +16,29 @@ from common.transport import Context, WeightsSubscriber, checksum
 from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     FakeActor,
+    Opener,
     Scripted,
     answer,
-    drive,
-    greet,
     learner_for,
     next_weights,
-    opened,
     rollout_rows,
     run_config,
+    take_part,
 )
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_run_ends_by_itself_exactly_at_its_total(
-    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"total_steps": 130})
-    with opened(config) as learner:
-        actor = actor_of(config)
-        greet(learner, actor)
-        for seq in range(1, 9):
-            actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
-        drive(learner, [actor], learner.stopping.is_set)
-        learner.drain()
-        page = learner.report()
-        drive(learner, [actor], lambda: actor.replies[-1].kind is Kind.BYE)
+def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Opener) -> None:
+    run = open_run(total_steps=130, endpoint=endpoint)
+    actor = run.welcomed()
+    for seq in range(1, 9):
+        actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
+    run.drive([actor], run.learner.stopping.is_set)
+    run.learner.drain()
+    page = run.page
+    run.drive([actor], lambda: actor.replies[-1].kind is Kind.BYE)
+    run.learner.close()
     assert page["agent_steps"] == 130
     assert page["env_frames"] == 520
     assert page["updates"] == 7
@@ -50,90 +46,61 @@ def test_a_run_ends_by_itself_exactly_at_its_total(
     assert page["mean_return_100"] == pytest.approx(4.0)
     assert page["policy_lag_max"] == 6
     assert actor.acked == [1, 2, 3, 4, 5, 6, 7]
-    with (config.folder / "metrics.csv").open() as file:
+    folder = run.learner.config.folder
+    with (folder / "metrics.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["agent_steps"], row["env_frames"], row["updates"]) == ("130", "520", "7")
-    state = load_checkpoint(config.folder / "checkpoint.pt")
+    state = load_checkpoint(folder / "checkpoint.pt")
     assert state is not None
     assert state["counters"]["agent_steps"] == 130
     json.dumps(page, allow_nan=False)
 
 
 def test_run_returns_zero_when_the_steps_are_done(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_copy(update={"total_steps": 20})
+    config = run_config(tmp_path, total_steps=20, endpoint=f"ipc://{tmp_path}/l")
     learner = learner_for(config)
-    actor = actor_of(config)
-    polled = learner.poll
-
-    def poll(timeout_s: float) -> None:
-        actor.turn(learner.clock())
-        if actor.stream.open and not actor.acked:
-            actor.push(1, rollout_rows(4))
-        polled(min(timeout_s, 0.005))
-
-    learner.poll = poll  # type: ignore[method-assign]
+    take_part(actor_of(config), learner)
     assert learner.run() == 0
     assert learner.page["agent_steps"] == 20
     assert (config.folder / "checkpoint.pt").exists()
 
 
-def test_the_first_weights_are_out_before_any_update(
-    endpoint: str, tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=endpoint)
-    with opened(config) as learner:
-        subscriber = WeightsSubscriber(context, endpoint)
-        try:
-            greet(learner, actor_of(config))
-            header, buffer = next_weights(learner, subscriber)
-            assert learner.trainer is not None
-            version, layout, n_bytes, expected, _ = header.body
-            assert (version, layout, n_bytes) == (0, layout_id(learner.trainer.net), buffer.nbytes)
-            assert expected == checksum(buffer)
-        finally:
-            subscriber.close()
+def test_the_first_weights_are_out_before_any_update(endpoint: str, context: Context, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint)
+    with closing(WeightsSubscriber(context, endpoint)) as subscriber:
+        run.welcomed()
+        header, buffer = next_weights(run.learner, subscriber)
+        version, layout, n_bytes, expected, _ = header.body
+        assert (version, layout, n_bytes) == (0, layout_id(run.trainer.net), buffer.nbytes)
+        assert expected == checksum(buffer)
 
 
-def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(
-    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", publish_every=3)
-    with opened(config) as learner:
-        actor = actor_of(config)
-        greet(learner, actor)
-        for seq in range(1, 6):
-            actor.push(seq, rollout_rows(4, seq))
-        drive(learner, [actor], lambda: len(actor.acked) == 5)
-        subscriber = WeightsSubscriber(context, config.learner.endpoint)
-        try:
-            assert next_weights(learner, subscriber)[0].body[0] == 3
-            learner.drain()
-            header, buffer = next_weights(learner, subscriber)
-        finally:
-            subscriber.close()
-        assert header.body[0] == 5, "the last weights go out whatever k is"
-        assert learner.trainer is not None
-        net = learner.trainer.algorithm.network()
-        load_flat(net, buffer)
-        for name, value in learner.trainer.net.state_dict().items():
-            assert torch.equal(net.state_dict()[name], value)
+def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(context: Context, open_run: Opener) -> None:
+    run = open_run(publish_every=3)
+    actor = run.welcomed()
+    for seq in range(1, 6):
+        actor.push(seq, rollout_rows(4, seq))
+    run.drive([actor], lambda: len(actor.acked) == 5)
+    with closing(WeightsSubscriber(context, actor.port.endpoint)) as subscriber:
+        assert next_weights(run.learner, subscriber)[0].body[0] == 3
+        run.learner.drain()
+        header, buffer = next_weights(run.learner, subscriber)
+    assert header.body[0] == 5, "the last weights go out whatever k is"
+    net = run.trainer.algorithm.network()
+    load_flat(net, buffer)
+    for name, value in run.trainer.net.state_dict().items():
+        assert torch.equal(net.state_dict()[name], value)
 
 
-def test_what_does_not_change_the_policy_is_no_version(
-    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    with opened(config) as learner:
-        actor = actor_of(config)
-        greet(learner, actor)
-        assert learner.trainer is not None
-        learner.trainer.learning = Scripted(answer(4, changed=True), answer(2), answer(0), answer(1, changed=True))
-        for seq, version in enumerate((1, 1, 1, 2), start=1):
-            actor.push(seq, rollout_rows(4, seq))
-            drive(learner, [actor], lambda: len(actor.acked) == seq)  # noqa: B023 - called within the turn
-            assert learner.report()["policy_version"] == version
-        page = learner.report()
-    assert (page["updates"], page["optimizer_steps"]) == (3, 7)
+def test_what_does_not_change_the_policy_is_no_version(open_run: Opener) -> None:
+    run = open_run()
+    actor = run.welcomed()
+    run.trainer.learning = Scripted(answer(4, changed=True), answer(2), answer(0), answer(1, changed=True))
+    for seq, version in enumerate((1, 1, 1, 2), start=1):
+        actor.push(seq, rollout_rows(4, seq))
+        run.drive([actor], lambda: len(actor.acked) == seq)  # noqa: B023 - called within the turn
+        assert run.page["policy_version"] == version
+    assert (run.page["updates"], run.page["optimizer_steps"]) == (3, 7)
 
 
 def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
@@ -150,24 +117,15 @@ def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
             learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda")).run()
 
 
-def test_weights_that_are_not_finite_never_leave(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
-    config = RunConfig.model_validate(
-        {
-            **run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l").model_dump(),
-            "total_steps": 10**6,
-            "impala": {"reward_clipping": "none"},
-        }
-    )
-    with opened(config) as learner:
-        actor = actor_of(config)
-        greet(learner, actor)
-        assert learner.trainer is not None
-        huge = rollout_rows(4, seams=False)
-        huge["reward"] = 3e38
-        for seq in range(1, 11):
-            actor.push(seq, huge)
-        with pytest.raises(BeastError, match="not finite"):
-            drive(learner, [actor], lambda: 10 in actor.acked)
-        assert learner.report()["policy_version"] == 0
-        assert learner.report()["nonfinite_updates"] == 10
-        assert all(bool(value.isfinite().all()) for value in learner.trainer.net.state_dict().values())
+def test_weights_that_are_not_finite_never_leave(open_run: Opener) -> None:
+    run = open_run(total_steps=10**6, impala={"reward_clipping": "none"})
+    actor = run.welcomed()
+    huge = rollout_rows(4, seams=False)
+    huge["reward"] = 3e38
+    for seq in range(1, 11):
+        actor.push(seq, huge)
+    with pytest.raises(BeastError, match="not finite"):
+        run.drive([actor], lambda: 10 in actor.acked)
+    assert run.page["policy_version"] == 0
+    assert run.page["nonfinite_updates"] == 10
+    assert all(bool(value.isfinite().all()) for value in run.trainer.net.state_dict().values())

@@ -1,5 +1,6 @@
 """A2C: its loss against returns worked out one by one, and against the algorithms that it is a special case of."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,15 +10,24 @@ from torch.distributions import Categorical, Independent, Normal
 
 from common.algos.protocol import Batch
 from common.specs import EnvSpec
-from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, ended, make_batch, on_policy, unrolled
+from tests.algo_fakes import (
+    MINATAR,
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    make_batch,
+    on_policy,
+    two_ends,
+    unrolled,
+)
 
 pytestmark = pytest.mark.unit
 
 PLAIN = {"discount": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
-
-
-def a2c(env: EnvSpec = VECTORS, *, use_lstm: bool = False, **settings: Any) -> Any:
-    return algorithm_of("a2c", env, net={"use_lstm": use_lstm}, **settings)
+a2c = partial(algorithm_of, "a2c")
 
 
 def lambda_return(batch: Batch, values: Tensor, t: int, b: int, gamma: float, decay: float) -> float:
@@ -60,7 +70,7 @@ def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> float:
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=["choices", "real actions"])
 def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_lstm: bool, decay: float) -> None:
-    algorithm = a2c(env, use_lstm=use_lstm, trace_decay=decay, **PLAIN)
+    algorithm = a2c(env, net={"use_lstm": use_lstm}, trace_decay=decay, **PLAIN)
     net = algorithm.network()
     batch = make_batch(algorithm, resets=0.4)
     assert batch.truncated.any()
@@ -94,9 +104,7 @@ def test_only_a_truncated_step_learns_from_the_final_observation(
 ) -> None:
     algorithm = a2c()
     net = algorithm.network()
-    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    other = batch._replace(obs=batch.obs.clone())
-    other.obs[at + 1] += 1.0
+    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
     assert (algorithm.loss(net, batch)[0].item() != algorithm.loss(net, other)[0].item()) == bootstraps
 
 

@@ -1,6 +1,7 @@
 """IMPACT's loss: its ratio, against one written out in loops, and against PPO's and IMPALA's."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,10 +23,7 @@ pytestmark = pytest.mark.unit
 
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 ENDLESS = 1e30  #: a clip that never acts
-
-
-def impact(env: EnvSpec = VECTORS, **settings: Any) -> Any:
-    return algorithm_of("impact", env, **settings)
+impact = partial(algorithm_of, "impact")
 
 
 class Table(nn.Module):

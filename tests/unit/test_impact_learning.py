@@ -2,31 +2,32 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from common.algos.descent import Descent, Step
 from common.algos.impact.learning import ImpactLearning, adapted
 from common.algos.protocol import Batch
 from common.nets.agent import AgentNet, AgentOutput, StepInput
-from tests.algo_fakes import T, algorithm_of, ended, make_batch, on_policy, unrolled
+from tests.algo_fakes import (
+    T,
+    algorithm_of,
+    make_batch,
+    on_policy,
+    same,
+    same_where_valid,
+    two_ends,
+    unrolled,
+    weights,
+)
 
 pytestmark = pytest.mark.unit
 
-
-def impact(*, net: dict[str, Any] | None = None, **settings: Any) -> Any:
-    return algorithm_of("impact", net=net, **{"learning_rate": 0.01, "schedule": "constant", **settings})
-
-
-def weights(net: nn.Module) -> list[Tensor]:
-    return [value.clone() for value in net.state_dict().values()]
-
-
-def same(one: list[Tensor], two: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 
 
 class Watched(Descent):
@@ -124,9 +125,7 @@ def test_only_a_truncated_step_learns_from_the_final_observation(
     at: int, *, terminated: bool, bootstraps: bool
 ) -> None:
     algorithm = impact(batches=1)
-    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    other = batch._replace(obs=batch.obs.clone())
-    other.obs[at + 1] += 1.0
+    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
     assert same(updated(algorithm, batch), updated(algorithm, other)) != bootstraps
 
 
@@ -142,13 +141,7 @@ def updated(algorithm: Any, *batches: Batch) -> list[Tensor]:
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
     algorithm = impact(net={"use_lstm": use_lstm}, batches=1, kl_cost=1.0)
-    batch = make_batch(algorithm)
-    batch.mask[:, 1:] = False
-    batch.mask[4:, 0] = False
-    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
-    other.reward[5:] += 9.0
-    other.behaviour_logits[4:] = 7.0
-    other.behaviour_logits[:, 1:] *= 2.0
+    batch, other = same_where_valid(algorithm)
     assert same(updated(algorithm, batch), updated(algorithm, other))
     assert not same(updated(algorithm, batch), weights(algorithm.network()))
 

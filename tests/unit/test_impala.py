@@ -1,5 +1,6 @@
 """IMPALA: its loss, one update, how acting and learning line up, and that it learns."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,18 +20,17 @@ from tests.algo_fakes import (
     generator,
     make_batch,
     on_policy,
+    two_ends,
     unrolled,
 )
 
 pytestmark = pytest.mark.unit
 
-
-def impala(env: EnvSpec = VECTORS, *, use_lstm: bool = False, **settings: Any) -> Any:
-    return algorithm_of("impala", env, net={"use_lstm": use_lstm}, **settings)
+impala = partial(algorithm_of, "impala")
 
 
 def test_one_update_with_plain_gradient_descent_is_w_minus_lr_times_grad() -> None:
-    algorithm = impala(use_lstm=True)
+    algorithm = impala(net={"use_lstm": True})
     net = algorithm.network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.125)  # a power of two: the product is exact
     before = [parameter.detach().clone() for parameter in net.parameters()]
@@ -44,7 +44,7 @@ def test_one_update_with_plain_gradient_descent_is_w_minus_lr_times_grad() -> No
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("env", [VECTORS, MINATAR], ids=["vectors", "pictures"])
 def test_every_parameter_gets_a_gradient(env: EnvSpec, *, use_lstm: bool) -> None:
-    algorithm = impala(env, use_lstm=use_lstm)
+    algorithm = impala(env, net={"use_lstm": use_lstm})
     net = algorithm.network()
     algorithm.loss(net, make_batch(algorithm))[0].backward()  # type: ignore[no-untyped-call]
     for name, parameter in net.named_parameters():
@@ -90,9 +90,7 @@ def test_only_a_truncated_step_learns_from_the_final_observation(
 ) -> None:
     algorithm = impala()
     net = algorithm.network()
-    batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
-    other = batch._replace(obs=batch.obs.clone())
-    other.obs[at + 1] += 1.0  # the final observation
+    batch, other = two_ends(algorithm, terminated=terminated, truncated=truncated, at=at)
     loss, changed = algorithm.loss(net, batch)[0], algorithm.loss(net, other)[0]
     assert (loss.item() != changed.item()) == bootstraps
 
@@ -223,7 +221,7 @@ def test_what_is_not_a_number_shows_in_the_loss(field: str) -> None:
 
 
 def test_bfloat16_stops_at_the_networks_heads() -> None:
-    algorithm = impala(MINATAR, use_lstm=True)
+    algorithm = impala(MINATAR, net={"use_lstm": True})
     net, batch = algorithm.network(), make_batch(algorithm, resets=0.2)
     exact = algorithm.loss(net, batch)[0]
     with autocast(torch.device("cpu"), torch.bfloat16):

@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from common.algos.descent import Descent
 from common.algos.dual import FLOOR
@@ -15,21 +16,11 @@ from common.algos.impala.learning import ImpalaLearning
 from common.algos.one_step import OneStep
 from common.algos.protocol import Batch, Metrics
 from common.errors import ConfigError
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, unrolled
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, same, unrolled, weights
 
 pytestmark = pytest.mark.unit
 
-
-def impala(*, net: dict[str, Any] | None = None, **settings: Any) -> Any:
-    return algorithm_of("impala", net=net, **{"learning_rate": 0.01, "schedule": "constant", **settings})
-
-
-def weights(net: nn.Module) -> list[Tensor]:
-    return [value.clone() for value in net.state_dict().values()]
-
-
-def same(one: list[Tensor], two: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
 
 def peaked(algorithm: Any) -> Any:

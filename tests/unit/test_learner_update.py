@@ -79,7 +79,7 @@ def test_the_mask_leaves_out_what_is_beyond_the_budget_row_by_row() -> None:
 
 
 def test_agent_steps_end_exactly_at_the_total(tmp_path: Path) -> None:
-    config = run_config(tmp_path).model_copy(update={"total_steps": 47})
+    config = run_config(tmp_path, total_steps=47)
     trainer = trainer_for(config)
     added = [trainer.update(rollout_rows(B, seed)).agent_steps for seed in range(3)]
     assert added == [20, 20, 7]
@@ -89,7 +89,7 @@ def test_agent_steps_end_exactly_at_the_total(tmp_path: Path) -> None:
 
 
 def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
-    config = run_config(tmp_path).model_copy(update={"total_steps": T + 2})
+    config = run_config(tmp_path, total_steps=T + 2)
     one, two = trainer_for(config), trainer_for(config)
     rows = rollout_rows(B, seams=False)
     one.update(rows)
@@ -154,7 +154,7 @@ def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_path: Path) -> None:
-    trainer = trainer_for(run_config(tmp_path).model_copy(update={"total_steps": 10**6}))
+    trainer = trainer_for(run_config(tmp_path, total_steps=10**6))
     bad = rollout_rows(B, seams=False)
     bad["behaviour_logits"] = np.nan
     before = weights(trainer)
@@ -215,9 +215,8 @@ def trained_state(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
 def test_a_skipped_update_leaves_weights_and_optimiser_as_they_were(tmp_path: Path, optimizer: str) -> None:
-    raw = run_config(tmp_path).model_dump()
-    raw |= {"impala": {"optimizer": optimizer, "reward_clipping": "none", "momentum": 0.5}, "total_steps": 10**6}
-    trainer = trainer_for(RunConfig.model_validate(raw))
+    settings = {"optimizer": optimizer, "reward_clipping": "none", "momentum": 0.5}
+    trainer = trainer_for(run_config(tmp_path, total_steps=10**6, impala=settings))
     assert trainer.update(rollout_rows(B)).learned.steps
     before = trained_state(trainer)
     huge = rollout_rows(B, seams=False)
@@ -230,7 +229,7 @@ def test_a_skipped_update_leaves_weights_and_optimiser_as_they_were(tmp_path: Pa
 
 
 def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path: Path) -> None:
-    trainer = trainer_for(run_config(tmp_path, on_nonfinite="stop").model_copy(update={"total_steps": 10**6}))
+    trainer = trainer_for(run_config(tmp_path, total_steps=10**6, on_nonfinite="stop"))
     bad = rollout_rows(B, seams=False)
     bad["behaviour_logits"] = np.nan
     before = weights(trainer)
@@ -243,7 +242,6 @@ def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path
 
 
 def test_weights_that_overflow_in_a_step_from_a_finite_loss_end_training(tmp_path: Path) -> None:
-    raw = run_config(tmp_path).model_dump() | {"impala": {"learning_rate": 3e38}}
-    trainer = trainer_for(RunConfig.model_validate(raw))
+    trainer = trainer_for(run_config(tmp_path, impala={"learning_rate": 3e38}))
     with pytest.raises(Diverged, match="made weights that overflow"):
         trainer.update(rollout_rows(B))

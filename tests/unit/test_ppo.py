@@ -1,6 +1,7 @@
 """PPO: an update against one written out step by step, minibatches, the stop, and what it remembers."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,20 +19,17 @@ from tests.algo_fakes import (
     B,
     T,
     algorithm_of,
-    ended,
     generator,
     make_batch,
     on_policy,
+    same_where_valid,
+    two_ends,
     unrolled,
 )
 
 pytestmark = pytest.mark.unit
 
-SMALL = {"epochs": 3, "minibatches": 2, "learning_rate": 0.01, "schedule": "constant"}
-
-
-def ppo(env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
-    return algorithm_of("ppo", env, net=net, **{**SMALL, **settings})
+ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 
 
 def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[AgentNet, Any]:
@@ -126,22 +124,14 @@ def test_only_a_truncated_step_learns_from_the_final_observation(
     at: int, *, terminated: bool, bootstraps: bool
 ) -> None:
     algorithm = ppo()
-    batch = ended(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    other = batch._replace(obs=batch.obs.clone())
-    other.obs[at + 1] += 1.0
+    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
     assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0]) != bootstraps
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
     algorithm = ppo(net={"use_lstm": use_lstm})
-    batch = make_batch(algorithm)
-    batch.mask[:, 1:] = False
-    batch.mask[4:, 0] = False
-    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
-    other.reward[5:] += 9.0
-    other.behaviour_logits[4:] = 7.0
-    other.behaviour_logits[:, 1:] *= 2.0
+    batch, other = same_where_valid(algorithm)
     assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0])
 
 

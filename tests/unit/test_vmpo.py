@@ -1,6 +1,7 @@
 """V-MPO: its loss against one written out by another route, its gradients, and who follows whom."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,16 +18,24 @@ from common.nets.agent import AgentNet
 from common.nets.popart import PopArt
 from common.nets.weights import flatten
 from common.specs import EnvSpec
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from tests.algo_fakes import (
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    generator,
+    make_batch,
+    on_policy,
+    same_where_valid,
+    unrolled,
+)
 
 pytestmark = pytest.mark.unit
 
-SMALL = {"learning_rate": 0.01, "target_period": 3}
+vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
-
-
-def vmpo(env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
-    return algorithm_of("vmpo", env, net=net, **{**SMALL, **settings})
 
 
 def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None) -> Loss:
@@ -167,13 +176,7 @@ def test_half_of_the_steps_are_chosen_where_all_advantages_are_equal() -> None:
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
     algorithm = vmpo(net={"use_lstm": use_lstm}, popart=True)
-    batch = make_batch(algorithm)
-    batch.mask[:, 1:] = False
-    batch.mask[4:, 0] = False
-    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
-    other.reward[5:] += 9.0
-    other.behaviour_logits[4:] = 7.0
-    other.behaviour_logits[:, 1:] *= 2.0
+    batch, other = same_where_valid(algorithm)
     states = []
     for each in (batch, other):
         learning = algorithm.learning(algorithm.network())

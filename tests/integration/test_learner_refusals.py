@@ -1,0 +1,124 @@
+"""The learner and its actors: whose terms are refused, which rollouts are, and that the run is open to the others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from common.errors import ConfigError
+from common.messages import Header, Kind, Reason
+from common.specs import ActionSpec, EnvSpec
+from services.learner.update import Trainer
+from tests.helpers import wait_until
+from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ({"unroll_length": 6}, "unroll_length is 6, this run has 5"),
+        ({"env": EnvSpec("Other-v0", (4,), "<f4", ActionSpec.discrete(2)).to_wire()}, "env.env_id is Other-v0"),
+        ({"policy": {"n_logits": 3, "core_size": 0}}, "policy.n_logits is 3, this run has 2"),
+        ({"num_envs": 5}, "num_envs is 5, expected at most 4"),
+        ({"num_envs": "x"}, "num_envs is x, expected a positive number"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["as the first", "as the second"])
+def test_terms_that_do_not_fit_are_refused_with_a_sentence(
+    open_run: Opener, terms: dict[str, Any], sentence: str, first: bool
+) -> None:
+    run = open_run()
+    if not first:
+        run.welcomed()
+    wrong = run.actor(**terms)
+    with pytest.raises(ConfigError, match="learner refuses: .*" + sentence):
+        run.greet(wrong)
+    assert wrong.replies[-1].body[0] == Reason.TERMS
+    run.welcomed()
+    assert run.page["peers"] == (1 if first else 2), "the run is open to those who fit"
+
+
+def test_an_actor_with_actions_of_another_kind_than_the_run_has_is_refused(open_run: Opener) -> None:
+    run = open_run()
+    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (0.0,), (1.0,)), frame_skip=4)
+    run.welcomed()
+    with pytest.raises(ConfigError, match=r"env\.action\.kind is box, this run has discrete"):
+        run.welcomed(env=env.to_wire())
+
+
+def test_terms_that_are_arrays_are_refused_like_any_others(open_run: Opener) -> None:
+    run = open_run()
+    for terms in ({"policy": np.zeros(3)}, {"env": np.zeros(3)}, {"num_envs": np.zeros(3)}):
+        with pytest.raises(ConfigError, match="learner refuses"):
+            run.welcomed(**terms)
+
+
+def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(_trainer: Trainer, _capacity: int) -> NDArray[np.void]:
+        raise RuntimeError("can't allocate memory")
+
+    run = open_run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "storage", too_much)
+        with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
+            run.welcomed()
+    assert run.learner.trainer is None
+    run.welcomed()
+
+
+def test_malformed_rollouts_are_counted_and_the_run_goes_on(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint)
+    actor = run.welcomed()
+    poisoned = rollout_rows(2)
+    poisoned["reward"][0, 1] = np.nan
+    impossible = rollout_rows(2)
+    impossible["last_action"][0, 1] = 2
+    actor.push(1, poisoned)
+    actor.push(2, impossible)
+    actor.push(3, rollout_rows(2), n=3)
+    actor.push(4, rollout_rows(2), n=1)
+    actor.push(5, rollout_rows(2), n=0)
+    actor.push(6, rollout_rows(2), n=10**9)
+    actor.push(7, rollout_rows(2), [["x", 1]])
+    actor.port.send(Header(Kind.STEP, actor.port.sender, 0, actor.stream.epoch, 8))
+    actor.port._requests.send_multipart([b"garbage", b"more"])
+    actor.push(8, rollout_rows(4))
+    run.drive([actor], lambda: 8 in actor.acked)
+    reasons = run.page["refused_by_reason"]
+    assert reasons == {"values": 2, "payload": 4, "episodes": 1, "kind": 1, "header": 1}
+    assert run.page["refused"] == 9
+    assert run.page["agent_steps"] == B * T
+    assert actor.acked == [1, 2, 3, 4, 5, 6, 7, 8], "a sender of bad rollouts is not left waiting"
+
+
+def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(open_run: Opener) -> None:
+    run = open_run()
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(1))
+    for seq in range(2, 502):
+        wait_until(lambda seq=seq: send_or_turn(run, actor, seq))
+    run.drive([actor], lambda: run.page["refused"] == 500)
+    assert len(run.queue._messages) <= 64
+
+
+def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:
+    header = Header(Kind.ROLLOUT, actor.port.sender, 0, actor.stream.epoch, seq, (1, []))
+    if actor.port.send(header, b"short"):
+        return True
+    run.learner.poll(0.001)
+    return False
+
+
+def test_a_rollout_of_another_start_of_the_learner_is_sent_back_to_hello(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint)
+    actor = run.welcomed()
+    actor.stream.epoch += 2
+    actor.push(1, rollout_rows(4))
+    run.drive([actor], lambda: actor.replies[-1].kind is Kind.ERROR)
+    assert actor.replies[-1].body[0] == Reason.UNKNOWN_SESSION
+    assert run.page["agent_steps"] == 0

@@ -16,7 +16,7 @@ train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
 test: lint
-	$(BIN)/pytest -m "not bench" $(ARGS)
+	$(BIN)/pytest $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

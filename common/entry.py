@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from common import __version__
+from common.descriptors import PLENTY as MAX_FILES
 from common.descriptors import allow_files
 from common.errors import BeastError, ConfigError
 from common.files import write_atomically
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-MAX_FILES = 1 << 20  #: open at a time
 #: module that a service needs -> the extra that brings it
 EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", "ale_py": "envserver"}
 
@@ -112,9 +111,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
-    allow_files()
+    allow_files(MAX_FILES)
     keep_freed_memory()
-    _allow_connections()
     signals.service = service = build(config, instance)
     if signals.asked:
         return 0
@@ -123,14 +121,6 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     with HealthServer(service, config.health.host, config.health.port) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")
         return service.run()
-
-
-def _allow_connections() -> None:
-    """Open as many files as the system allows: by default they are 1,024, and each connection of each peer is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _help(role: str, build: Build) -> int:

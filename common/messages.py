@@ -38,6 +38,7 @@ PROTOCOL_VERSION = 1
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 MAX_EPISODES = 1000  #: in one ROLLOUT
+MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever either side believes its window to be
 
 
 class Kind(IntEnum):

@@ -199,7 +199,7 @@ class Arrival(Enum):
 
     NEW = auto()  #: do it
     REPEATED = auto()  #: already answered: send `Session.reply` again
-    PENDING = auto()  #: already being worked on: ignore it
+    PENDING = auto()  #: already being worked on: say HERE, or nothing
     STALE = auto()  #: older than the newest: ignore it
     AHEAD = auto()  #: one before it is missing, on a plane where nothing may be
 

@@ -83,7 +83,7 @@ class RecordSpec:
         return zlib.crc32(pack(self.to_wire()))
 
     def to_wire(self) -> list[list[Any]]:
-        """[[name, dtype, shape, offset], ...], for HELLO and WELCOME."""
+        """[[name, dtype, shape, offset], ...]: what `spec_id` is the fingerprint of."""
         return [[f.name, f.dtype, list(f.shape), self.dtype.fields[f.name][1]] for f in self.fields]  # type: ignore[index]
 
     @classmethod

@@ -20,7 +20,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
   beast keygen     make keys for encrypted tcp
   beast tune       find the fastest settings for this machine by short trials
   beast bench      measure this machine's limit, the training rate beside it, and the planes
-  beast chaos      kill and stop services of a run at random, and see whether every promise holds
+  beast chaos      kill services, break the network or attack a run, and see whether every promise holds
   beast --version
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>

@@ -23,7 +23,7 @@ EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", 
 BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
 ReductionKind = Literal["sum", "mean"]
 Reduction = Annotated[ReductionKind, Field(description="over time and batch; the paper and TorchBeast sum")]
-NormalizeAdvantages = Annotated[bool, Field(description="to mean 0 and deviation 1 over a batch or minibatch")]
+NormalizeAdvantages = Annotated[bool, Field(description="to mean 0, standard deviation 1 over a (mini)batch")]
 RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
 CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
 

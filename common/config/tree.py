@@ -17,6 +17,7 @@ from common.config.relations import PARTIAL, BrokenRelations, relations
 from common.config.setting import Section, setting
 from common.endpoints import Endpoint
 from common.errors import ConfigError
+from common.messages import MAX_WINDOW
 
 if TYPE_CHECKING:
     AlgoName = str
@@ -111,7 +112,7 @@ class LearnerConfig(Section):
     endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
-    window: int = setting(1, "rollout messages that a group may have under way: bounds memory and lag", ge=1, le=64)
+    window: int = setting(1, "messages that a group may have under way: bounds memory and lag", ge=1, le=MAX_WINDOW)
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
     threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
@@ -135,7 +136,7 @@ class NetConfig(Section):
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
     action_std: Literal["free", "state"] = setting(
-        "free", "deviation of real actions: free: a parameter of its own (Schulman et al. 2017); state: an output"
+        "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
     )
     squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
 

@@ -54,7 +54,7 @@ METRICS: dict[str, Metric] = {
     "busy_fraction": _gauge("share of the time spent working"),
     "envs": _gauge("environments hosted or driven"),
     "episodes": _counter("episodes that ended"),
-    "policy_version": _gauge("newest version of the weights, in updates"),
+    "policy_version": _gauge("newest version of the weights"),
     "refused": _counter("messages and connections refused"),
     "refused_by_reason": _counter("messages and connections refused", "reason"),
     "dropped": _counter("replies dropped because their client was stuck"),

@@ -4,8 +4,8 @@ What hardly changes tells nothing, and in Pong that is almost every pixel. Unnor
 the shallow torso's features is one constant vector; every noisy gradient is mostly noise along it, and what the ball
 does has to be learned in the rest.
 
-The learner feeds the statistics from its batches, before each update. Brokers get them as they get the weights, so the
-behaviour policy is always one that the learner had.
+The learner feeds the statistics from its batches, each once, before or after the update, as the algorithm
+needs it. Brokers get them as they get the weights, so the behaviour policy is always one that the learner had.
 """
 
 from __future__ import annotations

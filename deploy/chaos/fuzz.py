@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from common.errors import BeastError, Refusal
+from common.health.metrics import METRICS
 from deploy.chaos.fuzz_attacks import LARGEST
 from deploy.chaos.fuzz_siege import Reading, Siege, Watch, page_of, read, until
 from deploy.local.child import Child
@@ -30,7 +31,8 @@ MAX_LOOP_AGE_S = 20.0
 MAX_SILENCE_S = 30.0
 SETTLE_LIMIT_S = 90.0  #: for sessions and connections of those who have gone to end
 HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
-LOST = ("refused", "restarts", "reconnects", "moves")  #: what the honest actor counts where something harms it
+LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts where something harms it
+assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
 #: the honest actor's sessions, as each page calls them
 SESSIONS = {"envserver": ("sessions", 2), "broker": ("clients", 2), "learner": ("peers", 1)}
 #: which plane is attacked in which service

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from common.endpoints import Endpoint
+from common.transport import sockets
 
-REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: which of a service's sockets, as `Endpoint.socket` numbers them
+REQUESTS, REPLIES, WEIGHTS = sockets.REQUESTS, sockets.REPLIES, sockets.WEIGHTS  #: which of a service's sockets
 LIMIT_S = 60.0  #: for the other side to take or send anything
 MORE, LONG, COMMAND = 1, 2, 4  #: flags of a frame, RFC 23
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)

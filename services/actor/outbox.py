@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.messages import MAX_EPISODES, Header, Kind
+from common.messages import MAX_EPISODES, MAX_WINDOW, Header, Kind
 from common.session import Frames, Reply, Stream
 
 #: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
@@ -132,7 +132,7 @@ class Outbox:
         return reply, self._acknowledge(header.seq, window if type(window) is int else 1, now)
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
-        self._window = max(1, min(window, 64))
+        self._window = max(1, min(window, MAX_WINDOW))
         self._progress_at = self.stream.heard_at = now
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:

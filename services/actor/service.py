@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.service import MAX_POLL_S, Service
@@ -22,13 +23,6 @@ SILENT_S = 10.0  #: of a server that could be asked, before another one or a new
 ABSENT_S = 1.0  #: of a server that cannot even be asked, before another one is
 RATE_PERIOD_S = 5.0
 DRAIN_S = 1.0
-
-
-class Instance(Protocol):
-    """What tells this process from its siblings."""
-
-    index: int | None
-    supervisor_pid: int
 
 
 class Actor(Service):

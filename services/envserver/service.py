@@ -10,12 +10,13 @@ import logging
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.errors import EnvError, RemoteProtocolError
 from common.messages import Header, Kind, Plane, Reason
 from common.records import action_record
@@ -33,12 +34,6 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS_PER_TURN = 256  #: so that a flood cannot keep the loop from answering
 CLOSE_LIMIT_S = 2.0  #: for environments to close themselves before they are killed
 RATE_PERIOD_S = 5.0
-
-
-class Instance(Protocol):
-    """What tells this process from its siblings."""
-
-    supervisor_pid: int
 
 
 @dataclass

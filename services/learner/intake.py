@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import ConfigError, RemoteProtocolError
-from common.messages import Header, Kind
+from common.messages import MAX_WINDOW, Header, Kind
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
 from services.learner.admission import Terms, mismatch
 from services.learner.books import Ledger, Record, Standing
 from services.learner.landing import Landing
 from services.learner.queue import Message, RowQueue
-from services.learner.window import MAX_WINDOW, window
+from services.learner.window import window
 
 log = logging.getLogger(__name__)
 

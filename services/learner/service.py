@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from common.health import hops
 from common.messages import Header, Kind, Plane
@@ -42,12 +43,6 @@ from services.learner.update import Trainer, Update
 log = logging.getLogger(__name__)
 
 QUEUE_BATCHES = 2  #: in the queue, besides room for the largest message
-
-
-class Instance(Protocol):
-    """What tells this process from its siblings."""
-
-    supervisor_pid: int
 
 
 class Learner(Service):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil, gcd
 
+from common.messages import MAX_WINDOW
 from common.session import Session
 from services.learner.books import Ledger
 
 ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not help to fill a batch
-MAX_WINDOW = 64  #: unacknowledged messages of one stream, whatever an actor believes its window to be
 
 
 def window(configured: int, batch_size: int, streams: Iterable[Session[Ledger]], now: float) -> int:

@@ -22,8 +22,8 @@ class ImpactConfig(Section):
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.01
     baseline_cost: s.BaselineCost = 1.0
-    kl_cost: float = setting(0.0, "weight of the divergence from the target at the start, then adapted; 0: none", ge=0)
-    kl_target: float = setting(0.04, "divergence from the target, as it is replaced, that the weight aims at", gt=0)
+    kl_cost: float = setting(0.0, "weight of KL(target || policy) at the start, then adapted; 0: none", ge=0)
+    kl_target: float = setting(0.04, "KL from the target, as it is replaced, that the weight aims at", gt=0)
     normalize_advantages: s.NormalizeAdvantages = False
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0

@@ -15,7 +15,7 @@ class PPOConfig(Section):
     minibatches: int = setting(32, "steps of the optimiser per epoch", ge=1, le=65_536)
     clip: float = setting(0.2, "epsilon: how far the ratio of the policies may matter", gt=0)
     value_clip: float = setting(0.0, "how far a batch may move values (OpenAI Baselines: as clip); 0: no limit", ge=0)
-    target_kl: float = setting(0.0, "divergence at which the rest of a batch is left out; 0: never", ge=0)
+    target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is left out; 0: never", ge=0)
     vtrace: bool = setting(False, "correct advantages for the lag of the policy that acted (APPO)")
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
@@ -24,7 +24,7 @@ class PPOConfig(Section):
     normalize_advantages: s.NormalizeAdvantages = True
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0
-    normalize_returns: bool = setting(False, "divide rewards by the running deviation of returns (Huang et al. 2022)")
+    normalize_returns: bool = setting(False, "divide rewards by the standard deviation of returns (Huang et al. 2022)")
     optimizer: s.Optimizer = "adam"
     learning_rate: s.LearningRate = 3e-4
     schedule: s.Schedule = "linear"

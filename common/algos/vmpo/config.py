@@ -13,13 +13,13 @@ class VMPOConfig(Section):
     trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
     target_period: int = setting(10, "T_target: updates until the policy that acts follows", ge=1, le=1_000_000)
     eta: float = setting(1.0, "temperature of the weights of actions, at the start", gt=0)
-    eta_limit: float = setting(0.1, "epsilon_eta: what the temperature holds their divergence from uniform to", gt=0)
-    kl_weight: float = setting(1.0, "alpha at the start: weight of the divergence from the policy that acted", gt=0)
+    eta_limit: float = setting(0.1, "epsilon_eta: what the temperature holds their KL from uniform to", gt=0)
+    kl_weight: float = setting(1.0, "alpha at the start: weight of KL(policy that acted || policy)", gt=0)
     kl_limit: float = setting(0.01, "epsilon_alpha: limit on it, for choices", gt=0)
     kl_mean_limit: float = setting(0.01, "epsilon_alpha: likewise for the means of real actions", gt=0)
-    kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their deviations", gt=0)
+    kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their standard deviations", gt=0)
     baseline_cost: s.BaselineCost = 1.0
-    popart: bool = setting(False, "learn values in units of their deviation, per Hessel et al. 2018 (PopArt)")
+    popart: bool = setting(False, "learn values in units of their standard deviation (Hessel et al. 2018)")
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0
     optimizer: s.Optimizer = "adam"

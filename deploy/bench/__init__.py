@@ -11,6 +11,7 @@ COMMANDS = {
     "limit": ("deploy.bench.limit", "environment, inference and training alone on one thread, and what they imply"),
     "train": ("deploy.bench.train", "the steady rate of the real system, as a ratio to that limit"),
     "peers": ("deploy.bench.peers", "the same work done by public packages, one after the other, and by this one"),
+    "stale": ("deploy.bench.stale", "how algorithms stand old policies and old batches, in one process per seed"),
     "curve": ("deploy.bench.curve", "learning curves of finished runs as a picture"),
     "latency": ("deploy.bench.latency", "what is left of that rate when the broker is far away"),
     "profile": ("deploy.bench.profile", "in which code the CPU time of a running training goes; needs perf"),
@@ -27,7 +28,7 @@ HELP = f"""{__doc__}
 {{commands}}
 
 All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, profile,
-latency, keys, scale and memory take the flags of `beast train`, such as --env and --net.torso."""
+latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

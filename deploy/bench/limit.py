@@ -27,12 +27,11 @@ from common.memory import keep_freed_memory
 from common.nets.agent import AgentNet, StepInput
 from common.nets.precision import autocast
 from common.specs import ActionSpec, EnvSpec
-from common.transport import Poller
 from common.usage import cores
+from deploy.bench.in_process import finish
 from deploy.bench.options import emit, parse
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
-from services.envserver.vector import VectorEnv
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS = (16, 32)  #: of inference
@@ -151,9 +150,9 @@ class Parts:
         server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
         self._num_envs = config.actor.envs_per_group
         self._vector = make_vector_env(config.env, self._num_envs, config.seed, server)
-        _collect(self._vector)
+        finish(self._vector)
         self._vector.reset()
-        _collect(self._vector)
+        finish(self._vector)
         self._rng = np.random.default_rng(config.seed)
         self._algorithm = make_algorithm(config, self._vector.spec)
         self._config = config
@@ -168,7 +167,7 @@ class Parts:
 
     def _step(self) -> int:
         self._vector.step(_random_actions(self._rng, self._vector.spec.action, self._num_envs))
-        _collect(self._vector)
+        finish(self._vector)
         return self._num_envs
 
     def _inference(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
@@ -213,12 +212,6 @@ def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int)
     if action.kind == "box":
         return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
     return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
-
-
-def _collect(vector: VectorEnv) -> None:
-    """Wait for what was begun."""
-    while not vector.collect():
-        Poller(files=vector.files).wait(1.0)
 
 
 def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:

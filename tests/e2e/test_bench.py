@@ -71,3 +71,14 @@ def test_growth_is_the_slope_of_what_has_settled() -> None:
     assert growth(settling + steady)["mib_per_hour"] == pytest.approx(0.0, abs=1e-6)
     leaking = [(minute / 10, 100.0 + minute / 10) for minute in range(300)]
     assert growth(leaking) == pytest.approx({"at_end_mib": 129.9, "mib_per_hour": 60.0})
+
+
+def test_stale_trains_every_algorithm_and_repeats_itself(tmp_path: Path) -> None:
+    sizes = ["--learner.batch_size", "32", "--learner.unroll_length", "20", "--total_steps", "3200"]
+    for name in ("one", "again"):
+        out = ["--json", str(tmp_path / name)]
+        assert cli.main(["bench", "stale", "--env", "MinAtar/Breakout-v1", "--seeds", "1", *sizes, *out]) == 0
+    one, again = (json.loads((tmp_path / name).read_text())["runs"] for name in ("one", "again"))
+    assert [(run["algo"], run["seed"]) for run in one] == [("impala", 1), ("impact", 1)]
+    assert [run["curve"] for run in one] == [run["curve"] for run in again]
+    assert all(run["curve"][-1][0] == 3200 for run in one)

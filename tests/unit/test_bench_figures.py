@@ -104,6 +104,7 @@ def test_the_report_runs_what_there_is_and_says_what_failed(
         "curve",
         "limit",
         "profile",
+        "stale",
     }
     steps = [figure("round trip", 50.0, "us", Goal("<=", 6, of_ratio=True), 10.0)._asdict()]
     monkeypatch.setattr(report, "_run", lambda argv: steps if argv == "steps" else None)

@@ -14,7 +14,7 @@ class VMPOConfig(Section):
     target_period: int = setting(10, "T_target: updates until the policy that acts follows", ge=1, le=1_000_000)
     eta: float = setting(1.0, "temperature of the weights of actions, at the start", gt=0)
     eta_limit: float = setting(0.1, "epsilon_eta: what the temperature holds their KL from uniform to", gt=0)
-    kl_weight: float = setting(1.0, "alpha at the start: weight of KL(policy that acted || policy)", gt=0)
+    kl_weight: float = setting(1.0, "alpha at the start: weight of KL(policy that acted || policy); 0: none", ge=0)
     kl_limit: float = setting(0.01, "epsilon_alpha: limit on it, for choices", gt=0)
     kl_mean_limit: float = setting(0.01, "epsilon_alpha: likewise for the means of real actions", gt=0)
     kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their standard deviations", gt=0)

@@ -43,7 +43,7 @@ def loss(config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipl
     scale = net.value.scale if isinstance(net.value, PopArt) else torch.ones_like(targets[0, :1])
     advantages = (targets - values.detach()[:-1]) / scale
     pg, temperature, metrics = _imitation(multipliers, policy.log_prob(batch.last_action[1:]), advantages, mask)
-    penalty, divergences = _penalty(multipliers, family.of(batch.behaviour_logits), policy, mask)
+    penalty, divergences = _penalty(config, multipliers, family.of(batch.behaviour_logits), policy, mask)
     baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
     total = pg + temperature + penalty + config.baseline_cost * baseline
     metrics |= divergences
@@ -91,11 +91,15 @@ def _imitation(
     return pg, multipliers.temperature_loss(best), metrics
 
 
-def _penalty(multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor) -> tuple[Tensor, Metrics]:
-    """Equation 5, over all valid steps, summed over what is limited."""
+def _penalty(
+    config: VMPOConfig, multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor
+) -> tuple[Tensor, Metrics]:
+    """Equation 5, over all valid steps, summed over what is limited; with a weight of 0 it is only measured."""
     total, metrics = torch.zeros_like(multipliers.eta.value), Metrics()
     for (name, dual), divergence in zip(multipliers.alphas.items(), old.kl_parts(new), strict=True):
         measured = masked_reduce(divergence, mask, "mean")
-        total = total + dual.penalty(measured)
-        metrics |= {name: measured.detach(), f"{name}_weight": dual.value.detach().clone()}
+        metrics[name] = measured.detach()
+        if config.kl_weight:
+            total = total + dual.penalty(measured)
+            metrics[f"{name}_weight"] = dual.value.detach().clone()
     return total, metrics

@@ -10,7 +10,7 @@ from pathlib import Path
 from common.endpoints import Endpoint
 from common.errors import BeastError
 from deploy.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, Trial, trouble
-from deploy.chaos.network_run import SERVERS, WatchedRun
+from deploy.chaos.network_run import SERVERS, SETTLED_S, WatchedRun
 from deploy.chaos.network_service import lookups, write_hosts
 
 OLD, NEW = "127.0.0.2", "127.0.0.3"
@@ -75,22 +75,22 @@ def move(run: NamedRun, role: str) -> Trial:
     """A name changes its address under a running server, which ends later."""
     fault = f"the {role}'s name changes its address"
     try:
-        said, cut, consumed = run.lines_about(role), run.page("actor")["rollouts_cut"], run.streams()
+        said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
         if role != "learner":  # there is one of a run
             run.second(role)
             run.until(lambda: len(run.pages(role)) > 1)
         run.mean({role: (NEW,)})
-        stayed = _goes_on(run) and run.page("actor")["rollouts_cut"] == cut
+        stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
         run.kill_first(role)
         if role == "learner":
             run.second(role)
             run.follow(run.endpoints[role])
-        healed_at, consumed = run.version, run.streams() or consumed
-        recovery_s = run.until(lambda: _learns(run, healed_at, consumed), RECOVERY_LIMIT_S)
+        recovery_s = _recovers(run)
     except BeastError as error:
         return Trial(fault, math.inf, 0, str(error))
     troubles = {
         "running connections did not stay": not stayed,
+        f"{early} rollouts were cut short while the old server was there": bool(early),
         "never recovered": recovery_s == math.inf,
         f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
         "looked up too often": looked_up_too_often(run),
@@ -125,12 +125,23 @@ def looked_up_too_often(run: NamedRun) -> bool:
     return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * run.hurry)
 
 
-def _learns(run: NamedRun, since: int, consumed: Mapping[tuple[int, int], int]) -> bool:
-    """Whether learner and broker have come beyond the version of then, with rollouts of every group."""
-    if run.version <= since + UNDER_WAY or run.page("broker").get("policy_version", 0) <= since + UNDER_WAY:
-        return False
-    now = run.streams()
-    return all(now.get(stream, 0) > before for stream, before in consumed.items())
+def _recovers(run: NamedRun) -> float:
+    """Seconds until learner and broker are beyond what is under way now, with rollouts of every group.
+
+    What pages said before SETTLED_S have passed may be older than now.
+    """
+    version = run.version
+    run.watch(SETTLED_S)
+    consumed = run.streams()
+
+    def learns() -> bool:
+        if min(run.version, run.page("broker").get("policy_version", 0)) <= version + UNDER_WAY:
+            return False
+        now = run.streams()
+        delivered = [now[stream] > consumed.get(stream, 0) + UNDER_WAY for stream in now]
+        return len(delivered) == run.config.actor.env_groups and all(delivered)
+
+    return SETTLED_S + run.until(learns, RECOVERY_LIMIT_S)
 
 
 def _goes_on(run: NamedRun) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
@@ -178,7 +178,7 @@ class EnvSpec:
     first frame repeated before its start.
     """
 
-    env_id: str
+    env_id: str  #: of a run with several environments: all of them, with commas
     obs_shape: tuple[int, ...]  #: of one frame
     obs_dtype: str
     action: ActionSpec
@@ -227,6 +227,10 @@ class EnvSpec:
         if not spec.possible or not spec.action.possible:
             raise RemoteProtocolError(f"impossible environment description: {spec!s:.1000}", "spec")
         return spec
+
+    def among(self, ids: str) -> EnvSpec:
+        """The same under the name of all environments of a run, `env.id`, if it is one of them: they are alike."""
+        return replace(self, env_id=ids) if self.env_id in ids.split(",") else self
 
     @property
     def possible(self) -> bool:

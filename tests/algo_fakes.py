@@ -66,6 +66,7 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
         policy_version=torch.zeros(steps, rows, dtype=torch.int64),
         core_state=torch.randn(rows, policy.core_size, generator=g),
         mask=~first[1:],
+        task=torch.zeros(rows, dtype=torch.int64),
     )
 
 

@@ -30,7 +30,12 @@ T, B = 5, 4
 
 
 def run_config(
-    root: Path, *, total_steps: int = 160, impala: dict[str, Any] | None = None, **learner: Any
+    root: Path,
+    *,
+    env: str = "Test-v0",
+    total_steps: int = 160,
+    impala: dict[str, Any] | None = None,
+    **learner: Any,
 ) -> RunConfig:
     """A small run: T = 5, B = 4, so that 160 steps are 8 updates; all other settings are the learner's."""
     return RunConfig.model_validate(
@@ -38,7 +43,7 @@ def run_config(
             "name": "run",
             "root": str(root),
             "total_steps": total_steps,
-            "env": {"id": "Test-v0"},
+            "env": {"id": env},
             "net": {"torso": "mlp", "hidden_size": 16},
             "actor": {"envs_per_group": 4},
             "impala": impala or {},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,9 +12,18 @@ from common.algos.returns import explained_variance
 from common.algos.settings import LossSettings
 from common.config.tree import RunConfig
 from common.nets.agent import AgentNet, StepInput
+from common.nets.popart import PopArt
 from common.ops import losses
 from common.ops.distributions import Distribution, family_of
 from common.specs import EnvSpec, PolicySpec
+
+
+class Loss(NamedTuple):
+    """What one look at a batch gives."""
+
+    total: Tensor  #: [], the scalar to minimise
+    targets: Tensor  #: [T, B] of the values, without gradient
+    metrics: Metrics
 
 
 class ActorCritic:
@@ -33,11 +44,19 @@ class ActorCritic:
         core_size = self.network().core_size  # which also checks that observations and torso fit
         self.policy = PolicySpec(self.family.n_params, core_size)
 
+    @property
+    def popart(self) -> bool:
+        """Whether values are learned in units of their deviation, task by task."""
+        return False
+
     def network(self) -> AgentNet:
         """A new network on the CPU; its weights depend on the run's seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            return AgentNet(self.config.net, self.env)
+            net = AgentNet(self.config.net, self.env)
+        if self.popart:
+            net.value = PopArt(net.value, len(self.config.env.tasks))
+        return net
 
     @torch.inference_mode()
     def act(
@@ -52,14 +71,14 @@ class ActorCritic:
 
 
 def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Logits [T, B, A] and values [T + 1, B] of a batch.
+    """Logits [T, B, A] and values [T + 1, B] of a batch, each row's those of its own task.
 
     The last step of the unroll is there for its value alone, so the network sees it without gradient.
     """
     steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
-    (logits, values), core = net(StepInput(*(entry[:-1] for entry in steps)), batch.core_state)
+    (logits, values), core = net(StepInput(*(entry[:-1] for entry in steps)), batch.core_state, batch.task)
     with torch.no_grad():
-        (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core)
+        (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core, batch.task)
     return logits, torch.cat([values, bootstrap])
 
 

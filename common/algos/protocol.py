@@ -45,14 +45,17 @@ class Batch(NamedTuple):
     policy_version: Tensor  #: [T, B] int64
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
+    task: Tensor  #: [B] int64, which of the run's environments each row is of: a number in `env.id`
 
     def copy(self) -> Batch:
         """The same in memory of its own, for a `Learning` that keeps batches."""
         return Batch._make(entry.clone() for entry in self)
 
-    def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        return Batch._make(entry.to(device) for entry in self)
+    @classmethod
+    def restored(cls, entries: dict[str, Tensor], device: torch.device) -> Batch:
+        """What was saved by `_asdict()`, on a device; of before there were tasks: all of the first."""
+        task = torch.zeros(len(entries["core_state"]), dtype=torch.int64)
+        return cls._make(entry.to(device) for entry in cls(**{"task": task, **entries}))
 
 
 class Act(NamedTuple):
@@ -60,7 +63,7 @@ class Act(NamedTuple):
 
     action: Tensor  #: [B, *action shape]
     logits: Tensor  #: [B, A] float32, what `action` was drawn from
-    value: Tensor  #: [B] float32
+    value: Tensor  #: [B] float32; where there is one per task, that of the first: nothing here learns from it
 
 
 Metrics = dict[str, Tensor]

@@ -21,6 +21,9 @@ RewardScale = Annotated[float, Field(description="factor on rewards, in the lear
 # the loss
 EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0)]
 BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
+PopArt = Annotated[
+    bool, Field(description="learn values in units of their deviation, task by task (Hessel et al. 2018)")
+]
 ReductionKind = Literal["sum", "mean"]
 Reduction = Annotated[ReductionKind, Field(description="over time and batch; the paper and TorchBeast sum")]
 NormalizeAdvantages = Annotated[bool, Field(description="to mean 0, standard deviation 1 over a (mini)batch")]

@@ -42,8 +42,9 @@ def _files() -> dict[str, Path]:
 
 
 def family(env_id: str) -> str:
-    """What an environment is like: atari, minatar, control, or classic for all others."""
-    return next((name for name, pattern in FAMILIES if pattern.match(env_id)), OTHERS)
+    """What an environment, of several the first, is like: atari, minatar, control, or classic for all others."""
+    first = env_id.partition(",")[0].strip()
+    return next((name for name, pattern in FAMILIES if pattern.match(first)), OTHERS)
 
 
 def fitting(env_id: str, algo: str) -> str:

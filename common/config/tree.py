@@ -50,7 +50,10 @@ Device = Annotated[str, AfterValidator(_device)]
 class EnvConfig(Section):
     """Which environment, and how Atari frames are made of it."""
 
-    id: str = setting("PongNoFrameskip-v4", "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...")
+    id: str = setting(
+        "PongNoFrameskip-v4",
+        "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; several, with commas, for one policy",
+    )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
@@ -64,10 +67,22 @@ class EnvConfig(Section):
 
     @field_validator("id")
     @classmethod
-    def _not_empty(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("expected an environment id such as PongNoFrameskip-v4")
-        return value
+    def _each_once(cls, value: str) -> str:
+        ids = [part.strip() for part in value.split(",")]
+        if not all(ids):
+            raise ValueError("expected an environment id such as PongNoFrameskip-v4, or several with commas")
+        if len(set(ids)) < len(ids):
+            raise ValueError("expected each environment once")
+        return ",".join(ids)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The ids, one or several; a task's number is its place here."""
+        return tuple(self.id.split(","))
+
+    def alone(self, task: str) -> EnvConfig:
+        """The same for one task."""
+        return self.model_copy(update={"id": task})
 
 
 class EnvServerConfig(Section):

@@ -27,8 +27,8 @@ class Metric(NamedTuple):
     label: str = ""  #: the page holds a map from values of this label to numbers
 
 
-def _gauge(meaning: str) -> Metric:
-    return Metric("gauge", meaning)
+def _gauge(meaning: str, label: str = "") -> Metric:
+    return Metric("gauge", meaning, label)
 
 
 def _counter(meaning: str, label: str = "") -> Metric:
@@ -91,6 +91,7 @@ METRICS: dict[str, Metric] = {
     "optimizer_steps": _counter("steps of the optimiser"),
     "nonfinite_updates": _counter("batches of which nothing was learned: loss or gradient was not finite"),
     "mean_return_100": _gauge("mean return of the last 100 episodes"),
+    "mean_return_100_by_task": _gauge("mean return of the last 100 episodes in each of several environments", "task"),
     "mean_length_100": _gauge("mean length of the last 100 episodes, in agent steps"),
     "policy_lag_mean": _gauge("versions between the acting and the learning policy, mean"),
     "policy_lag_max": _gauge("versions between the acting and the learning policy, maximum"),

@@ -67,7 +67,7 @@ class AgentNet(nn.Module):
         self.value_torso = None if self.torso.shared or self.core else make_torso(config, env)
         width = self.core.hidden_size if self.core else width
         self.policy = policy_head(width, env.action, config)
-        self.value: nn.Linear | PopArt = head(width, 1, VALUE_GAIN)
+        self.value: nn.Linear | PopArt = head(width, 1, VALUE_GAIN)  #: one output, or with PopArt one per task
         if (size := sum(weights.nbytes for weights in self.parameters())) > MAX_BYTES:
             raise ConfigError(f"{env.env_id}: a network with {size} bytes of weights, expected at most {MAX_BYTES}")
 
@@ -75,12 +75,14 @@ class AgentNet(nn.Module):
         """The state before an episode: zeros [batch, core_size] float32."""
         return torch.zeros(batch, self.core_size, device=self.value.weight.device)
 
-    def forward(self, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[AgentOutput, Tensor]:
         """Unroll T steps.
 
         Args:
           inputs: T steps of B environments.
           core: [B, core_size] the state before step 0.
+          task: [B] int64, whose value is asked for where there is one per task; None: that of the first. The policy
+            is not told.
 
         Returns:
           the answers to all steps, and the state after the last one, [B, core_size].
@@ -95,18 +97,34 @@ class AgentNet(nn.Module):
         if self.value_torso is not None:
             value_x = torch.cat([_over_time(self.value_torso, inputs.obs, self.norm), *extras], dim=-1)
         with torch.autocast(x.device.type, enabled=False):  # heads are small, and their rounding is the policy's
-            return AgentOutput(self.policy(x), self.value(value_x).squeeze(-1)), core
+            return AgentOutput(self.policy(x), _own(self.value(value_x), task)), core
 
     def observe(self, obs: Tensor) -> None:
         """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
         if self.norm is not None:
             self.norm.observe(obs)
 
+    def value_scale(self, task: Tensor) -> Tensor:
+        """[B] of `task` [B]: the unit that a row's values are learned in, 1 without PopArt."""
+        return self.value.scale[task] if isinstance(self.value, PopArt) else torch.ones(len(task), device=task.device)
+
+    def observe_targets(self, targets: Tensor, mask: Tensor, task: Tensor) -> None:
+        """Add targets of values [T, B] where `mask` [T, B], of tasks [B], to the statistics of their unit, if any."""
+        if isinstance(self.value, PopArt):
+            self.value.observe(targets[mask], task.expand_as(mask)[mask])
+
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights of torso and core in `dtype`, for inference: autocast would convert them at every call."""
         for part in (self.torso, self.value_torso, self.core):
             if part is not None:
                 part.to(dtype)
+
+
+def _own(values: Tensor, task: Tensor | None) -> Tensor:
+    """[T, B] of values [T, B, K]: those of each row's own task."""
+    if task is None or values.shape[-1] == 1:
+        return values[..., 0]
+    return values.gather(-1, task.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def _over_time(torso: nn.Module, obs: Tensor, norm: ObsNorm | None) -> Tensor:

@@ -22,18 +22,19 @@ class PopArt(nn.Module):
     """One value per task; the statistics are part of the weights and travel with them.
 
     Args:
-      head: a layer with K outputs, whose parameters it takes over.
+      head: a layer with one output, or with one per task, whose parameters it begins with.
+      tasks: how often it has each of them; 1 where there is one per task already.
     """
 
     mean: Tensor  #: [K] of the targets of each task
     scale: Tensor  #: [K] their deviation
 
-    def __init__(self, head: nn.Linear | PopArt) -> None:
+    def __init__(self, head: nn.Linear | PopArt, tasks: int = 1) -> None:
         super().__init__()
-        self.weight: Tensor = head.weight
-        self.bias: Tensor = head.bias
-        self.register_buffer("mean", torch.zeros_like(head.bias.detach()))
-        self.register_buffer("scale", torch.ones_like(head.bias.detach()))
+        self.weight: Tensor = nn.Parameter(head.weight.detach().repeat(tasks, 1))
+        self.bias: Tensor = nn.Parameter(head.bias.detach().repeat(tasks))
+        self.register_buffer("mean", torch.zeros_like(self.bias.detach()))
+        self.register_buffer("scale", torch.ones_like(self.bias.detach()))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., K], in units of rewards."""
@@ -59,8 +60,12 @@ class PopArt(nn.Module):
         self._change(self.mean + share * delta, variance.sqrt().clamp(MIN_SCALE, MAX_SCALE))
 
     def _change(self, mean: Tensor, scale: Tensor) -> None:
-        """Take these statistics, and keep scale * (w x + b) + mean what it was."""
-        self.weight *= (self.scale / scale).unsqueeze(-1)
-        self.bias.copy_((self.scale * self.bias + self.mean - mean) / scale)
+        """Take these statistics, and keep scale * (w x + b) + mean what it was.
+
+        Where they are what they were, not a bit changes: a task that is away for long loses nothing to rounding.
+        """
+        ratio = self.scale / scale
+        self.weight *= ratio.unsqueeze(-1)
+        self.bias.copy_(ratio * self.bias + (self.mean - mean) / scale)
         self.mean.copy_(mean)
         self.scale.copy_(scale)

@@ -237,4 +237,5 @@ def _batch(algorithm: Algorithm, net: AgentNet, steps: int, rollouts: int) -> Ba
         policy_version=torch.zeros(steps, rollouts, dtype=torch.int64),
         core_state=net.initial_state(rollouts),
         mask=torch.ones(steps, rollouts, dtype=torch.bool),
+        task=torch.zeros(rollouts, dtype=torch.int64),
     )

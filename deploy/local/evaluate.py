@@ -43,7 +43,7 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
   --greedy       take the likeliest action; without it actions are drawn from the policy, as in training
   --sample       the default, for those who want to say so
-  --json         print one JSON object instead of a table
+  --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
 """
@@ -86,9 +86,9 @@ def main(argv: list[str]) -> int:
     if flags.greedy and flags.sample:
         raise ConfigError("--greedy and --sample exclude each other")
     with env_server(folder, config) as endpoint:
-        result = _play(folder, config, flags, endpoint, quiet=as_json)
-    result = {"run": folder.name, **result}
-    sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
+        for task in config.env.tasks:
+            result = {"run": folder.name, **_play(folder, config, task, flags, endpoint, quiet=as_json)}
+            sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0
 
 
@@ -162,14 +162,16 @@ def _end(child: Child) -> None:
     child.kill()
 
 
-def _play(folder: Path, config: RunConfig, flags: EvaluateFlags, endpoint: str, *, quiet: bool) -> dict[str, Any]:
-    """Play the episodes and describe them."""
+def _play(
+    folder: Path, config: RunConfig, task: str, flags: EvaluateFlags, endpoint: str, *, quiet: bool
+) -> dict[str, Any]:
+    """Play the episodes of one environment and describe them."""
     from deploy.local.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
     context = Context()
     try:
-        with EnvClient(context, endpoint, config.env.model_dump(), num_envs, flags.seed) as envs:
+        with EnvClient(context, endpoint, config.env.alone(task).model_dump(), num_envs, flags.seed) as envs:
             player = Player(config, folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy)
             counter = EpisodeCounter(quotas(flags.episodes, num_envs))
             rows = envs.reset()
@@ -248,7 +250,7 @@ def _announce(episodes: list[Episode], counter: EpisodeCounter, *, quiet: bool) 
 
 
 def _conclusion(result: dict[str, Any]) -> str:
-    trained = f"{result['run']} after {result['agent_steps_trained']:,} agent steps"
+    trained = f"{result['run']} after {result['agent_steps_trained']:,} agent steps, {result['env']}"
     played = "1 episode" if result["episodes"] == 1 else f"{result['episodes']} episodes"
     return (
         f"{trained}, {result['actions']} actions, {played}:\n"

@@ -18,6 +18,7 @@ from common.config.load import Loaded, differences, dump, gather, load
 from common.config.setting import Section, setting
 from common.config.tree import RunConfig
 from common.descriptors import allow_files
+from common.errors import ConfigError
 from common.files import write_atomically
 from deploy.local import folder as run_folder
 from deploy.local import view
@@ -86,11 +87,21 @@ def settle(
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
     loaded = gather(layers, environ, own=TrainFlags)
     refuse_code(loaded)
+    _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
         _say(note)
     if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
         _say(f"--preset has no effect: a run that continues keeps what {file} says")
     return loaded.config.model_copy(update=identity), loaded.own, saved
+
+
+def _refuse_idle_tasks(config: RunConfig) -> None:
+    tasks, groups = len(config.env.tasks), config.local.actors * config.actor.env_groups
+    if groups < tasks:
+        raise ConfigError(
+            f"actor.env_groups {config.actor.env_groups} of local.actors {config.local.actors} are {groups} groups, "
+            f"expected at least {tasks}: one for each environment of env.id"
+        )
 
 
 def _ineffective(given: Loaded) -> Iterator[str]:

@@ -45,6 +45,7 @@ class Player:
     ) -> None:
         checkpoint = folder / CHECKPOINT_NAME
         saved = read(folder)
+        env = env.among(config.env.id)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
         algorithm = make_algorithm(config, env)

@@ -98,8 +98,11 @@ def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
 
 
 def _mean_return(learner: Mapping[str, Any]) -> str:
-    mean = number(learner, "mean_return_100")
-    return UNKNOWN if mean is None else f"{mean:.2f}"
+    return _two(number(learner, "mean_return_100"))
+
+
+def _two(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
 
 
 def _lag(learner: Mapping[str, Any]) -> str:
@@ -148,6 +151,8 @@ def _figures(snapshot: Snapshot) -> Table:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     grid.add_row("speed", f"{count(speed)} agent steps/s, {count(frames)} env frames/s")
     grid.add_row("return", returns)
+    if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
+        grid.add_row("of each", ", ".join(f"{task} {_two(number(by_task, task))}" for task in by_task))
     grid.add_row("policy lag", f"{_lag(learner)}, in updates")
     grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
     grid.add_row("times", _times(snapshot))

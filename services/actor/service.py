@@ -42,9 +42,10 @@ class Actor(Service):
         now = self.clock()
         count, size = config.actor.env_groups, config.actor.envs_per_group
         place = self.sender if instance.index is None else instance.index
+        numbers = range(place * count, (place + 1) * count)  # of its groups among those of all actors
         self.groups = [
-            EnvGroup(config, self.sender, slot, _seed(config.seed, place * count + slot, size), now, self.hops)
-            for slot in range(count)
+            EnvGroup(_of_group(config, number), self.sender, slot, _seed(config.seed, number, size), now, self.hops)
+            for slot, number in enumerate(numbers)
         ]
         endpoints = {
             Plane.STEPS: config.envserver.endpoint,
@@ -253,6 +254,12 @@ class Actor(Service):
         for wait in Wait:
             share = (waited[wait] - waited_then[wait]) / (span * len(self.groups))
             self._rates[f"waiting_{wait}_fraction"] = round(share, 3)
+
+
+def _of_group(config: RunConfig, group: int) -> RunConfig:
+    """Of a run with several environments a group has one; the groups of all actors take turns."""
+    tasks = config.env.tasks
+    return config.model_copy(update={"env": config.env.alone(tasks[group % len(tasks)])})
 
 
 def _seed(run_seed: int, group: int, envs_per_group: int) -> int:

@@ -1,7 +1,7 @@
 """Who may ask: the one environment that this broker serves, the sessions on it, and their slots.
 
-The first environment that an actor describes is the one; a network is built for it there and then. Descriptions come
-from the network, so each is bounded before anything is allocated for it.
+The first environment that an actor describes is the one, or stands for all of the run's, which are alike; a network is
+built for it there and then. Descriptions come from the network, so each is bounded before anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -77,12 +77,13 @@ class Lobby:
             raise RemoteProtocolError(
                 f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows", "terms"
             )
-        env = EnvSpec.from_wire(terms.get("env"))
+        theirs = EnvSpec.from_wire(terms.get("env"))
+        env = theirs.among(self._config.env.id)
         if self.policy is None:
             self.policy = self._build(env)
             self._ranges = SlotRanges(min(MAX_SLOTS, MAX_STATE_BYTES // self.policy.bytes_per_slot))
         elif env != self.policy.algorithm.env:
-            raise RemoteProtocolError(_difference(env, self.policy.algorithm.env), "terms")
+            raise RemoteProtocolError(_difference(theirs.env_id, env, self.policy.algorithm.env), "terms")
         return self.policy, rows
 
     def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
@@ -148,10 +149,11 @@ class Lobby:
             raise RemoteProtocolError(f"{env.env_id}: the network cannot act on it: {error}", "terms") from error
 
 
-def _difference(theirs: EnvSpec, ours: EnvSpec) -> str:
+def _difference(env_id: str, theirs: EnvSpec, ours: EnvSpec) -> str:
     wire, expected = theirs.to_wire(), ours.to_wire()
     name = next(name for name in expected if wire[name] != expected[name])
+    advice = "start another broker for it" if env_id == theirs.env_id else "environments of one run have to be alike"
     return (
-        f"environment {theirs.env_id}: {name} is {wire[name]}, but this broker serves {ours.env_id} "
-        f"with {name} {expected[name]}; start another broker for it"
+        f"environment {env_id}: {name} is {wire[name]}, but this broker serves {ours.env_id} "
+        f"with {name} {expected[name]}; {advice}"
     )

@@ -53,16 +53,25 @@ class Terms:
 
 def mismatch(theirs: Terms, ours: Terms) -> str | None:
     """The first difference that keeps an actor out of a run, as a sentence."""
+    task, tasks = theirs.env.env_id, ours.env.env_id
+    if task not in tasks.split(","):
+        return f"env.env_id is {task}, this run has {tasks}"
+    whose, of = ("", "") if task == tasks else (f" of {task}", f" of {tasks}")
     expected = dict(_leaves(ours))
     for name, value in _leaves(theirs):
-        if value != expected[name]:
-            return f"{name} is {value}, this run has {expected[name]}"
+        if value != expected[name] and name != "env.env_id":
+            return f"{name}{whose} is {value}, this run{of} has {expected[name]}"
     if theirs.num_envs > ours.num_envs:
         return (
             f"num_envs is {theirs.num_envs}, expected at most {ours.num_envs}: start the learner with the same "
             f"actor.envs_per_group or a larger learner.batch_size"
         )
     return None
+
+
+def task_of(theirs: Terms, ours: Terms) -> int:
+    """Which of the run's environments an actor has that fits it."""
+    return ours.env.env_id.split(",").index(theirs.env.env_id)
 
 
 def oversize(terms: Terms, row_bytes: int, limit: int) -> str | None:

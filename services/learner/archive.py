@@ -39,10 +39,10 @@ class Archive:
         """
         self._recorder = Recorder(self._folder, agent_steps)
 
-    def record(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+    def record(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
         """Append a row of metrics; see `Recorder.write`."""
         assert self._recorder is not None, "open comes first"
-        self._note("metrics", self._recorder.write(row, losses, lags))
+        self._note("metrics", self._recorder.write(row, losses, lags, returns))
 
     def save(self, state: dict[str, Any], now: float) -> None:
         """Replace the checkpoint.

@@ -40,6 +40,7 @@ class Ledger:
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: it is known which number comes first
     held: int = 0  #: the newest that waits beside the queue, if any does
+    task: int = 0  #: which of the run's environments the stream is of: its HELLO says so, in every start anew
 
     def begin(self, first: int | None) -> int:
         """Take what HELLO says: the sender's oldest message has this number. Returns rollouts that never come again.

@@ -18,7 +18,7 @@ from common.errors import ConfigError, RemoteProtocolError
 from common.messages import MAX_WINDOW, Header, Kind
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
-from services.learner.admission import Terms, mismatch
+from services.learner.admission import Terms, mismatch, task_of
 from services.learner.books import Ledger, Record, Standing
 from services.learner.landing import Landing
 from services.learner.queue import Message, RowQueue
@@ -164,7 +164,9 @@ class Intake:
             self.port.reject(header, error, epoch=self._sessions.epoch)
             return
         if session is not None:
+            assert self.terms is not None, "an admitted actor has a run"
             self.books.undone += session.state.begin(theirs.first)
+            session.state.task = task_of(theirs, self.terms)
             self._welcome(session)
 
     def _admitted(self, header: Header, now: float) -> tuple[Terms, Session[Ledger] | None]:

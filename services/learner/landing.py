@@ -73,7 +73,7 @@ class Landing:
 
     def _land(self, session: Session[Ledger], message: Incoming | Kept, at: float) -> None:
         header = message.header
-        entry = Message(header.sender, header.slot, header.seq, at=at)
+        entry = Message(header.sender, header.slot, header.seq, at=at, task=session.state.task)
         used = session.state.take(header.seq)
         try:
             entry = entry._replace(episodes=self._receive_rows(message, used))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,15 @@ from services.learner.update import Update
 
 
 class Meters:
-    """Figures about the run. Time is an argument."""
+    """Figures about the run. Time is an argument.
 
-    def __init__(self) -> None:
+    Args:
+      tasks: ids of the run's environments.
+    """
+
+    def __init__(self, tasks: Sequence[str]) -> None:
         self.episodes = EpisodeStatistics()
+        self._tasks = {task: EpisodeStatistics() for task in tasks}
         self.last: Learned | None = None  #: from the newest batch of which something was learned
         self._lag = PolicyLag()
         self._steps, self._waited, self._updates, self._busy = Rate(), Rate(), Rate(), Rate()
@@ -38,9 +44,11 @@ class Meters:
           messages: those that it used up.
           now: seconds.
         """
+        own = list(self._tasks.values())
         for message in messages:
-            for episode_return, length in message.episodes:
-                self.episodes.add(episode_return, length)
+            for episode in message.episodes:
+                self.episodes.add(*episode)
+                own[message.task].add(*episode)
         self._lag.add(version, update.behaviour_versions)
         self._steps.add(update.agent_steps, now)
         self._updates.add(1, now)
@@ -59,6 +67,7 @@ class Meters:
             "episodes": self.episodes.count,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
+            "mean_return_100_by_task": self._by_task(),
             "policy_lag_mean": self._lag.mean,
             "policy_lag_max": self._lag.max,
             "waiting_fraction": round(min(1.0, self._waited.per_s(now)), 3),
@@ -67,6 +76,21 @@ class Meters:
             "loss": self.last.loss if self.last else None,
             "grad_norm": self.last.grad_norm if self.last else None,
         }
+
+    def state(self) -> dict[str, Any]:
+        """Of episodes, for a checkpoint."""
+        return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`; in files of before there were tasks they begin anew."""
+        self.episodes.load(state)
+        saved = state.get("tasks", {})
+        for task in self._tasks.keys() & saved.keys():
+            self._tasks[task].load(saved[task])
+
+    def _by_task(self) -> dict[str, float | None]:
+        """Of a run with several."""
+        return {task: one.mean_return for task, one in self._tasks.items()} if len(self._tasks) > 1 else {}
 
     def losses(self) -> dict[str, float]:
         """Means of the algorithm's metrics over the updates since the last call."""

@@ -3,6 +3,7 @@
     rows = queue.reserve(16)            # receive into these
     queue.commit(message)               # or queue.cancel(): nothing has happened
     batch = queue.take()                # batch_size rows, oldest first, one contiguous slice; None while too few
+    tasks = queue.tasks                 # which environment each of them is of
     done = queue.release()              # the rows are free again; these messages are used up
 
 The ring holds a multiple of batch_size rows and gives them back a batch at a time, so a batch never wraps. A
@@ -29,6 +30,7 @@ class Message(NamedTuple):
     seq: int
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
     at: float = 0.0  #: when it came
+    task: int = 0  #: which of the run's environments its rows are of
 
 
 class RowQueue:
@@ -43,6 +45,7 @@ class RowQueue:
         assert len(rows) in range(batch_size, len(rows) + 1, batch_size), "want a multiple of batch_size rows"
         self._rows = rows
         self._scratch = np.zeros_like(rows[:0])
+        self._tasks = np.zeros(len(rows), np.int64)
         self.batch_size = batch_size
         self.capacity = len(rows)
         self.row_bytes = rows.dtype.itemsize
@@ -100,6 +103,7 @@ class RowQueue:
         if n > before_end:
             self._rows[start:] = self._scratch[:before_end]
             self._rows[: n - before_end] = self._scratch[before_end:n]
+        self._tasks[(start + np.arange(n)) % self.capacity] = message.task
         self._head += n
         self._messages.append((self._head, message))
 
@@ -114,6 +118,12 @@ class RowQueue:
         self._taken = True
         start = self._tail % self.capacity
         return self._rows[start : start + self.batch_size]
+
+    @property
+    def tasks(self) -> NDArray[np.int64]:
+        """[batch_size], the task of each row that `take` gave, until `release`."""
+        start = self._tail % self.capacity
+        return self._tasks[start : start + self.batch_size]
 
     def release(self) -> list[Message]:
         """Free the rows of `take`, if any, and return the messages that are now done, in order of arrival."""

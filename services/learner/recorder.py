@@ -75,20 +75,21 @@ class Recorder:
         except OSError as error:
             raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
-    def write(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> str:
+    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> str:
         """Append a row; a full disk costs the row, not the run.
 
         Args:
           row: values of `COLUMNS`.
           losses: the algorithm's metrics by name.
           lags: [n], steps by policy lag since the last row.
+          returns: mean return by environment, of a run with several; events alone hold them.
 
         Returns:
           Why the row is lost, as a sentence; empty where it is not.
         """
         try:
             self._write_csv({**row, **losses})
-            self._write_events(row, losses, lags)
+            self._write_events(row, losses, lags, returns)
         except OSError as error:
             return f"{self._path.parent}: metrics are lost: {error.strerror or error}"
         return ""
@@ -107,9 +108,10 @@ class Recorder:
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.append(text.getvalue().encode())
 
-    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64]) -> None:
+    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
         tagged = {COLUMNS[name]: value for name, value in row.items()}
         tagged.update({f"losses/{name}": value for name, value in losses.items()})
+        tagged.update({f"charts/episodic_return/{task}": value for task, value in returns.items()})
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": lags} if lags.any() else {}
         self._events.write(scalars, histograms, int(row["agent_steps"] or 0))

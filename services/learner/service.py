@@ -61,7 +61,7 @@ class Learner(Service):
         self.trainer: Trainer | None = None
         self.intake: Intake | None = None
         now = self.clock()
-        self.meters = Meters()
+        self.meters = Meters(config.env.tasks)
         self._archive = Archive(config.folder)
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
@@ -178,7 +178,7 @@ class Learner(Service):
         try:
             env = EnvSpec.from_wire(saved["env"])
             algo = saved["config"]["algo"]
-            self.meters.episodes.load(saved["statistics"])
+            self.meters.load(saved["statistics"])
             self._record_at_start = Record.load(saved.get("rollouts", {}))
         except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
@@ -197,7 +197,7 @@ class Learner(Service):
     def _begin(self, theirs: Terms) -> tuple[Terms, RowQueue]:
         """Set a new run up for the environment of the first actor. Raises ConfigError where that cannot be."""
         asked = self.config.env.id
-        if theirs.env.env_id != asked:
+        if theirs.env.env_id not in self.config.env.tasks:
             raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
         policy = theirs.policy or PolicySpec(n_logits=1, core_size=0)
         unbuilt = Terms(theirs.env, theirs.policy, self.config.learner.unroll_length, self._most_rows)
@@ -205,7 +205,7 @@ class Learner(Service):
         if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
             raise ConfigError(sentence)
         try:
-            trainer = Trainer(self.config, self._device, theirs.env)
+            trainer = Trainer(self.config, self._device, theirs.env.among(asked))
             queue = self._queue(trainer)
         except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
             raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
@@ -232,7 +232,7 @@ class Learner(Service):
         rows = queue.take()
         assert rows is not None, "the queue was ready"
         version = trainer.counters.policy_version
-        update = trainer.update(rows)
+        update = trainer.update(rows, queue.tasks)
         messages = queue.release()
         if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
             self._publish(trainer)
@@ -270,14 +270,14 @@ class Learner(Service):
         for hop in ("rollout_queue", "learner_wait", "publish"):
             seconds = hops.recent([self.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        self._archive.record({name: page[name] for name in COLUMNS}, self.meters.losses(), self.meters.lags())
+        row = {name: page[name] for name in COLUMNS}
+        self._archive.record(row, self.meters.losses(), self.meters.lags(), page["mean_return_100_by_task"])
 
     def _checkpoint(self, now: float) -> None:
         if self.trainer is not None:
             self._book_elapsed(self.trainer, now)
             rollouts = self.intake.record().state() if self.intake else {}
-            statistics = self.meters.episodes.state()
-            self._archive.save({**self.trainer.state(), "statistics": statistics, "rollouts": rollouts}, now)
+            self._archive.save({**self.trainer.state(), "statistics": self.meters.state(), "rollouts": rollouts}, now)
 
     def _book_elapsed(self, trainer: Trainer, now: float) -> None:
         trainer.counters.elapsed_s += now - self._elapsed_at

@@ -1,7 +1,7 @@
 """Rows in, a better policy out: everything of the learner that needs torch, and nothing that needs a socket.
 
     trainer = Trainer(config, device, env)
-    update = trainer.update(rows)        # B rows of a rollout record; they may be reused afterwards
+    update = trainer.update(rows, tasks) # B rows of a rollout record, and whose; they may be reused afterwards
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
 It assembles batches and counts. How a batch is learned from is the algorithm's: `common.algos.protocol`.
@@ -64,7 +64,7 @@ class Trainer:
     Args:
       config: of the run.
       device: to train on.
-      env: what the rollouts hold.
+      env: what the rollouts hold, whichever of the run's environments they are of.
 
     Raises:
       ConfigError: the algorithm cannot learn such an environment.
@@ -101,11 +101,12 @@ class Trainer:
         rows: NDArray[np.void] = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned).numpy().view(self.record.dtype)
         return rows
 
-    def update(self, rows: NDArray[np.void]) -> Update:
+    def update(self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None) -> Update:
         """Learn from one batch, at most up to the run's total of agent steps.
 
         Args:
           rows: [B] of `record`.
+          tasks: [B], which of the run's environments each is of; None: all of the first.
 
         Raises:
           Diverged: `learner.on_nonfinite` says stop; or the tenth batch in a row gave a loss or gradient that is not
@@ -113,7 +114,7 @@ class Trainer:
         """
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
-        batch = assemble(rows, self.record, self.env, steps, self.device)
+        batch = assemble(rows, self.record, self.env, steps, self.device, tasks)
         learned = self.learning.update(batch, self.counters.agent_steps)
         self._count(steps, learned)
         versions = rows["policy_version"][_valid(rows, steps)]
@@ -173,7 +174,14 @@ class Trainer:
             raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
 
 
-def assemble(rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, steps: int, device: torch.device) -> Batch:
+def assemble(
+    rows: NDArray[np.void],
+    record: RecordSpec,
+    env: EnvSpec,
+    steps: int,
+    device: torch.device,
+    tasks: NDArray[np.int64] | None = None,
+) -> Batch:
     """Make a batch of rollout rows: one copy to the device, then views.
 
     Args:
@@ -182,6 +190,7 @@ def assemble(rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, steps: in
       env: what the rows hold.
       steps: agent steps that may be learned from; those beyond, counted row by row, are masked.
       device: where the batch shall be.
+      tasks: [B], which of the run's environments each row is of; None: all of the first.
     """
     fields = _fields(rows, record, device)
     first = torch.from_numpy(_bools(rows, "first"))  # stack_frames looks at it on the CPU
@@ -197,6 +206,7 @@ def assemble(rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, steps: in
         policy_version=_time_major(fields["policy_version"]),
         core_state=fields["core_state"],
         mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
+        task=torch.from_numpy(np.zeros(len(rows), np.int64) if tasks is None else tasks).to(device),
     )
 
 

@@ -1,4 +1,4 @@
-"""The environments of all actors of a run start from different seeds."""
+"""The environments of all actors of a run start from different seeds; where there are several, groups share them."""
 
 import itertools
 
@@ -16,6 +16,17 @@ def seeds(index: int | None, run_seed: int = 1) -> list[int]:
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
     firsts = [group.steps.hello_terms["seed"] for group in Actor(config, Instance(index)).groups]
     return [first + i for first in firsts for i in range(3)]
+
+
+def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> None:
+    played = []
+    for index in range(3):
+        config = RunConfig.model_validate({"env": {"id": "A-v0,B-v0,C-v0", "noop_max": 7}, "actor": {"env_groups": 2}})
+        for group in Actor(config, Instance(index)).groups:
+            asked = group.steps.hello_terms["env"]
+            assert asked["noop_max"] == 7
+            played.append(asked["id"])
+    assert played == ["A-v0", "B-v0", "C-v0"] * 2
 
 
 def test_actors_that_are_counted_repeat_their_seeds_and_share_none() -> None:

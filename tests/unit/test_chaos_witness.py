@@ -44,6 +44,7 @@ def rollouts(memory: bool = True) -> Batch:
         versions,
         core,
         ~first[1:],
+        torch.zeros(len(WHO), dtype=torch.int64),
     )
 
 

@@ -228,3 +228,14 @@ def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> 
     assert "BEAST_SEED" not in environ
     assert environ["PATH"] == "/bin"
     assert environ["PYTHONPATH"] == f"{ROOT}:/mine:{Path.cwd()}"
+
+
+def test_more_environments_than_groups_are_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--env", "A-v0,B-v0,C-v0"]
+    with pytest.raises(ConfigError, match=r"^actor.env_groups 2 of local.actors 1 are 2 groups, expected at least 3: "):
+        settle(flags, {}, NOW)
+    for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
+        assert settle([*flags, *more], {}, NOW)[0].env.tasks == ("A-v0", "B-v0", "C-v0")

@@ -109,7 +109,11 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
         (["--impala.epsilon", "nan"], "flag --impala.epsilon: got 'nan', expected a number, above 0"),
         (["--env.kwargs", "5"], "flag --env.kwargs: got 5, expected a mapping such as {name: value}"),
         (["--env.kwargs", "{a"], "flag --env.kwargs: got '{a', expected a mapping such as {name: value}"),
-        (["--env", " "], "flag --env: got ' ', expected an environment id such as PongNoFrameskip-v4"),
+        (
+            ["--env", " "],
+            "flag --env: got ' ', expected an environment id such as PongNoFrameskip-v4, or several with commas",
+        ),
+        (["--env", "a, b,a"], "flag --env: got 'a, b,a', expected each environment once"),
         (["--name", "a/b"], "flag --name: got 'a/b', expected letters, digits, '.', '_' and '-', at most 100"),
         (["--learner.device", "gpu"], "flag --learner.device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
         (["--batch_sise", "3"], "flag --batch_sise: unknown setting; did you mean batch_size?"),
@@ -277,3 +281,12 @@ def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other()
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
     )
     assert gather(["--env", "CartPole-v1", "--learning_rate", "1e-3"], {}).notes == ()
+
+
+def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:
+    config = load(["--env", "MinAtar/Breakout-v0, MinAtar/Asterix-v0"], {})
+    assert config.env.id == "MinAtar/Breakout-v0,MinAtar/Asterix-v0"
+    assert config.env.tasks == ("MinAtar/Breakout-v0", "MinAtar/Asterix-v0")
+    for env in ("CartPole-v1,PongNoFrameskip-v4", " CartPole-v1 ,MinAtar/Breakout-v0"):
+        mixed, alone = load(["--env", env], {}), load(["--env", "CartPole-v1"], {})
+        assert mixed.model_copy(update={"env": alone.env}) == alone

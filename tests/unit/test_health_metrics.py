@@ -29,12 +29,14 @@ def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
         "role": "broker",
         "ready": True,
         "rows": 7,
+        "mean_return_100_by_task": {"A-v0": -2.5, "B-v0": None},
         "batch_rows_mean": 3.5,
         "refused_by_reason": {"kind": 2, "payload": 1},
     }
     assert samples(page) == {
         "zerobeast_ready[('role', 'broker')]": 1,
         "zerobeast_rows_total[('role', 'broker')]": 7,
+        "zerobeast_mean_return_100_by_task[('role', 'broker'), ('task', 'A-v0')]": -2.5,
         "zerobeast_batch_rows_mean[('role', 'broker')]": 3.5,
         "zerobeast_refused_by_reason_total[('reason', 'kind'), ('role', 'broker')]": 2,
         "zerobeast_refused_by_reason_total[('reason', 'payload'), ('role', 'broker')]": 1,

@@ -35,9 +35,12 @@ class Table(nn.Module):
         self.logits = nn.Parameter(0.5 * torch.randn(T + 1, B, n_logits, generator=g, dtype=torch.float64))
         self.values = nn.Parameter(torch.randn(T + 1, B, generator=g, dtype=torch.float64))
 
-    def forward(self, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[AgentOutput, Tensor]:
         steps = slice(T, None) if len(inputs.obs) == 1 else slice(len(inputs.obs))
         return AgentOutput(self.logits[steps], self.values[steps]), core
+
+    def value_scale(self, task: Tensor) -> Tensor:
+        return torch.ones(B)
 
     def gradients(self, total: Tensor) -> list[Tensor]:
         return list(torch.autograd.grad(total, [self.logits, self.values]))
@@ -159,6 +162,6 @@ def test_with_the_policy_as_target_and_no_clip_the_gradient_is_that_of_impala(en
     impala = algorithm_of("impala", env, reduction="mean", **shared).config.impala
     net, batch = Table(algorithm.policy.n_logits), doubled(algorithm)
     mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
-    theirs, metrics = impala_loss(impala, algorithm.family, net, batch, entropy_cost=impala.entropy_cost)
+    theirs, _, metrics = impala_loss(impala, algorithm.family, net, batch, entropy_cost=impala.entropy_cost)
     assert 0 < metrics["rho_clipped"] < 1, "both sides of the truncation"
     assert_same(net.gradients(mine), net.gradients(theirs))

@@ -66,10 +66,10 @@ def test_what_the_target_says_of_a_batch_is_asked_once_per_target(monkeypatch: p
     net = algorithm.network()
     learning, asked, forward = algorithm.learning(net), list[float](), AgentNet.forward
 
-    def counted(self: AgentNet, inputs: StepInput, core: Tensor) -> tuple[AgentOutput, Tensor]:
+    def counted(self: AgentNet, inputs: StepInput, *others: Tensor) -> tuple[AgentOutput, Tensor]:
         if self is not net:
             asked.append(float(inputs.obs[0, 0, 0]))
-        return forward(self, inputs, core)
+        return forward(self, inputs, *others)
 
     monkeypatch.setattr(AgentNet, "forward", counted)
     names, expected, steps = list[float](), list[tuple[int, int]](), 0

@@ -57,12 +57,13 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_worked_out_by_hand() -> None:
     algorithm = impala(discount=0.5, baseline_cost=0.25, entropy_cost=0.125, reward_clipping="none")
     net = algorithm.network()
     batch = make_batch(algorithm)
-    batch = Batch(*(entry[:3, :1] if entry.shape[0] == T + 1 else entry[:2, :1] for entry in batch[:-2]), *batch[-2:])
+    batch = Batch(*(entry[:3, :1] if entry.shape[0] == T + 1 else entry[:2, :1] for entry in batch[:-3]), *batch[-3:])
     batch = batch._replace(
         reward=torch.tensor([[0.0], [2.0], [4.0]]),
         terminated=torch.tensor([[False], [False], [True]]),
         core_state=batch.core_state[:1],
         mask=torch.ones(2, 1, dtype=torch.bool),
+        task=batch.task[:1],
     )
     batch = on_policy(net, batch)
     logits, values = (entry.squeeze(1).double() for entry in unrolled(net, batch))
@@ -127,7 +128,7 @@ def test_masked_transitions_do_not_count() -> None:
     net = algorithm.network()
     batch = make_batch(algorithm)
     batch.mask[:, 1:] = False
-    alone = Batch(*(entry[:1] if name == "core_state" else entry[:, :1] for name, entry in batch._asdict().items()))
+    alone = Batch(*(entry[:1] if entry.shape[0] == B else entry[:, :1] for entry in batch))
     (masked, metrics), (single, single_metrics) = algorithm.loss(net, batch), algorithm.loss(net, alone)
     torch.testing.assert_close(masked, single)
     assert metrics["valid_fraction"] == 1 / B
@@ -270,6 +271,7 @@ def test_it_learns_which_action_each_context_rewards() -> None:
             policy_version=torch.zeros(T, rows, dtype=torch.int64),
             core_state=core,
             mask=~nothing[1:],
+            task=torch.zeros(rows, dtype=torch.int64),
         )
         learning.update(batch, 0)
     assert torch.stack(rewards[1:]).mean() > 0.95

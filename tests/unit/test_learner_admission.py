@@ -1,6 +1,7 @@
 """Which actors fit a run, and which rollouts can be trained on."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from common.errors import RemoteProtocolError
 from common.messages import MAX_EPISODES
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec
-from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize
+from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize, task_of
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
 
 pytestmark = pytest.mark.unit
@@ -51,6 +52,30 @@ def test_a_difference_is_named_with_both_values(change: dict[str, Any], sentence
     found = mismatch(Terms.from_wire(hello(**change)), OURS)
     assert found is not None
     assert re.search(sentence, found)
+
+
+def test_each_environment_of_a_run_fits_if_it_is_like_the_others() -> None:
+    ours = replace(OURS, env=ENV.among("Other-v0,Test-v0"))
+    for number, task in enumerate(("Other-v0", "Test-v0")):
+        terms = Terms.from_wire(hello(env=replace(ENV, env_id=task).to_wire()))
+        assert mismatch(terms, ours) is None
+        assert task_of(terms, ours) == number
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"env_id": "Third-v0"}, "env.env_id is Third-v0, this run has Other-v0,Test-v0"),
+        ({"env_id": "Other-v0,Test-v0"}, "env.env_id is Other-v0,Test-v0, this run has Other-v0,Test-v0"),
+        (
+            {"env_id": "Other-v0", "obs_shape": (3,)},
+            "env.obs_shape of Other-v0 is [3], this run of Other-v0,Test-v0 has [4]",
+        ),
+    ],
+)
+def test_an_environment_that_is_not_like_the_others_is_named_with_them(change: dict[str, Any], sentence: str) -> None:
+    ours = replace(OURS, env=ENV.among("Other-v0,Test-v0"))
+    assert mismatch(Terms.from_wire(hello(env=replace(ENV, **change).to_wire())), ours) == sentence
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_rows_and_checkpoints_fail_alone_say_so_once_and_come_back(
     archive.open(0)
 
     def record(agent_steps: int) -> None:
-        archive.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS)
+        archive.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {})
 
     record(1)
     assert archive.report(5.0) == {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
@@ -87,8 +87,8 @@ def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Pat
     archive.open(0)
     row = {**dict.fromkeys(COLUMNS), "agent_steps": 1}
     with no_file_longer_than(20):
-        archive.record(row, {}, np.zeros(1, np.int64))
-    archive.record(row, {}, np.zeros(1, np.int64))
+        archive.record(row, {}, np.zeros(1, np.int64), {})
+    archive.record(row, {}, np.zeros(1, np.int64), {})
     archive.close()
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 

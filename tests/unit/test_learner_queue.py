@@ -21,7 +21,7 @@ def fill(queue: RowQueue, seq: int, values: list[int]) -> bool:
     if rows is None:
         return False
     rows[:] = values
-    queue.commit(Message(1, 0, seq))
+    queue.commit(Message(1, 0, seq, task=seq % 3))
     return True
 
 
@@ -36,6 +36,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
 ) -> None:
     queue = queue_of(batches, batch_size)
     sent: deque[int] = deque()
+    tasks: deque[int] = deque()
     ends: dict[int, int] = {}
     done: list[int] = []
     counter = taken = 0
@@ -45,6 +46,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
         while (batch := queue.take()) is not None:
             assert batch.tolist() == [sent.popleft() for _ in range(batch_size)]
             assert batch.flags.c_contiguous
+            assert queue.tasks.tolist() == [tasks.popleft() for _ in range(batch_size)], "each row keeps its task"
             taken += batch_size
             done.extend(message.seq for message in queue.release())
             assert done == [seq for seq, end in ends.items() if end <= taken]
@@ -58,6 +60,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
                 assert size > queue.largest, "a message of the size allowed always fits in the end"
                 continue
         sent.extend(values)
+        tasks.extend([seq % 3] * size)
         counter += size
         ends[seq] = counter
         assert queue.rows <= queue.capacity
@@ -124,7 +127,7 @@ def test_what_is_begun_is_the_message_that_a_batch_has_cut() -> None:
     queue.take()
     assert queue.begun is None
     queue.release()
-    assert queue.begun == (Message(1, 0, 2), 1)
+    assert queue.begun == (Message(1, 0, 2, task=2), 1)
     fill(queue, 3, [6, 7])
     queue.take()
     queue.release()

@@ -23,7 +23,7 @@ def record(folder: Path, resumed_at: int, *steps: int) -> None:
     folder.mkdir(exist_ok=True)
     recorder = Recorder(folder, resumed_at)
     for agent_steps in steps:
-        recorder.write(row(agent_steps, mean_return_100=1.5), {"pg_loss": 0.25}, LAGS)
+        recorder.write(row(agent_steps, mean_return_100=1.5), {"pg_loss": 0.25}, LAGS, {})
     recorder.close()
 
 
@@ -49,7 +49,7 @@ def test_both_units_and_the_algorithms_metrics_are_columns(tmp_path: Path) -> No
 
 def test_what_is_unknown_or_not_finite_is_an_empty_cell(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 0)
-    recorder.write(row(1, loss=float("nan"), grad_norm=float("inf")), {"x": None}, LAGS)
+    recorder.write(row(1, loss=float("nan"), grad_norm=float("inf")), {"x": None}, LAGS, {})
     recorder.close()
     text = (tmp_path / "metrics.csv").read_text()
     assert "nan" not in text.lower().split("\n")[1]
@@ -64,6 +64,17 @@ def test_tensorboard_has_the_usual_names_over_agent_steps(tmp_path: Path) -> Non
     assert "losses/pg_loss" in found.Tags()["scalars"]
     histogram = found.Histograms("perf/policy_lag")[0].histogram_value
     assert (histogram.num, histogram.sum, histogram.max) == (8.0, 10.0, 2.0)
+
+
+def test_returns_by_environment_are_curves_and_no_columns(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 0)
+    recorder.write(row(100), {}, LAGS, {"MinAtar/Breakout-v0": 2.5, "B-v0": None})
+    recorder.close()
+    found = events(tmp_path)
+    (only,) = found.Scalars("charts/episodic_return/MinAtar/Breakout-v0")
+    assert (only.step, only.value) == (100, 2.5)
+    assert "charts/episodic_return/B-v0" not in found.Tags()["scalars"]
+    assert list(table(tmp_path)[0]) == list(COLUMNS)
 
 
 def test_a_resumed_run_appends_under_the_same_header(tmp_path: Path) -> None:

@@ -1,9 +1,15 @@
 """Figures: windows, means, lag. Time is a number."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from services.learner.meters import Meters
+from services.learner.queue import Message
 from services.learner.statistics import HISTORY_POINTS, MAX_LAG, RATE_WINDOW_S, EpisodeStatistics, PolicyLag, Rate, mean
+from services.learner.update import Update
+from tests.learner_fakes import answer
 
 pytestmark = pytest.mark.unit
 
@@ -103,3 +109,37 @@ def test_an_update_of_void_steps_alone_changes_no_lag() -> None:
     lag = PolicyLag()
     lag.add(3, np.array([], np.int64))
     assert lag.mean is None
+
+
+NOTHING = Update(answer(1), 0, np.array([], np.int64), 0.0)
+
+
+def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
+    """Figures after episodes of these tasks, by number."""
+    meters = Meters(tasks)
+    for task, values in returns.items():
+        meters.updated(NOTHING, 0, [Message(1, 0, 1, tuple((value, 3) for value in values), task=task)], 0.0)
+    return meters
+
+
+def test_each_of_several_environments_has_its_own_mean_return() -> None:
+    page = meters_of("A-v0", "B-v0", "C-v0", returns={0: [1.0, 3.0], 2: [400.0]}).page(1.0)
+    assert page["mean_return_100_by_task"] == {"A-v0": 2.0, "B-v0": None, "C-v0": 400.0}
+    assert (page["episodes"], page["mean_return_100"]) == (3, pytest.approx(404 / 3))
+
+
+def test_a_run_of_one_environment_says_it_once() -> None:
+    page = meters_of("A-v0", returns={0: [1.0, 3.0]}).page(1.0)
+    assert (page["mean_return_100_by_task"], page["mean_return_100"]) == ({}, 2.0)
+
+
+def test_the_means_of_environments_go_on_where_they_were_saved_or_begin_anew_where_they_were_not() -> None:
+    saved = meters_of("A-v0", "B-v0", returns={0: [1.0], 1: [9.0]}).state()
+    meters = Meters(["A-v0", "B-v0"])
+    meters.load(saved)
+    assert meters.state() == saved
+    del saved["tasks"]
+    meters = Meters(["A-v0", "B-v0"])
+    meters.load(saved)
+    page = meters.page(1.0)
+    assert (page["mean_return_100"], page["mean_return_100_by_task"]) == (5.0, {"A-v0": None, "B-v0": None})

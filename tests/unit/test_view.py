@@ -71,6 +71,14 @@ def test_the_screen_shows_every_figure_at_80_columns() -> None:
     assert "…" not in text
 
 
+def test_a_run_of_several_environments_has_a_line_for_their_returns() -> None:
+    by_task = {"MinAtar/Breakout-v0": 2.345, "MinAtar/Asterix-v0": None}
+    text = text_of(screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": by_task})))
+    assert "of each     MinAtar/Breakout-v0 2.35, MinAtar/Asterix-v0 -" in text
+    for one in ({}, None, 3, "text"):
+        assert "of each" not in text_of(screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": one})))
+
+
 def test_a_service_has_a_row_with_what_it_waits_for_and_what_it_uses() -> None:
     rows = {row.split(" 0")[0]: " ".join(row.split()) for row in text_of(screen(RUN, snapshot())).splitlines()}
     assert rows["learner"] == "learner 0 ready 1:02:05 1,234 steps/s rollouts 31% 321 MB 87%"

@@ -69,7 +69,7 @@ class ImpactLearning:
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
         device = self._net.value.weight.device
-        self._circular.load([Kept(Batch(**entries).to(device)) for entries in state["batches"]])
+        self._circular.load([Kept(Batch.restored(entries, device)) for entries in state["batches"]])
         self._kl_scale = float(state["kl_scale"])
 
     def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:

@@ -32,16 +32,22 @@ class Impala(ActorCritic):
         super().__init__(config, env)
         check(config.impala, env.action)
 
+    @property
+    def popart(self) -> bool:
+        """As the settings say."""
+        return bool(self.config.impala.popart)
+
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""
         settings = self.config.impala
-        return loss.loss(settings, self.family, net, batch, entropy_cost=settings.entropy_cost)
+        total, _, metrics = loss.loss(settings, self.family, net, batch, entropy_cost=settings.entropy_cost)
+        return total, metrics
 
     def learning(self, net: AgentNet) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
         settings: ImpalaConfig = self.config.impala
         descent = Descent(self.config, settings, net)
-        if settings.uses == 1 and not settings.entropy_target:
+        if settings.uses == 1 and not settings.entropy_target and not settings.popart:
             return OneStep(net, descent, self.loss)
         weight = EntropyWeight(self.config, net.value.weight.device) if settings.entropy_target else None
         return ImpalaLearning(settings, self.family, net, descent, weight)

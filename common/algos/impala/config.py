@@ -15,6 +15,7 @@ class ImpalaConfig(Section):
         0.0, "nats that the mean entropy is kept at by adapting entropy_cost (SEED RL); 0: fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
+    popart: s.PopArt = False
     reward_clipping: s.RewardClipping = "abs_one"
     reward_scale: s.RewardScale = 1.0
     reduction: s.Reduction = "sum"

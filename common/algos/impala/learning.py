@@ -1,4 +1,4 @@
-"""How IMPALA learns where batches are used again, or the weight of the entropy adapts."""
+"""How IMPALA learns where batches are used again, the weight of the entropy adapts, or values have units."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ImpalaLearning:
         """Continue from `state`, or from that of a run without old batches and an entropy that adapts."""
         self._descent.load(state["optimizer"])
         device = self._net.value.weight.device
-        self._circular.load([Batch(**entries).to(device) for entries in state.get("batches", ())])
+        self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
         weight = state.get("entropy_weight")
         if self._weight is not None and weight is not None:
             self._weight.load(weight)
@@ -58,8 +58,10 @@ class ImpalaLearning:
         weight = self._weight
         cost = self._config.entropy_cost if weight is None else weight.value
         with self._descent.autocast():
-            total, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
+            total, targets, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
         step = self._descent.step(total, agent_steps)
+        if step.applied:
+            self._net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:
             metrics["entropy_cost"] = weight.value
             if step.applied and batch.mask.any():

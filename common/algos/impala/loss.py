@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.actor_critic import three_terms, unroll
+from common.algos.actor_critic import Loss, three_terms, unroll
 from common.algos.impala.config import ImpalaConfig
-from common.algos.protocol import Batch, Metrics
+from common.algos.protocol import Batch
 from common.algos.returns import discounts, shaped
 from common.nets.agent import AgentNet
 from common.ops.distributions import Family
@@ -14,10 +14,11 @@ from common.ops.losses import masked_reduce
 from common.ops.vtrace import vtrace
 
 
-def loss(
-    config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor
-) -> tuple[Tensor, Metrics]:
+def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor) -> Loss:
     """The weighted sum of the three terms, and its parts.
+
+    With PopArt errors of values and advantages count in units of their task's deviation (Hessel et al. 2018, equations
+    9 to 11), whatever the size of its rewards.
 
     Args:
       config: of IMPALA.
@@ -41,17 +42,18 @@ def loss(
         pg_rho_bar=config.pg_rho_bar,
         trace_decay=config.trace_decay,
     )
+    scale = net.value_scale(batch.task)
     total, metrics = three_terms(
         config,
         policy,
         log_probs=taken,
-        advantages=targets.pg_advantages,
-        values=values[:-1],
-        targets=targets.vs,
+        advantages=targets.pg_advantages / scale,
+        values=values[:-1] / scale,
+        targets=targets.vs / scale,
         mask=mask,
         entropy_cost=entropy_cost,
     )
     # how far the behaviour was from the policy: the mean ratio, and the share that was clipped
     metrics["rho_mean"] = masked_reduce(targets.rhos, mask, "mean")
     metrics["rho_clipped"] = masked_reduce((targets.rhos > config.rho_bar).float(), mask, "mean")
-    return total, metrics
+    return Loss(total, targets.vs, metrics)

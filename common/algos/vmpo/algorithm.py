@@ -13,18 +13,15 @@ from common.algos.vmpo.config import VMPOConfig
 from common.algos.vmpo.learning import VMPOLearning
 from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
-from common.nets.popart import PopArt
 
 
 class VMPO(ActorCritic):
     """See `common.algos.protocol.Algorithm`."""
 
-    def network(self) -> AgentNet:
-        """That of all actor-critics, with the value head that the settings ask for."""
-        net = super().network()
-        if self.config.vmpo.popart:
-            net.value = PopArt(net.value)
-        return net
+    @property
+    def popart(self) -> bool:
+        """As the settings say."""
+        return bool(self.config.vmpo.popart)
 
     def learning(self, net: AgentNet) -> VMPOLearning:
         """One optimiser for policy and multipliers, so that a step is taken by all of them or by none."""

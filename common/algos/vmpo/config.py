@@ -19,7 +19,7 @@ class VMPOConfig(Section):
     kl_mean_limit: float = setting(0.01, "epsilon_alpha: likewise for the means of real actions", gt=0)
     kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their standard deviations", gt=0)
     baseline_cost: s.BaselineCost = 1.0
-    popart: bool = setting(False, "learn values in units of their standard deviation (Hessel et al. 2018)")
+    popart: s.PopArt = False
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0
     optimizer: s.Optimizer = "adam"

@@ -11,7 +11,6 @@ from common.algos.vmpo.config import VMPOConfig
 from common.algos.vmpo.loss import loss
 from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
-from common.nets.popart import PopArt
 from common.ops.distributions import Family
 
 
@@ -43,8 +42,7 @@ class VMPOLearning:
         if not step.applied:
             return summary([(step, metrics)])
         self._multipliers.project()
-        if isinstance(online.value, PopArt):
-            online.value.observe(targets[batch.mask])
+        online.observe_targets(targets, batch.mask, batch.task)
         online.observe(batch.obs[:-1])  # only now: so far the policy was compared with the one that acted
         return summary([(step, metrics)])._replace(changed=self._target.count())
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import unroll
+from common.algos.actor_critic import Loss, unroll
 from common.algos.protocol import Batch, Metrics
 from common.algos.returns import discounts, explained_variance, shaped
 from common.algos.vmpo.config import VMPOConfig
 from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
-from common.nets.popart import PopArt
 from common.ops.distributions import Distribution, Family
 from common.ops.losses import baseline_loss, masked_reduce
 from common.ops.vtrace import vtrace
-
-
-class Loss(NamedTuple):
-    """What one look at a batch gives."""
-
-    total: Tensor  #: [], the scalar to minimise
-    targets: Tensor  #: [T, B] of the values, without gradient
-    metrics: Metrics
 
 
 def loss(config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipliers, batch: Batch) -> Loss:
@@ -40,7 +29,7 @@ def loss(config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipl
     logits, values = unroll(net, batch)
     policy, mask = family.of(logits), batch.mask
     targets = _targets(config, batch, values.detach())
-    scale = net.value.scale if isinstance(net.value, PopArt) else torch.ones_like(targets[0, :1])
+    scale = net.value_scale(batch.task)
     advantages = (targets - values.detach()[:-1]) / scale
     pg, temperature, metrics = _imitation(multipliers, policy.log_prob(batch.last_action[1:]), advantages, mask)
     penalty, divergences = _penalty(config, multipliers, family.of(batch.behaviour_logits), policy, mask)

@@ -1,0 +1,44 @@
+"""Tasks of one policy that pay very differently, and one that is none of them."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+LENGTH, CUES = 8, 4
+
+
+class Cued(gymnasium.Env[np.ndarray, int]):
+    """A new cue in every step, and the action that names it is paid. Each of the tasks has cues of its own.
+
+    Args:
+      place: where in the observation they are: the first four entries or the last.
+      pay: for a right action.
+      size: of observations.
+    """
+
+    def __init__(self, place: int, pay: float, size: int = 2 * CUES) -> None:
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(CUES)
+        self._place, self._pay = place, pay
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._next(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        reward = self._pay * (action == self._cue)
+        self._t += 1
+        return self._next(), reward, self._t == LENGTH, False, {}
+
+    def _next(self) -> np.ndarray:
+        self._cue = int(self.np_random.integers(CUES))
+        obs = np.zeros(self.observation_space.shape, np.float32)
+        obs[CUES * self._place + self._cue] = 1.0
+        return obs
+
+
+gymnasium.register("Cheap-v0", entry_point=Cued, kwargs={"place": 0, "pay": 1.0})
+gymnasium.register("Dear-v0", entry_point=Cued, kwargs={"place": 1, "pay": 10_000.0})
+gymnasium.register("Wide-v0", entry_point=Cued, kwargs={"place": 1, "pay": 1.0, "size": 3 * CUES})

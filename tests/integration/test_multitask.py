@@ -1,0 +1,102 @@
+"""Streams of several environments at one learner."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from common.errors import CheckpointError, ConfigError
+from services.learner.update import Trainer, Update
+from tests.learner_fakes import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
+
+pytestmark = pytest.mark.integration
+
+TASKS = "One-v0,Two-v0"
+POPART = {"popart": True, "reward_clipping": "none"}
+
+
+def terms(task: str, **changes: Any) -> dict[str, Any]:
+    return {"env": replace(ENV, env_id=task, **changes).to_wire()}
+
+
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+    """(task, reward of its first step) of every row that is learned from, from now on."""
+    rows_seen, update = list[tuple[int, float]](), Trainer.update
+
+    def noted(trainer: Trainer, rows: NDArray[np.void], tasks: NDArray[np.int64]) -> Update:
+        rows_seen.extend(zip(tasks.tolist(), rows["reward"][:, 1].tolist(), strict=True))
+        return update(trainer, rows, tasks)
+
+    monkeypatch.setattr(Trainer, "update", noted)
+    return rows_seen
+
+
+def paid(n: int, reward: float) -> NDArray[np.void]:
+    rows = rollout_rows(n, seams=False)
+    rows["reward"][:] = reward
+    return rows
+
+
+@pytest.fixture
+def run(open_run: Opener) -> OpenRun:
+    return open_run(env=TASKS, impala=POPART)
+
+
+def test_every_row_is_learned_from_as_one_of_its_streams_environment(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = seen(monkeypatch)
+    two, one = run.welcomed(**terms("Two-v0")), run.welcomed(**terms("One-v0"))
+    for seq in (1, 2, 3, 4):  # batches of 4 cut messages of 3 and 1, and the ring of 12 comes round
+        two.push(seq, paid(3, 200.0), [[200.0, 5]])
+        run.drive([one, two], lambda seq=seq: run.queue.rows % 4 == 3)
+        one.push(seq, paid(1, 1.0), [[1.0, 5]])
+        run.drive([one, two], lambda seq=seq: seq in one.acked and seq in two.acked)
+    assert rows == [(1, 200.0), (1, 200.0), (1, 200.0), (0, 1.0)] * 4
+    assert run.page["mean_return_100_by_task"] == {"One-v0": 1.0, "Two-v0": 200.0}
+    assert run.page["mean_return_100"] == pytest.approx(100.5)
+    scale = run.trainer.net.value.scale
+    assert scale[1] > 1.5 * scale[0], "each has a unit of its own"
+
+
+def test_an_environment_unlike_the_first_is_refused_with_both_names(run: OpenRun) -> None:
+    run.welcomed(**terms("Two-v0"))
+    with pytest.raises(ConfigError, match=r"env.obs_shape of One-v0 is \[5\], this run of One-v0,Two-v0 has \[4\]"):
+        run.welcomed(**terms("One-v0", obs_shape=(5,)))
+    for stranger in ("Three-v0", TASKS):
+        with pytest.raises(ConfigError, match=f"env.env_id is {stranger}, this run has {TASKS}"):
+            run.welcomed(**terms(stranger))
+    run.welcomed(**terms("One-v0"))
+    assert run.page["peers"] == 2, "the run is open to those who fit"
+
+
+def test_the_first_actor_has_to_have_one_of_the_environments_too(run: OpenRun) -> None:
+    with pytest.raises(ConfigError, match=f"env.env_id is {TASKS}, this run has {TASKS}"):
+        run.welcomed(**terms(TASKS))
+    run.welcomed(**terms("One-v0"))
+
+
+def test_units_and_returns_of_each_environment_go_on_after_a_restart(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(tmp_path, env=TASKS, impala=POPART, endpoint=f"ipc://{tmp_path}/l")
+    actor = actor_of(config, **terms("Two-v0"))
+    learned(config, actor, range(1, 4))
+    with opened(config) as learner:
+        assert learner.report()["mean_return_100_by_task"] == {"One-v0": None, "Two-v0": 2.0}
+        assert learner.trainer is not None
+        mean = learner.trainer.net.value.mean
+        assert (mean != 0).tolist() == [False, True]
+        rows = seen(monkeypatch)
+        actor.stream.greet_again(learner.clock())
+        greet(learner, actor)
+        feed(learner, actor, range(4, 5))
+        assert [task for task, _ in rows] == [1, 1, 1, 1], "its HELLO says again which it is"
+        learner.drain()
+    other = config.model_copy(update={"env": config.env.alone("One-v0,Three-v0")})
+    with pytest.raises(CheckpointError, match=f"made with env.id {TASKS}, this run has One-v0,Three-v0"), opened(other):
+        pass

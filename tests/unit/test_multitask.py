@@ -1,0 +1,232 @@
+"""One policy for several tasks: each has its own value, in a unit of its own, and none moves that of another."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.algos.impala.loss import loss
+from common.algos.protocol import Batch
+from common.algos.registry import make_algorithm
+from common.config.tree import RunConfig
+from common.errors import RemoteProtocolError
+from common.nets.agent import AgentNet, AgentOutput, StepInput
+from common.nets.popart import PopArt
+from services.broker.lobby import Lobby
+from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
+
+pytestmark = pytest.mark.unit
+
+TASKS, WIDTH = 3, 5
+TASK = torch.tensor([2, 0, 2, 1])  #: of each row of a batch
+WHOSE = ["mean", "scale", "weight", "bias"]
+
+
+def algorithm_of(name: str = "impala", tasks: int = TASKS, **settings: Any) -> Any:
+    ids = ",".join(f"Task{number}-v0" for number in range(tasks))
+    run = {"algo": name, "env": {"id": ids}, "net": {"lstm_size": 8}, "total_steps": 1000}
+    return make_algorithm(RunConfig.model_validate({**run, name: {"popart": True, **settings}}), VECTORS)
+
+
+impala = partial(algorithm_of, reward_clipping="none")
+
+
+def batch_of(algorithm: Any, seed: int = 1, sizes: tuple[float, ...] = (1.0, 30.0, 1000.0)) -> Batch:
+    """Rows of all tasks, whose rewards have these sizes."""
+    batch = make_batch(algorithm, resets=0.2, seed=seed)
+    return batch._replace(task=TASK, reward=batch.reward * torch.tensor(sizes)[TASK])
+
+
+def of_task(head: PopArt, task: int) -> list[Tensor]:
+    return [getattr(head, name)[task].detach().clone() for name in WHOSE]
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_each_row_has_the_value_of_its_own_task_and_the_policy_does_not_know_of_it(*, use_lstm: bool) -> None:
+    config = RunConfig.model_validate({"net": {"lstm_size": 8, "use_lstm": use_lstm}})
+    net = AgentNet(config.net, VECTORS)
+    net.value = PopArt(net.value, TASKS)
+    torch.nn.init.normal_(net.value.weight, generator=generator())
+    inputs = StepInput(
+        torch.randn(T, B, 5), torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B), torch.ones(T, B) > 0
+    )
+    core = net.initial_state(B)
+    (logits, values), _ = net(inputs, core, TASK)
+    alone = [net(inputs, core, torch.full((B,), task))[0] for task in range(TASKS)]
+    for row, task in enumerate(TASK):
+        assert torch.equal(values[:, row], alone[task].value[:, row])
+        assert not torch.isclose(values[:, row], alone[(task + 1) % TASKS].value[:, row]).any()
+    assert all(torch.equal(logits, each.logits) for each in alone)
+    assert torch.equal(net(inputs, core)[0].value, alone[0].value), "of the first, where nobody says"
+
+
+def test_a_new_network_has_one_value_per_task_all_the_same() -> None:
+    head = impala().network().value
+    assert isinstance(head, PopArt)
+    assert head.weight.shape == (TASKS, head.weight.shape[1])
+    assert torch.equal(head.weight[0], head.weight[2])
+    assert torch.equal(head.weight[:1], impala(tasks=1, popart=False).network().value.weight)
+
+
+def test_without_popart_all_tasks_share_a_value() -> None:
+    algorithm = impala(popart=False)
+    net, batch = algorithm.network(), batch_of(algorithm)
+    assert isinstance(net.value, nn.Linear)
+    blind = batch._replace(task=torch.zeros(B, dtype=torch.int64))
+    assert algorithm.loss(net, batch)[0] == algorithm.loss(net, blind)[0]
+
+
+@pytest.mark.parametrize("name", ["impala", "vmpo"])
+def test_the_statistics_of_a_task_move_by_its_own_rows_alone_to_the_bit(name: str) -> None:
+    algorithm = algorithm_of(name, learning_rate=1e-30)  # so that what moves is the statistics
+    heads = []
+    for changed in (0.0, 700.0):
+        net = algorithm.network()
+        learning = algorithm.learning(net)
+        for seed in range(20):
+            batch = batch_of(algorithm, seed)
+            batch.reward[:, TASK == 2] += changed
+            learning.update(batch, 0)
+        heads.append(net.value)
+    for task, moved in enumerate((False, False, True)):
+        assert same(of_task(heads[0], task), of_task(heads[1], task)) != moved
+    assert len(set(heads[0].scale.tolist())) == TASKS
+
+
+def test_a_task_that_is_away_keeps_everything_to_the_bit() -> None:
+    head = PopArt(nn.Linear(WIDTH, 1), TASKS)
+    for seed in range(30):
+        head.observe(1e4 + torch.randn(40, generator=generator(seed)), torch.arange(40) % TASKS)
+    before = of_task(head, 1)
+    for seed in range(300):
+        head.observe(torch.randn(40, generator=generator(seed)), torch.tensor([0, 2]).repeat(20))
+    assert same(of_task(head, 1), before)
+
+
+def test_no_value_changes_with_the_statistics() -> None:
+    algorithm = impala(learning_rate=1e-30)
+    net, batch = algorithm.network(), batch_of(algorithm)
+    learning, before = algorithm.learning(net), values_of(net, batch)
+    for _ in range(40):
+        learning.update(batch, 0)
+    assert net.value.scale[2] > 20 * net.value.scale[0], "otherwise this test says nothing"
+    torch.testing.assert_close(values_of(net, batch), before, rtol=1e-4, atol=1e-3)
+
+
+def values_of(net: AgentNet, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
+        values: Tensor = net(steps, batch.core_state, batch.task)[0].value
+    return values
+
+
+def test_what_was_skipped_moves_no_statistics() -> None:
+    algorithm = impala()
+    net, batch = algorithm.network(), batch_of(algorithm)
+    learning = algorithm.learning(net)
+    batch.behaviour_logits[...] = math.nan
+    before = weights(net)
+    assert learning.update(batch, 0).skipped == 1
+    assert same(weights(net), before)
+
+
+def test_with_one_task_and_a_unit_of_one_the_loss_is_that_without_popart() -> None:
+    with_it, without = impala(tasks=1), impala(tasks=1, popart=False)
+    batch = make_batch(with_it)
+    assert with_it.loss(with_it.network(), batch)[0] == without.loss(without.network(), batch)[0]
+
+
+class Heads(nn.Module):
+    """Logits as parameters, and K values of given features, in double precision, behind the interface of a network."""
+
+    value_scale = AgentNet.value_scale
+
+    def __init__(self) -> None:
+        super().__init__()
+        g = generator(5)
+        torch.manual_seed(1)
+        self.logits = nn.Parameter(0.5 * torch.randn(T + 1, B, 3, generator=g, dtype=torch.float64))
+        self.features = torch.randn(T + 1, B, WIDTH, generator=g, dtype=torch.float64)
+        self.value = PopArt(nn.Linear(WIDTH, TASKS).double())
+        self.value.mean.copy_(torch.tensor([3.0, -40.0, 2000.0]))
+        self.value.scale.copy_(torch.tensor([0.5, 20.0, 700.0]))
+
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor) -> tuple[AgentOutput, Tensor]:
+        steps = slice(T, None) if len(inputs.obs) == 1 else slice(len(inputs.obs))
+        values = torch.stack([self.value(self.features[:, row])[:, int(k)] for row, k in enumerate(task)], 1)
+        return AgentOutput(self.logits[steps], values[steps]), core
+
+
+def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
+    """IMPALA's loss with K heads that know nothing but units of their own, one number after the other."""
+    total = torch.zeros((), dtype=torch.float64)
+    for b, task in enumerate(TASK.tolist()):
+        mean, scale = net.value.mean[task], net.value.scale[task]
+        normalised = net.features[:, b] @ net.value.weight[task] + net.value.bias[task]
+        value = (scale * normalised + mean).tolist()
+        target = value[T]
+        for t in reversed(range(T)):
+            following, target = target, value[t]  # V-trace's target of the step after; where void, the value stays
+            if not batch.mask[t, b]:
+                continue
+            taken = batch.last_action[t + 1, b]
+            log_pi, log_mu = net.logits[t, b].log_softmax(0), batch.behaviour_logits[t, b].log_softmax(0)
+            ratio = (log_pi[taken] - log_mu[taken]).exp().item()
+            gamma = 0.0 if batch.terminated[t + 1, b] else config.discount
+            reward = float(batch.reward[t + 1, b])
+            delta = reward + gamma * value[t + 1] - value[t]
+            target = value[t] + min(1.0, ratio) * (delta + gamma * (following - value[t + 1]))
+            advantage = min(1.0, ratio) * (reward + gamma * following - value[t])
+            total = total - log_pi[taken] * advantage / scale
+            total = total + config.baseline_cost * 0.5 * (normalised[t] - (target - mean) / scale) ** 2
+            total = total + config.entropy_cost * (log_pi.exp() * log_pi).sum()
+    return total
+
+
+def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
+    algorithm = impala(discount=0.75)
+    config, net = algorithm.config.impala, Heads()
+    batch = batch_of(algorithm)
+    batch = Batch._make(entry.double() if entry.is_floating_point() else entry for entry in batch)
+    assert not batch.mask.all()
+    total = loss(config, algorithm.family, net, batch, entropy_cost=config.entropy_cost).total  # type: ignore[arg-type]
+    expected = by_hand(config, net, batch)
+    torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
+    parameters = [net.logits, net.value.weight, net.value.bias]
+    for mine, theirs in zip(
+        torch.autograd.grad(total, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+        assert mine.any()
+
+
+def test_a_batch_that_was_saved_before_there_were_tasks_is_of_the_first() -> None:
+    batch = batch_of(impala())
+    saved = batch._asdict()
+    assert same(list(Batch.restored(saved, torch.device("cpu"))), list(batch))
+    del saved["task"]
+    assert Batch.restored(saved, torch.device("cpu")).task.tolist() == [0] * B
+
+
+def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None:
+    config = RunConfig.model_validate({"env": {"id": "One-v0,Two-v0"}, "impala": {"popart": True}})
+    lobby = Lobby(config, 1, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+
+    def greet(**changes: Any) -> Any:
+        return lobby.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()})[0]
+
+    assert greet(env_id="Two-v0") is greet(env_id="One-v0")
+    other = r"^environment One-v0: obs_shape is \[6\], but this broker serves One-v0,Two-v0 with obs_shape \[5\]; envi"
+    for changes, sentence in (
+        ({"env_id": "One-v0", "obs_shape": (6,)}, other),
+        (
+            {"env_id": "Three-v0"},
+            "^environment Three-v0: env_id is Three-v0, but this broker serves One-v0,Two-v0 with",
+        ),
+    ):
+        with pytest.raises(RemoteProtocolError, match=sentence):
+            greet(**changes)

@@ -1,9 +1,13 @@
-"""Learning curves of finished runs: mean return of the last 100 episodes over agent steps and over time."""
+"""Learning curves of finished runs: mean return of the last 100 episodes over agent steps and over time.
+
+Runs whose names differ in their seed alone have one colour.
+"""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -50,10 +54,14 @@ def _draw(curves: dict[str, list[Row]], out: Path, title: str, goal: float | Non
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
+    labels = list(dict.fromkeys(map(_but_for_seed, curves)))
     for name, rows in curves.items():
         steps, seconds, means = zip(*rows, strict=True)
-        panels[0].plot([n / 1e6 for n in steps], means, label=name)
-        panels[1].plot([s / 60 for s in seconds], means, label=name)
+        colour = f"C{labels.index(_but_for_seed(name))}"
+        panels[0].plot([n / 1e6 for n in steps], means, colour)
+        panels[1].plot([s / 60 for s in seconds], means, colour)
+    for number, label in enumerate(labels):
+        panels[0].plot([], [], f"C{number}", label=label)
     for panel, label in zip(panels, ("agent steps, millions", "minutes"), strict=True):
         panel.set_xlabel(label)
         panel.grid(alpha=0.3)
@@ -63,6 +71,10 @@ def _draw(curves: dict[str, list[Row]], out: Path, title: str, goal: float | Non
     panels[0].legend(fontsize=8)
     figure.suptitle(title)
     figure.savefig(out, dpi=110)
+
+
+def _but_for_seed(name: str) -> str:
+    return re.sub(r"-?seed-?\d+", "", name)
 
 
 def _summary(name: str, rows: list[Row], goal: float | None) -> str:

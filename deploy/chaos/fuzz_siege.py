@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -65,7 +66,8 @@ class Siege(Services):
         self.attacks: Counter[str] = Counter()  #: by name
         self.wrong: list[str] = []  #: what was not counted as it should have been
         self.canary = folder / "unpickled"
-        self._rng = random.Random(seed)  # noqa: S311 - it has to be repeatable
+        # By plane, since planes are attacked at once and each has to be repeatable.
+        self._rngs = {plane: random.Random(f"{seed} {plane.name}") for plane in Plane}  # noqa: S311
         self._by_role: dict[str, Child] = {}
 
     def begin(self) -> None:
@@ -91,14 +93,10 @@ class Siege(Services):
         return self._by_role["actor"]
 
     def round(self, messages: int, scale: int) -> None:
-        """Send this many messages over all planes, then every attack once."""
+        """Send this many messages over all planes at once, then every attack once."""
         share = messages // len(SERVERS)
-        for plane in SERVERS:
-            cases = Cases(self._rng, plane, str(self.canary))
-            before = quiet(self._server(plane))
-            before = self._barrage(plane, "strangers", [cases.stranger() for _ in range(share * 6 // 10)], before)
-            before = self._barrage(plane, "mutants", [cases.mutant() for _ in range(share * 2 // 10)], before)
-            self._visitors(plane, share * 2 // 10, before)
+        with ThreadPoolExecutor(len(SERVERS)) as pool:
+            list(pool.map(lambda plane: self._messages(plane, share), SERVERS))
         for attack in ATTACKS:
             for plane in SERVERS:
                 attack(self._target(plane), scale)
@@ -116,8 +114,8 @@ class Siege(Services):
         """Publish forged weights to the second broker, then a version that it has to take."""
         real = overheard(self._endpoint(Plane.ROLLOUTS))
         with (
-            Forger(Endpoint(path=f"{self.folder}/f"), real, self._rng) as forger,
-            Visitor(Endpoint(path=f"{self.folder}/c"), Plane.INFERENCE, self._rng, asks=False),
+            Forger(Endpoint(path=f"{self.folder}/f"), real, self._rngs[Plane.WEIGHTS]) as forger,
+            Visitor(Endpoint(path=f"{self.folder}/c"), Plane.INFERENCE, self._rngs[Plane.INFERENCE], asks=False),
             forger.subscriber() as ear,
         ):
             cases = [forger.case() for _ in range(messages)]
@@ -132,8 +130,14 @@ class Siege(Services):
 
     def quiet(self) -> None:
         """Wait until nothing more is refused anywhere."""
-        for plane in SERVERS:
-            quiet(self._server(plane))
+        quiet(*map(self._server, SERVERS))
+
+    def _messages(self, plane: Plane, count: int) -> None:
+        cases = Cases(self._rngs[plane], plane, str(self.canary))
+        before = quiet(self._server(plane))
+        before = self._barrage(plane, "strangers", [cases.stranger() for _ in range(count * 6 // 10)], before)
+        before = self._barrage(plane, "mutants", [cases.mutant() for _ in range(count * 2 // 10)], before)
+        self._visitors(plane, count * 2 // 10, before)
 
     def _visitors(self, plane: Plane, count: int, before: Counter[str]) -> None:
         child = self._server(plane)
@@ -141,7 +145,7 @@ class Siege(Services):
         while len(said) < count:
             with ExitStack() as stack:  # they stay until all is counted: what comes of those who went is not theirs
                 for _ in range(min(VISITORS, -(-(count - len(said)) // VISIT))):
-                    visitor = stack.enter_context(Visitor(self._endpoint(plane), plane, self._rng))
+                    visitor = stack.enter_context(Visitor(self._endpoint(plane), plane, self._rngs[plane]))
                     cases = [visitor.case() for _ in range(min(VISIT, count - len(said)))]
                     visitor.say(*cases)
                     said += cases
@@ -187,7 +191,7 @@ class Siege(Services):
 
     def _target(self, plane: Plane) -> Target:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")
-        return Target(SERVERS[plane][0], plane, self._endpoint(plane), (host, int(port)), self._rng)
+        return Target(SERVERS[plane][0], plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
 
 
 def until(probe: Callable[[], bool], limit_s: float, complaint: str) -> None:
@@ -199,12 +203,12 @@ def until(probe: Callable[[], bool], limit_s: float, complaint: str) -> None:
         time.sleep(0.1)
 
 
-def quiet(child: Child) -> Counter[str]:
-    """Wait until a service has refused nothing for a while; what it has refused so far."""
-    found, since = refusals(child), time.monotonic()
+def quiet(*children: Child) -> Counter[str]:
+    """Wait until these services have refused nothing for a while; what they have refused so far."""
+    found, since = refusals(*children), time.monotonic()
     while time.monotonic() - since < QUIET_S:
         time.sleep(0.2)
-        if (now := refusals(child)) != found:
+        if (now := refusals(*children)) != found:
             found, since = now, time.monotonic()
     return found
 
@@ -229,9 +233,9 @@ def page_of(child: Child) -> dict[str, Any]:
     return announced_page(child.spec.status, PAGE_LIMIT_S) or {}
 
 
-def refusals(child: Child) -> Counter[str]:
+def refusals(*children: Child) -> Counter[str]:
     """Messages refused so far, by reason."""
-    return Counter(page_of(child).get("refused_by_reason", {}))
+    return sum((Counter(page_of(child).get("refused_by_reason", {})) for child in children), Counter())
 
 
 class Watch:

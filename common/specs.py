@@ -80,36 +80,11 @@ class RecordSpec:
     @cached_property
     def spec_id(self) -> int:
         """32-bit fingerprint: two peers with the same id mean the same bytes."""
-        return zlib.crc32(pack(self.to_wire()))
+        return zlib.crc32(pack(self.entries()))
 
-    def to_wire(self) -> list[list[Any]]:
+    def entries(self) -> list[list[Any]]:
         """[[name, dtype, shape, offset], ...]: what `spec_id` is the fingerprint of."""
         return [[f.name, f.dtype, list(f.shape), self.dtype.fields[f.name][1]] for f in self.fields]  # type: ignore[index]
-
-    @classmethod
-    def from_wire(cls, entries: Any) -> Self:
-        """Inverse of `to_wire`.
-
-        Raises:
-          RemoteProtocolError: the peer describes rows that cannot be.
-        """
-        if not isinstance(entries, list) or not 0 < len(entries) <= 64:
-            raise RemoteProtocolError("a layout is a list of [name, dtype, shape, offset]", "spec")
-        spec = cls(tuple(_field_from_wire(entry) for entry in entries))
-        if len({field.name for field in spec.fields}) != len(spec.fields):
-            raise RemoteProtocolError("a layout names a field twice", "spec")
-        if spec.to_wire() != entries:
-            raise RemoteProtocolError("a layout's offsets do not follow the alignment rule", "spec")
-        return spec
-
-
-def _field_from_wire(entry: Any) -> Field:
-    if not isinstance(entry, list) or list(map(type, entry)) != [str, str, list, int] or entry[1] not in DTYPES:
-        raise RemoteProtocolError("a field is [name, dtype, shape, offset] with a known dtype", "spec")
-    name, dtype, shape, _ = entry
-    if len(shape) > MAX_NDIM or any(type(n) is not int or not 0 <= n <= MAX_ROW_BYTES for n in shape):
-        raise RemoteProtocolError(f"field {name!r} has an impossible shape", "spec")
-    return Field(name, dtype, tuple(shape))
 
 
 def _entry(entries: Any, key: str, kind: type) -> Any:

@@ -32,7 +32,7 @@ from common.config.tree import RunConfig
 from common.config.words import expectation, shown
 from common.errors import ConfigError
 
-__all__ = ["Loaded", "differences", "dump", "gather", "load", "resume", "settings_help"]
+__all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +60,6 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
-
-
-def resume(saved: Path, argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
-    """Read the settings of a run that continues: those it was saved with, under what is given now.
-
-    Raises:
-      ConfigError: as for `load`.
-    """
-    if any(flag.partition("=")[0] == f"--{PRESET}" for flag in argv):
-        log.warning("--preset has no effect: a run that continues keeps what %s says", saved)
-    return load(["--config", str(saved), *argv], environ)
 
 
 def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section) -> Loaded:

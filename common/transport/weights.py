@@ -88,21 +88,9 @@ class WeightsSubscriber(Port):
 
     def __init__(self, context: Context, endpoint: str) -> None:
         super().__init__()
-        self.endpoint = endpoint
-        self._context = context
-        self._open(Endpoint.parse(endpoint).resolved())
-
-    def _open(self, place: Endpoint) -> None:
-        self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
+        self._socket = make_socket(context, zmq.SUB, receive_hwm=2)
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
-        connect(self._context, self._socket, Plane.WEIGHTS, place, WEIGHTS)
-
-    def reopen(self) -> None:
-        """Replace the socket, as `ClientPort.reopen`."""
-        place = Endpoint.parse(self.endpoint).resolved()
-        self.close()
-        self._last = None
-        self._open(place)
+        connect(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint).resolved(), WEIGHTS)
 
     @property
     def pollable(self) -> list[Any]:

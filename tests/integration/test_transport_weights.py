@@ -165,16 +165,6 @@ def test_a_subscriber_that_does_not_read_delays_nobody_and_finds_the_newest_late
         assert len(backlog) < number, "what it could not take was dropped, not kept"
 
 
-def test_a_reopened_subscriber_is_served_the_newest_again(
-    context: Context, endpoint: str, publisher: WeightsPublisher
-) -> None:
-    publisher.publish(version(4), SMALL)
-    with closing(WeightsSubscriber(context, endpoint)) as subscriber:
-        assert arrivals(publisher, subscriber, 4) == [4]
-        subscriber.reopen()
-        assert arrivals(publisher, subscriber, 4) == [4]
-
-
 def test_a_subscriber_meets_a_restarted_publisher_without_help(context: Context, endpoint: str) -> None:
     first = WeightsPublisher(context, endpoint)
     first.publish(version(8), SMALL)

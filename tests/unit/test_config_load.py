@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config.load import Loaded, differences, dump, gather, load, resume, settings_help
+from common.config.load import Loaded, differences, dump, gather, load, settings_help
 from common.config.setting import Section, setting
 from common.config.table import TREE
 from common.config.tree import RunConfig
@@ -227,18 +227,6 @@ def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     path.write_text(dump(config), encoding="utf-8")
     assert load(["--config", str(path)], {}) == config
     assert dump(load(["--config", str(path)], {})) == dump(config)
-
-
-def test_a_run_continues_with_what_it_was_saved_with_under_what_is_new(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(dump(load([*CLASSIC, "--seed", "5", "--learner.window", "2"], {})))
-    assert resume(path, [], {}) == load(["--config", str(path)], {})
-    again = resume(path, ["--learner.window", "3", "--preset=torchbeast"], {"BEAST_TOTAL_STEPS": "9"})
-    assert (again.seed, again.learner.window, again.total_steps, again.env.id) == (5, 3, 9, "CartPole-v1")
-    assert again.learner.batch_size == load(CLASSIC, {}).learner.batch_size
-    assert "--preset has no effect" in caplog.text
 
 
 def test_differences_are_what_is_not_the_default() -> None:

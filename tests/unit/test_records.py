@@ -15,7 +15,7 @@ PENDULUM = EnvSpec("Pendulum-v1", (3,), "<f4", ActionSpec("box", (1,), low=(-2.0
 
 
 def offsets(spec: RecordSpec) -> dict[str, int]:
-    return {name: offset for name, _, _, offset in spec.to_wire()} | {"row": spec.row_bytes}
+    return {name: offset for name, _, _, offset in spec.entries()} | {"row": spec.row_bytes}
 
 
 def test_step_rows() -> None:
@@ -38,8 +38,8 @@ def test_step_rows() -> None:
 
 
 def test_action_rows() -> None:
-    assert action_record(PONG.action).to_wire() == [["action", "<i8", [], 0]]
-    assert action_record(PENDULUM.action).to_wire() == [["action", "<f4", [1], 0]]
+    assert action_record(PONG.action).entries() == [["action", "<i8", [], 0]]
+    assert action_record(PENDULUM.action).entries() == [["action", "<f4", [1], 0]]
     assert action_record(PENDULUM.action).row_bytes == 64
 
 
@@ -52,7 +52,7 @@ def test_act_rows() -> None:
 
 def test_rollout_rows() -> None:
     spec = rollout_record(PONG, PolicySpec(n_logits=6, core_size=0), unroll_length=20)
-    shapes = {name: shape for name, _, shape, _ in spec.to_wire()}
+    shapes = {name: shape for name, _, shape, _ in spec.entries()}
     assert shapes["obs"] == [24, 84, 84]
     assert shapes["first"] == shapes["reward"] == shapes["last_action"] == [21]
     assert shapes["behaviour_logits"] == [20, 6]
@@ -80,7 +80,7 @@ def test_spec_ids_of_the_documentation() -> None:
 
 def test_a_recurrent_rollout_ends_with_the_state_before_its_first_observation() -> None:
     spec = rollout_record(CARTPOLE, PolicySpec(n_logits=2, core_size=512), unroll_length=5)
-    assert spec.to_wire()[-1][:3] == ["core_state", "<f4", [512]]
+    assert spec.entries()[-1][:3] == ["core_state", "<f4", [512]]
 
 
 def test_a_rollout_too_large_for_a_frame_is_refused_before_memory_is_taken() -> None:

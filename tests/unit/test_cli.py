@@ -167,6 +167,15 @@ def test_an_endpoint_that_has_no_effect_is_said(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.startswith("flag --broker.endpoint has no effect: ")
 
 
+def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = save(tmp_path, "x", "--env", "CartPole-v1")
+    config, _, _ = settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW)
+    assert config == saved
+    assert capsys.readouterr().out.startswith("--preset has no effect: ")
+
+
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
     config, _, saved = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)

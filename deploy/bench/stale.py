@@ -11,10 +11,11 @@ import logging
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
 from common.algos.registry import ALGORITHMS, settings_type
@@ -97,12 +98,28 @@ def _reuse(algo: str, uses: int) -> list[str]:
 def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Run]:
     """Every run as it ends, as many at once as there are cores."""
     at_once = max(1, min(int(cores()), len(configs)))
-    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=keep_freed_memory) as pool:
+    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=_prepare) as pool:
         try:
             for task in as_completed([pool.submit(train, config, lag, goal) for config in configs]):
                 yield task.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        except BaseException:  # a pool would wait for all of its runs to end
+            for process in active_children():
+                process.terminate()
+            raise
+
+
+def _prepare() -> None:
+    """How each process of the pool begins."""
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End in the middle of a run, too: whoever is killed by a signal cannot shut a pool down."""
+    parent = parent_process()
+    assert parent is not None, "only a pool's process gets here"
+    parent.join()
+    os._exit(1)
 
 
 def train(config: RunConfig, lag: int, goal: float) -> Run:

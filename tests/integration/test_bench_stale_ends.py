@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = ("--env", "CartPole-v1", "--algos", "a2c", "--seeds", "2", "--total_steps", "1000000000")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_run_outlives_a_command_that_was_ended(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "deploy.cli", "bench", "stale", *RUNS]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as it:

@@ -2,9 +2,11 @@
 
 import random
 import socket
+import subprocess
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 R = TypeVar("R")
 
@@ -17,6 +19,16 @@ def wait_until(probe: Callable[[], R], timeout_s: float = 20.0) -> R:
             return found
         assert time.monotonic() < deadline, f"{probe} stayed false for {timeout_s} s"
         time.sleep(0.002)
+
+
+@contextmanager
+def killed_at_last(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Leave no process and no pipe behind, whatever fails."""
+    with process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def free_port(span: int = 3) -> int:

@@ -30,6 +30,7 @@ from common.specs import ActionSpec, EnvSpec
 from common.usage import cores
 from deploy.bench.in_process import finish
 from deploy.bench.options import emit, parse
+from deploy.bench.processes import end_with_parent
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 
@@ -130,6 +131,7 @@ _parts: list[Parts] = []  #: of this process, which does nothing else
 
 
 def _prepare(config: RunConfig) -> None:
+    end_with_parent()
     torch.set_num_threads(1)
     keep_freed_memory()
     _parts.append(Parts(config))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -149,6 +150,18 @@ def serve(pipe: Connection, service: Service, figures: Callable[[], list[float]]
 
     threading.Thread(target=listen, daemon=True).start()
     service.run()
+
+
+def end_with_parent() -> None:
+    """Make this process, of a pool, end as soon as the one that made it does: a pool whose owner is killed stays."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a process that nobody made has no parent to end with"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run(target: Callable[..., None], pipe: Connection, *args: Any) -> None:

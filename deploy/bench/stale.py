@@ -11,11 +11,10 @@ import logging
 import math
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from common.algos.registry import ALGORITHMS, settings_type
@@ -26,6 +25,7 @@ from common.memory import keep_freed_memory
 from common.usage import cores
 from deploy.bench.in_process import InProcess
 from deploy.bench.options import SETTINGS, emit
+from deploy.bench.processes import end_with_parent
 from deploy.bench.stale_report import Curve, Run, describe, line, summaries
 from deploy.local.trust import refuse_code
 from services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
@@ -110,16 +110,8 @@ def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Ru
 
 def _prepare() -> None:
     """How each process of the pool begins."""
+    end_with_parent()
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End in the middle of a run, too: whoever is killed by a signal cannot shut a pool down."""
-    parent = parent_process()
-    assert parent is not None, "only a pool's process gets here"
-    parent.join()
-    os._exit(1)
 
 
 def train(config: RunConfig, lag: int, goal: float) -> Run:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import killed_at_last
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +38,8 @@ def rows_of(tmp_path: Path, name: str) -> list[dict[str, str]]:
 
 def train(tmp_path: Path, name: str, *flags: str) -> list[dict[str, str]]:
     """Run `beast train` to its end and return the rows of metrics.csv."""
-    with beast_train(tmp_path, name, *flags) as process:
+    process = beast_train(tmp_path, name, *flags)
+    with killed_at_last(process):
         assert process.wait(LIMIT_S) == 0, (tmp_path / f"{name}.out").read_text()[-3000:]
     return rows_of(tmp_path, name)
 
@@ -44,7 +47,8 @@ def train(tmp_path: Path, name: str, *flags: str) -> list[dict[str, str]]:
 def train_until(goal: float, tmp_path: Path, name: str, *flags: str) -> list[dict[str, str]]:
     """The same, but interrupt it as soon as its mean return reaches the goal."""
     rows: list[dict[str, str]] = []
-    with beast_train(tmp_path, name, *flags) as process:
+    process = beast_train(tmp_path, name, *flags)
+    with killed_at_last(process):
         deadline = time.monotonic() + LIMIT_S
         while process.poll() is None and best(rows) < goal and time.monotonic() < deadline:
             time.sleep(1.0)

@@ -7,15 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from tests.helpers import wait_until
+from tests.helpers import killed_at_last, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -34,16 +32,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     with process:
         out, error = process.communicate(timeout=200)
     return process.returncode, out, error
-
-
-@contextmanager
-def killed_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Leave no process and no pipe behind, whatever fails."""
-    with process:
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 def children_of(run: Path) -> list[int]:

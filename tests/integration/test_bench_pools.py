@@ -1,0 +1,38 @@
+"""Benchmarks that spread work over a pool take its processes along, however they end."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers import killed_at_last, wait_until
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+STALE = ("stale", "--env", "CartPole-v1", "--algos", "a2c", "--seeds", "2", "--total_steps", "1000000000")
+LIMIT = ("limit", "--env", "CartPole-v1", "--seconds", "5")
+
+
+@pytest.mark.parametrize(
+    ("argv", "number"),
+    [(STALE, signal.SIGKILL), (STALE, signal.SIGINT), (LIMIT, signal.SIGKILL)],
+    ids=["stale-SIGKILL", "stale-SIGINT", "limit-SIGKILL"],
+)
+def test_no_process_outlives_a_benchmark_that_was_ended(argv: tuple[str, ...], number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "deploy.cli", "bench", *argv]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    with killed_at_last(process):
+        pool = wait_until(lambda: _at_work(process.pid), timeout_s=60)
+        process.send_signal(number)
+        wait_until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in pool))
+
+
+def _at_work(pid: int) -> list[psutil.Process]:
+    """The processes that it has started, once they have used some time."""
+    found = psutil.Process(pid).children(recursive=True)
+    return found if sum(each.cpu_times().user for each in found) > 5.0 else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -147,8 +148,14 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / CHECKPOINT_NAME}")
-    _say(f"evaluate:   beast evaluate {config.name}{same}")
-    _say(f"continue:   beast train --name {config.name}{same}{more}")
+    _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
+    _say(f"continue:   {beast()} train --name {config.name}{same}{more}")
+
+
+def beast() -> str:
+    """How to call this command again: the way it was called, where a shell does not find it by its name."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"
 
 
 def _complain(text: str) -> None:

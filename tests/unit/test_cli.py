@@ -12,7 +12,7 @@ from common.config.tree import RunConfig
 from common.errors import BeastError, ConfigError
 from deploy import cli
 from deploy.local import fleet
-from deploy.local.launcher import settle
+from deploy.local.launcher import beast, settle
 
 pytestmark = pytest.mark.unit
 
@@ -174,6 +174,22 @@ def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
     config, _, _ = settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW)
     assert config == saved
     assert capsys.readouterr().out.startswith("--preset has no effect: ")
+
+
+@pytest.mark.parametrize(
+    ("found", "called", "said"),
+    [
+        (None, ".venv/bin/beast", ".venv/bin/beast"),
+        ("/usr/bin/beast", ".venv/bin/beast", "beast"),
+        (None, "deploy/cli.py", "beast"),
+    ],
+)
+def test_a_hint_can_be_typed_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, called: str, said: str
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: found)
+    monkeypatch.setattr("sys.argv", [called, "train"])
+    assert beast() == said
 
 
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:

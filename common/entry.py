@@ -28,6 +28,7 @@ from common.descriptors import allow_files
 from common.errors import BeastError, ConfigError
 from common.files import write_atomically
 from common.memory import keep_freed_memory
+from common.usage import take_long_turns
 
 if TYPE_CHECKING:
     from common.config.load import Loaded
@@ -113,6 +114,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     _announce(role, instance, loaded)
     allow_files(MAX_FILES)
     keep_freed_memory()
+    if role != "actor":  # which hardly computes, and whose turn the others wait for
+        take_long_turns()
     signals.service = service = build(config, instance)
     if signals.asked:
         return 0

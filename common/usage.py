@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -26,6 +28,17 @@ def cores(cgroup: Path = CGROUP) -> float:
     except (OSError, ValueError, ZeroDivisionError):
         return allowed
     return min(allowed, share) if share > 0 else allowed
+
+
+def take_long_turns() -> None:
+    """Let this process, and what it starts, neither interrupt others when it wakes up nor be interrupted so often.
+
+    Where more processes compute than there are cores, each switch costs caches: with long turns the services train 4 %
+    faster on two cores. Does nothing where the kernel knows no such policy or allows none.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class Busy:

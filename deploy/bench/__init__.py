@@ -10,6 +10,7 @@ COMMANDS = {
     "all": ("deploy.bench.report", "every benchmark below one after the other, in one table beside the goals"),
     "limit": ("deploy.bench.limit", "environment, inference and training alone on one thread, and what they imply"),
     "train": ("deploy.bench.train", "the steady rate of the real system, as a ratio to that limit"),
+    "compare": ("deploy.bench.compare", "settings beside each other: a run of each, taking turns"),
     "peers": ("deploy.bench.peers", "the same work done by public packages, one after the other, and by this one"),
     "stale": ("deploy.bench.stale", "how algorithms stand old policies and old batches, in one process per seed"),
     "curve": ("deploy.bench.curve", "learning curves of finished runs as a picture"),
@@ -27,8 +28,8 @@ HELP = f"""{__doc__}
 
 {{commands}}
 
-All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, profile,
-latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
+All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, compare,
+profile, latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

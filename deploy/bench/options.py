@@ -35,13 +35,27 @@ def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Nam
     Returns:
       The options, the configuration, and the flags that made it.
     """
+    options, flags = numeric(command, **numbers).parse_known_args(argv)
+    return options, settings(flags), flags
+
+
+def numeric(command: str, **numbers: float) -> argparse.ArgumentParser:
+    """A parser of a benchmark's own numeric options, and of `json`."""
     parser = argparse.ArgumentParser(prog=f"beast bench {command}", allow_abbrev=False, epilog=SETTINGS)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
     parser.add_argument("--json", type=Path, help="write the result here as well")
-    options, flags = parser.parse_known_args(argv)
+    return parser
+
+
+def settings(flags: list[str]) -> RunConfig:
+    """The configuration that flags make, without code of the user's own.
+
+    Raises:
+      ConfigError: a setting is wrong.
+    """
     refuse_code(gather(flags, os.environ))
-    return options, load(flags, os.environ), flags
+    return load(flags, os.environ)
 
 
 def parse_plane(command: str, argv: list[str]) -> argparse.Namespace:

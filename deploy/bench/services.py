@@ -122,11 +122,23 @@ def paused(folder: Path) -> Iterator[None]:
     """All services with status files in a folder, stopped in their tracks. For less than the time that they wait for a
     silent peer.
     """
-    pids = [int(json.loads(path.read_text())["pid"]) for path in folder.glob("*.json")]
     try:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _signal(folder, signal.SIGSTOP)
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        _signal(folder, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def resumed(folder: Path) -> Iterator[None]:
+    """Services that are `paused`, going on for a while."""
+    try:
+        _signal(folder, signal.SIGCONT)
+        yield
+    finally:
+        _signal(folder, signal.SIGSTOP)
+
+
+def _signal(folder: Path, number: signal.Signals) -> None:
+    for path in folder.glob("*.json"):
+        os.kill(int(json.loads(path.read_text())["pid"]), number)

@@ -107,7 +107,7 @@ def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
     """
     with training(flags) as services:
         time.sleep(warmup_s)
-        return _watch(services, seconds)
+        return watch(services, seconds)
 
 
 def measure_in_turn(
@@ -136,7 +136,7 @@ def measure_in_turn(
             with paused(services):
                 machines.append(yardstick.measure(options.part, list(dict.fromkeys([best, own]))))
             time.sleep(SETTLING_S)
-            runs.append(_watch(services, options.seconds / turns))
+            runs.append(watch(services, options.seconds / turns))
     whole = limit.mean(machines)
     machine = limit.combined(_rates(whole), _rates(whole["at_work"]))
     cpu_s = limit.mean([run.cpu_s for run in runs])
@@ -147,7 +147,8 @@ def _rates(measured: dict[str, Any]) -> dict[str, Any]:
     return {name: measured[name] for name in ("env_id", "env", "inference", "training") if name in measured}
 
 
-def _watch(services: Path, seconds: float) -> Training:
+def watch(services: Path, seconds: float) -> Training:
+    """What is seen of a run's services in the next `seconds`."""
     start = _Moment(services)
     time.sleep(seconds)
     return _Moment(services).since(start)

@@ -49,6 +49,25 @@ def test_keys_reports_the_rate_without_and_with_them(tmp_path: Path) -> None:
     assert found["ratio"] == pytest.approx(rates["with keys"][0] / rates["without keys"][0])
 
 
+def test_compare_lets_runs_take_turns(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    more = ["--against", "--actor.envs_per_group 4 --seed 7", "--against", ""]
+    assert cli.main(["bench", "compare", *CARTPOLE, *SHORT, *more, "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert [entry["flags"] for entry in found] == [
+        "--env CartPole-v1",
+        "--env CartPole-v1 --actor.envs_per_group 4 --seed 7",
+        "--env CartPole-v1",
+    ]
+    assert all(rate > 0 for entry in found for rate in entry["rates"])
+    assert [entry["ratio"] for entry in found] == [entry["rate"] / found[0]["rate"] for entry in found]
+
+
+def test_compare_refuses_a_wrong_setting_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "compare", *CARTPOLE, "--against", "--learner.batch_size none"]) == 2
+    assert "learner.batch_size" in capsys.readouterr().err
+
+
 def test_scale_starts_as_many_actors_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "MOST", 2)
     rates = run(tmp_path, "scale", *SHORT)["rates"]

@@ -262,6 +262,14 @@ def test_a_service_may_open_as_many_files_as_the_system_allows(start: Start, tmp
     assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits)
 
 
+@pytest.mark.parametrize(("role", "policy"), [("learner", os.SCHED_BATCH), ("actor", os.SCHED_OTHER)])
+def test_who_computes_keeps_its_core_for_longer(start: Start, tmp_path: Path, role: str, policy: int) -> None:
+    status = tmp_path / "status.json"
+    process = start("--status-file", str(status), ROLE=role)
+    wait_until(status.exists)
+    assert os.sched_getscheduler(process.pid) == policy
+
+
 WITHOUT_TORCH = (
     "import sys, runpy; sys.modules['torch'] = None; runpy.run_module(sys.argv.pop(1), {}, '__main__', alter_sys=True)"
 )

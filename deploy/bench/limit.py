@@ -9,6 +9,7 @@ and power, so the parts are measured a second time with all cores at the same wo
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -135,6 +136,7 @@ def _prepare(config: RunConfig) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     _parts.append(Parts(config))
+    atexit.register(_parts.clear)  # an emulator that outlives the interpreter complains at length
 
 
 def _rates(seconds: float, precisions: Sequence[str]) -> dict[str, Any]:

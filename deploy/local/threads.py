@@ -1,8 +1,7 @@
 """How the cores of one machine are shared out among the services of a run: threads, never environments or batches.
 
 What is learned thus does not depend on the machine. A setting that the user gave stays as it is; the others together
-use the cores that are left and no more, since threads that wait for a core in turn are slower than fewer of them. Only
-a native vector environment always has two threads where there are two cores: they fill what the others leave.
+use the cores that are left and never more, since threads that wait for a core in turn are slower than fewer of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from common.usage import cores
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
-MIN_NATIVE = 2  #: on two cores a Pong run is 5 % faster with two threads of ALE than with one
 
 
 class Threads(NamedTuple):
@@ -42,13 +40,12 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool) -> Threads:
 
 def threads_of(config: RunConfig) -> dict[str, int]:
     """Setting -> threads of each service of a run on this machine: as given, or its share of the cores."""
-    available, servers = int(cores()), config.local.env_servers
-    threads = share_out(available, config.actor.envs_per_group, gpu=_uses_gpu(config))
-    native = max(threads.envserver // servers, min(MIN_NATIVE, available, config.actor.envs_per_group))
+    threads = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
+    servers = config.local.env_servers
     wanted = {
         "learner.threads": (config.learner.threads, threads.learner),
         "broker.threads": (config.broker.threads, threads.broker),
-        "envserver.threads": (config.envserver.threads, max(1, native)),
+        "envserver.threads": (config.envserver.threads, max(1, threads.envserver // servers)),
         "envserver.workers": (config.envserver.workers, max(1, threads.envserver // servers)),
     }
     return {name: given or share for name, (given, share) in wanted.items()}

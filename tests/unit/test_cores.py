@@ -32,16 +32,6 @@ def test_shares_follow_the_cost_of_the_parts() -> None:
     assert threads.share_out(16, 32, gpu=True) == (1, 1, 14)
 
 
-@pytest.mark.parametrize(("available", "envs", "native"), [(1, 16, 1), (2, 16, 2), (2, 1, 1), (3, 16, 2), (16, 16, 5)])
-def test_native_environments_fill_what_the_others_leave(
-    monkeypatch: pytest.MonkeyPatch, available: int, envs: int, native: int
-) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: float(available))
-    found = threads.threads_of(load(["--name", "x", "--actor.envs_per_group", str(envs)], {}))
-    assert found["envserver.threads"] == native
-    assert found["envserver.workers"] == threads.share_out(available, envs, gpu=False).envserver
-
-
 def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cores", lambda: 16.0)
     config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})

@@ -33,8 +33,8 @@ def cores(cgroup: Path = CGROUP) -> float:
 def take_long_turns() -> None:
     """Let this process, and what it starts, neither interrupt others when it wakes up nor be interrupted so often.
 
-    Where more processes compute than there are cores, each switch costs caches: with long turns the services train 2 to 4 %
-    faster on two cores. Does nothing where the kernel knows no such policy or allows none.
+    Where more processes compute than there are cores, each switch costs caches: with long turns the services train 2
+    to 4 % faster on two cores. Does nothing where the kernel knows no such policy or allows none.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

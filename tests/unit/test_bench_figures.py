@@ -101,6 +101,7 @@ def test_the_report_runs_what_there_is_and_says_what_failed(
 ) -> None:
     assert {entry.argv.split()[0] for entry in report.ENTRIES} == {*bench.COMMANDS} - {
         "all",
+        "compare",
         "curve",
         "limit",
         "profile",

@@ -62,18 +62,23 @@ def last_action(action: ActionSpec) -> OneHots | Reals:
 
 
 class GaussianHead(nn.Module):
-    """Means and log standard deviations of real actions; both begin at 0.
+    """Means and log standard deviations of real actions. Means begin at 0.
 
     Args:
       width: of the features.
       n: components of an action.
-      std: whether the deviations are parameters of their own, the same in every state, or depend on the features.
+      config: what the deviations begin with, and whether they are parameters of their own, the same in every state, or
+        depend on the features.
     """
 
-    def __init__(self, width: int, n: int, std: str) -> None:
+    def __init__(self, width: int, n: int, config: NetConfig) -> None:
         super().__init__()
         self.mean = head(width, n, POLICY_GAIN)
-        self.log_std = head(width, n, POLICY_GAIN) if std == "state" else nn.Parameter(torch.zeros(n))
+        if config.action_std == "state":
+            self.log_std: nn.Linear | nn.Parameter = head(width, n, POLICY_GAIN)
+            nn.init.constant_(self.log_std.bias, config.action_log_std)
+        else:
+            self.log_std = nn.Parameter(torch.full((n,), config.action_log_std))
 
     def forward(self, features: Tensor) -> Tensor:
         """[..., width] -> [..., 2 n], all means first."""
@@ -85,7 +90,7 @@ class GaussianHead(nn.Module):
 def policy_head(width: int, action: ActionSpec, config: NetConfig) -> nn.Module:
     """From features [..., width] to the parameters [..., P] of the family of `action`."""
     if action.kind == "box":
-        return GaussianHead(width, len(action.low), config.action_std)
+        return GaussianHead(width, len(action.low), config)
     return head(width, sum(action.sizes), POLICY_GAIN)
 
 

@@ -181,17 +181,19 @@ def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
 
 
 @pytest.mark.parametrize("std", ["free", "state"])
-def test_a_gaussian_head_begins_at_mean_zero_and_deviation_one(std: str) -> None:
+@pytest.mark.parametrize("begin", [0.0, -1.5])
+def test_a_gaussian_head_begins_at_mean_zero_and_the_deviation_asked_for(std: str, begin: float) -> None:
     env = EnvSpec("Reach-v0", (4,), "<f4", ActionSpec("box", (3,), (), (-1.0,) * 3, (1.0,) * 3))
-    net = network(env, action_std=std)
+    net = network(env, action_std=std, action_log_std=begin)
     inputs = StepInput(
         torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 5), torch.zeros(2, 5, dtype=torch.bool)
     )
     logits = net(inputs, net.initial_state(5))[0].logits
     assert logits.shape == (2, 5, 6)
-    assert logits.abs().max() < 0.1
+    assert logits[..., :3].abs().max() < 0.1
     log_std = logits[..., 3:]
-    assert (log_std == 0).all() == (std == "free")
+    assert (log_std - begin).abs().max() < 0.1
+    assert (log_std == begin).all() == (std == "free")
     assert (log_std.std((0, 1)) > 0).all() == (std == "state")
 
 

@@ -67,7 +67,8 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = numeric("compare", seconds=40.0, warmup=5.0)
     parser.description = __doc__
     add = parser.add_argument
-    add("--against", action="append", required=True, metavar="'FLAGS'", help="settings to add; may be given repeatedly")
+    told = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
+    add("--against", action="append", required=True, metavar="'FLAGS'", help=told)
     return parser.parse_known_args(argv)
 
 

@@ -141,4 +141,5 @@ def resumed(folder: Path) -> Iterator[None]:
 
 def _signal(folder: Path, number: signal.Signals) -> None:
     for path in folder.glob("*.json"):
-        os.kill(int(json.loads(path.read_text())["pid"]), number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others as they are
+            os.kill(int(json.loads(path.read_text())["pid"]), number)

@@ -1,0 +1,35 @@
+"""Services that are stopped in their tracks, when one of them has ended."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from deploy.bench.services import paused
+
+
+def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    others = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    try:
+        for index, child in enumerate([others[0], ended, others[1]]):
+            (tmp_path / f"{index}.json").write_text(json.dumps({"pid": child.pid}))
+        with paused(tmp_path):
+            assert [_state(child.pid, "T") for child in others] == ["T", "T"]
+        assert [_state(child.pid, "S") for child in others] == ["S", "S"]
+    finally:
+        for child in others:
+            child.kill()
+            child.wait()
+
+
+def _state(pid: int, wanted: str) -> str:
+    """The state letter of a process, once it is the wanted one or two seconds are over."""
+    deadline = time.monotonic() + 2
+    while True:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == wanted or time.monotonic() > deadline:
+            return state
+        time.sleep(0.01)

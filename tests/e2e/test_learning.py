@@ -111,20 +111,25 @@ def test_cartpole_is_learned_from_actors_that_do_not_wait(
 @pytest.mark.parametrize(
     ("algo", "steps", "goal", "settings"),
     [
-        ("ppo", 80_000, -500, "--ppo.discount 0.9 --ppo.learning_rate 1e-3 --ppo.minibatches 16"),
+        (
+            "ppo",
+            80_000,
+            -500,
+            "--ppo.discount 0.9 --ppo.learning_rate 1e-3 --ppo.minibatches 16 --net.action_log_std 0",
+        ),
         (
             "impact",
             80_000,
             -600,
             "--actor.envs_per_group 8 --learner.unroll_length 16 --learner.batch_size 16 --impact.discount 0.9 "
             "--impact.batches 4 --impact.uses 8 --impact.kl_cost 0 --impact.normalize_advantages true "
-            "--impact.learning_rate 3e-3",
+            "--impact.learning_rate 3e-3 --net.action_log_std 0",
         ),
         (
             "vmpo",
             250_000,
             -600,
-            "--vmpo.discount 0.9 --vmpo.popart false --vmpo.reward_scale 0.03 --vmpo.eta 0.1",
+            "--vmpo.discount 0.9 --vmpo.popart false --vmpo.reward_scale 0.03 --vmpo.eta 0.1 --net.action_log_std 0",
         ),
     ],
     ids=["ppo", "impact", "vmpo"],
@@ -132,6 +137,12 @@ def test_cartpole_is_learned_from_actors_that_do_not_wait(
 def test_pendulum_swings_up(tmp_path: Path, algo: str, steps: int, goal: float, settings: str) -> None:
     flags = ["--env", "Pendulum-v1", "--algo", algo, "--total_steps", str(steps), *settings.split()]
     assert best(train_until(goal, tmp_path, algo, *flags)) >= goal, "a policy that does not learn is near -1200"
+
+
+@pytest.mark.parametrize(("algo", "steps", "goal"), [("impala", 400_000, 400), ("a2c", 400_000, 300)])
+def test_the_cheetah_runs(tmp_path: Path, algo: str, steps: int, goal: float) -> None:
+    rows = train_until(goal, tmp_path, algo, "--env", "HalfCheetah-v5", "--algo", algo, "--total_steps", str(steps))
+    assert best(rows) >= goal, "a policy that does not learn is below 0"
 
 
 @pytest.mark.parametrize(

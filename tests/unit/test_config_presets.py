@@ -135,7 +135,7 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
         ("Pendulum-v1", "ppo", "control-ppo"),
         ("HalfCheetah-v5", "a2c", "control-a2c"),
         ("Antelope-v1", "a2c", "classic-a2c"),
-        ("HalfCheetah-v5", "impala", "classic"),
+        ("HalfCheetah-v5", "impala", "control"),
         ("MinAtar/Breakout", "impala", "minatar"),
         ("MinAtar/Breakout", "ppo", "minatar-ppo"),
         ("MinAtar/Breakout-v1", "vmpo", "minatar-vmpo"),

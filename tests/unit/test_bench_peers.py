@@ -49,9 +49,14 @@ def test_a_choice_that_cannot_be_is_refused_with_the_names(only: str, what: str)
         choose(only)
 
 
-def test_the_command_refuses_an_unknown_peer_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "peers", "--only", "sb4"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+@pytest.mark.parametrize(("flag", "value"), [("--only", "sb4"), ("--actor.envs_per_gruop", "32")])
+def test_the_command_refuses_what_it_does_not_know_in_one_line(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    assert cli.main(["bench", "peers", flag, value]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert flag in err
 
 
 def test_every_peer_has_its_script_and_exact_versions() -> None:

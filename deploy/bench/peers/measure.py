@@ -34,14 +34,21 @@ def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row
     return Row(name=peer.name, version=measured.version, settings=peer.settings, rate=measured.rate)
 
 
-def measure_ours(warmup_s: float, seconds: float) -> Row:
-    """Train with all our services, as `beast bench train` does."""
+def measure_ours(flags: list[str], warmup_s: float, seconds: float) -> Row:
+    """Train with all our services, as `beast bench train` does.
+
+    Args:
+      flags: settings besides those that make the work the same as the peers'.
+      warmup_s: seconds of training before measuring begins.
+      seconds: how long to measure.
+    """
     from deploy.bench.train import measure
 
-    actor = load(OUR_FLAGS, os.environ).actor
-    settings = f"IMPALA, 4 services, {actor.env_groups} x {actor.envs_per_group} envs"
+    flags = [*flags, *OUR_FLAGS]
+    config = load(flags, os.environ)
+    settings = f"{config.algo}, 4 services, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
     try:
-        run = measure(OUR_FLAGS, warmup_s, seconds)
+        run = measure(flags, warmup_s, seconds)
     except BeastError as error:
         return Row(name=OURS, version=__version__, settings=settings, failure=str(error))
     precision = run.pages["learner"].get("precision", "float32")

@@ -74,7 +74,7 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     algorithm = actor_critic(env, net_settings)
     net = algorithm.network()
     for parameter in net.policy.parameters():
-        torch.nn.init.normal_(parameter)
+        torch.nn.init.normal_(parameter, std=0.1, generator=generator())  # no action is certain, whatever the features
     batch = make_batch(algorithm)
     inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
     core = net.initial_state(B)

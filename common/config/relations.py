@@ -34,6 +34,12 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             ("broker.max_batch_rows", "actor.envs_per_group"),
             f"broker.max_batch_rows {rows} is below actor.envs_per_group {envs}: no request would fit a batch",
         )
+    servers, actors = config.local.env_servers, config.local.actors
+    if servers > actors:
+        yield Relation(
+            ("local.env_servers", "local.actors"),
+            f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
+        )
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),

@@ -210,6 +210,14 @@ def test_a_secret_without_the_folder_of_public_keys_is_refused() -> None:
     ]
 
 
+def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
+    assert mistakes(["--local.env_servers", "2"]) == [
+        "local.env_servers 2 is above local.actors 1: an actor here uses one, the rest would idle "
+        "(from flag --local.env_servers)"
+    ]
+    assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

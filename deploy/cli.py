@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import __version__
@@ -82,7 +83,8 @@ def _flush() -> None:
 def _guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
-        return COMMANDS[name](argv)
+        with _signals_unwind():
+            return COMMANDS[name](argv)
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
@@ -95,6 +97,25 @@ def _guarded(name: str, argv: list[str]) -> int:
     sys.stderr.write(f"beast {name}: {sentence}\n" if len(mistakes) == 1 else f"beast {name}:\n")
     sys.stderr.writelines(f"  {mistake}\n" for mistake in mistakes if len(mistakes) > 1)
     return code
+
+
+@contextlib.contextmanager
+def _signals_unwind() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that it leaves no process and no folder behind.
+
+    A signal that was ignored before, as nohup has it, stays ignored.
+    """
+
+    def unwind(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, unwind) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _train(argv: list[str]) -> int:

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +78,6 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast evaluate RUN [--episodes N]; --help explains")
-    signal.signal(signal.SIGTERM, _terminated)
     as_json = JSON in argv
     folder, config, flags = _settle(argv[0], [flag for flag in argv[1:] if flag != JSON], os.environ)
     if flags.greedy and flags.sample:
@@ -90,10 +87,6 @@ def main(argv: list[str]) -> int:
             result = {"run": folder.name, **_play(folder, config, task, flags, endpoint, quiet=as_json)}
             sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path, RunConfig, EvaluateFlags]:

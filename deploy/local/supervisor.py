@@ -145,7 +145,9 @@ class Supervisor:
         def note(number: int, _frame: FrameType | None) -> None:
             self._signals.append(number)
 
-        before = {number: signal.signal(number, note) for number in SIGNALS}
+        under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        heard = [number for number in SIGNALS if number != signal.SIGHUP or not under_nohup]
+        before = {number: signal.signal(number, note) for number in heard}
         try:
             yield
         finally:

@@ -104,6 +104,14 @@ def test_a_signal_stops_all_in_order_and_is_the_exit_code(tmp_path: Path, number
     assert times == sorted(times)
 
 
+def test_a_terminal_that_hangs_up_stops_nothing_under_nohup(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert Fleet(tmp_path).run(interrupt(signal.SIGHUP), interrupt(signal.SIGTERM)).code == 143
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_signal_before_the_children_are_up_stops_them_too(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     fleet.is_up = lambda role: True  # type: ignore[method-assign]

@@ -8,10 +8,7 @@ flag here too, for our row.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from deploy.bench.options import MEANINGS, emit, settings
@@ -29,8 +26,7 @@ def main(argv: list[str]) -> int:
     options, flags = _parse(argv)
     names = choose(options.only)
     settings(flags)  # a wrong one ends here, before anything runs
-    with _signals_unwind():
-        rows = [_measure(name, options, flags) for name in names]
+    rows = [_measure(name, options, flags) for name in names]
     result = as_json(rows, seconds=options.seconds, warmup=options.warmup)
     emit(result, describe(rows), options.json)
     return 1 if any(row.failure for row in rows) else 0
@@ -61,18 +57,3 @@ def _measure(name: str, options: argparse.Namespace, flags: list[str]) -> Row:
         row = measure_peer(peer, options.venvs.expanduser().resolve(), options.warmup, options.seconds)
     sys.stderr.write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}\n")
     return row
-
-
-@contextlib.contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this command as Ctrl-C does, so that no child outlives it."""
-
-    def unwind(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, unwind) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,4 +12,5 @@
     circular.py      learning from each batch more than once
 
 A new algorithm is a folder and its line in registry.py: settings and presets are found there. No loop changes.
+docs/examples/awr is such a folder.
 """

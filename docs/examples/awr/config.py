@@ -1,0 +1,27 @@
+"""Settings of advantage-weighted regression."""
+
+from __future__ import annotations
+
+from common.algos import settings as s
+from common.config.setting import Section, setting
+
+
+class AWRConfig(Section):
+    """Imitation of one's own actions, the better ones more. Sources: Peng et al. 2019, where nothing else is said."""
+
+    discount: s.Discount = 0.99
+    trace_decay: s.TraceDecay = 0.95
+    temperature: float = setting(1.0, "beta: advantages, in units of their deviation, are divided by it", gt=0)
+    max_weight: float = setting(20.0, "clip on the weight of an action", gt=0)
+    baseline_cost: s.BaselineCost = 0.5
+    entropy_cost: s.EntropyCost = 0.0
+    reward_clipping: s.RewardClipping = "none"
+    reward_scale: s.RewardScale = 1.0
+    reduction: s.Reduction = "mean"
+    optimizer: s.Optimizer = "adam"
+    learning_rate: s.LearningRate = 5e-4
+    schedule: s.Schedule = "linear"
+    alpha: s.Alpha = 0.99
+    momentum: s.Momentum = 0.0
+    epsilon: s.Epsilon = 1e-5
+    max_grad_norm: s.MaxGradNorm = 1.0

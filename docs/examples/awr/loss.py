@@ -1,0 +1,43 @@
+"""Advantage-weighted regression's loss (Peng et al. 2019, algorithm 1), on batches of one use."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from common.algos.actor_critic import three_terms, unroll
+from common.algos.awr.config import AWRConfig
+from common.algos.protocol import Batch, Metrics
+from common.algos.returns import discounts, shaped
+from common.nets.agent import AgentNet
+from common.ops.distributions import Family
+from common.ops.losses import normalized
+from common.ops.vtrace import vtrace
+
+
+def loss(config: AWRConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+    """Regression of values on TD(lambda), and of the policy on its actions with weights exp(advantage / beta)."""
+    logits, values = unroll(net, batch)
+    policy, rewards = family.of(logits), shaped(batch.reward[1:], config)
+    targets = vtrace(
+        log_rhos=torch.zeros_like(rewards),
+        discounts=discounts(batch, config.discount),
+        rewards=rewards,
+        values=values.detach(),
+        mask=batch.mask,
+        trace_decay=config.trace_decay,
+    ).vs
+    advantages = normalized(targets - values.detach()[:-1], batch.mask)
+    weights = (advantages / config.temperature).clamp(max=math.log(config.max_weight)).exp()
+    return three_terms(
+        config,
+        policy,
+        log_probs=policy.log_prob(batch.last_action[1:]),
+        advantages=weights,
+        values=values[:-1],
+        targets=targets,
+        mask=batch.mask,
+        entropy_cost=config.entropy_cost,
+    )

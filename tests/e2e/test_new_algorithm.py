@@ -1,0 +1,46 @@
+"""An algorithm of one's own is a folder and a line in the registry: docs/examples/awr is added to a copy and learns."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_learning import best, rows_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "awr"
+REGISTRY = Path("common", "algos", "registry.py")
+
+
+def copy_with_the_example(folder: Path) -> None:
+    for package in ("common", "services", "deploy"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(EXAMPLE, folder / "common" / "algos" / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = (folder / REGISTRY).read_text()
+    (folder / REGISTRY).write_text(before.replace("ALGORITHMS = {\n", 'ALGORITHMS = {\n    "awr": "AWR",\n'))
+    assert len((folder / REGISTRY).read_text().splitlines()) == len(before.splitlines()) + 1
+
+
+def beast_train(source: Path, *flags: str) -> str:
+    command = [sys.executable, "-m", "deploy.cli", "train", "--plain", "--root", str(source / "runs"), *flags]
+    done = subprocess.run(
+        command, cwd=source, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+def test_a_folder_and_a_line_are_all_that_an_algorithm_needs(tmp_path: Path) -> None:
+    copy_with_the_example(tmp_path)
+    assert "--awr.temperature" in beast_train(tmp_path, "--help"), "its settings are flags like all others"
+    beast_train(tmp_path, "--env", "CartPole-v1", "--algo", "awr", "--total_steps", "80000", "--name", "awr")
+    rows = rows_of(tmp_path / "runs", "awr")
+    assert best(rows) >= 70, "a policy that does not learn is near 22"
+    beast_train(tmp_path, "--name", "awr", "--total_steps", "82000")
+    assert rows_of(tmp_path / "runs", "awr")[-1]["agent_steps"] == "82000", "its checkpoint is continued"
+    assert "temperature: 0.5" in (tmp_path / "runs" / "awr" / "config.yaml").read_text(), "its preset was found"

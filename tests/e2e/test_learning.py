@@ -127,7 +127,7 @@ def test_cartpole_is_learned_from_actors_that_do_not_wait(
         ),
         (
             "vmpo",
-            250_000,
+            400_000,
             -600,
             "--learner.batch_size 8 --vmpo.discount 0.9 --vmpo.trace_decay 0.9 --vmpo.popart false "
             "--vmpo.reward_scale 0.03 --vmpo.eta 0.1 --net.action_log_std -0.5",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from common import __version__
 from common.errors import BeastError, ConfigError
+from deploy.signals import handled
 
 HELP = """beast: distributed deep reinforcement learning as four small services
 
@@ -83,7 +84,7 @@ def _flush() -> None:
 def _guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
-        with _signals_unwind():
+        with handled((signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder, as after Ctrl-C
             return COMMANDS[name](argv)
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
@@ -99,23 +100,8 @@ def _guarded(name: str, argv: list[str]) -> int:
     return code
 
 
-@contextlib.contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that it leaves no process and no folder behind.
-
-    A signal that was ignored before, as nohup has it, stays ignored.
-    """
-
-    def unwind(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, unwind) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _unwind(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _train(argv: list[str]) -> int:

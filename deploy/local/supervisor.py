@@ -21,6 +21,7 @@ from types import FrameType
 
 from common.errors import BeastError, PeerLost
 from deploy.local.child import BAD_INPUT, Child, signal_name
+from deploy.signals import handled
 
 log = logging.getLogger(__name__)
 
@@ -145,14 +146,8 @@ class Supervisor:
         def note(number: int, _frame: FrameType | None) -> None:
             self._signals.append(number)
 
-        under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        heard = [number for number in SIGNALS if number != signal.SIGHUP or not under_nohup]
-        before = {number: signal.signal(number, note) for number in heard}
-        try:
+        with handled(SIGNALS, note):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
         if self._signals:
             log.debug("stopped by %s", signal_name(self._signals[0]))
 

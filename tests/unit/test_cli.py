@@ -1,7 +1,10 @@
 """The `beast` command: help, mistakes, what it imports, and what a run is settled to be."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -115,6 +118,40 @@ def test_an_interrupt_outside_training_is_130_without_a_traceback(
     monkeypatch.setitem(cli.COMMANDS, "bench", interrupted)
     assert cli.main(["bench"]) == 130
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_command_that_is_told_to_end_cleans_up(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    cleaned = []
+
+    def command(_argv: list[str]) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10.0)
+        finally:
+            cleaned.append(True)
+        return 0
+
+    before = signal.signal(number, lambda *_: pytest.fail("the command has its own handler"))
+    try:
+        monkeypatch.setitem(cli.COMMANDS, "tune", command)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["tune"])
+        assert (ended.value.code, cleaned) == (code, [True])
+        assert getattr(signal.getsignal(number), "__name__", "") == "<lambda>", "as it was before"
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_command_under_nohup_survives_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setitem(cli.COMMANDS, "tune", lambda _argv: os.kill(os.getpid(), signal.SIGHUP) or 7)
+        assert cli.main(["tune"]) == 7
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from common.config.setting import Section, setting
 
 
 class AWRConfig(Section):
-    """Imitation of one's own actions, the better ones more. Sources: Peng et al. 2019, where nothing else is said."""
+    """Imitation of one's own actions, the better ones more. Sources: Peng et al. 2019 as far as max_weight."""
 
     discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 0.95
     temperature: float = setting(1.0, "beta: advantages, in units of their deviation, are divided by it", gt=0)
     max_weight: float = setting(20.0, "clip on the weight of an action", gt=0)
-    baseline_cost: s.BaselineCost = 0.5
+    baseline_cost: s.BaselineCost = 0.5  # from here on as for A2C, or chosen on CartPole-v1
     entropy_cost: s.EntropyCost = 0.0
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0

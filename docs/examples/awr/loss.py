@@ -1,4 +1,4 @@
-"""Advantage-weighted regression's loss (Peng et al. 2019, algorithm 1), on batches of one use."""
+"""Advantage-weighted regression's loss (Peng et al. 2019, algorithm 1), on fresh batches and normalised advantages."""
 
 from __future__ import annotations
 

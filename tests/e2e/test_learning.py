@@ -140,7 +140,7 @@ def test_pendulum_swings_up(tmp_path: Path, algo: str, steps: int, goal: float, 
     assert best(train_until(goal, tmp_path, algo, *flags)) >= goal, "a policy that does not learn is near -1200"
 
 
-@pytest.mark.parametrize(("algo", "steps", "goal"), [("impala", 400_000, 400), ("a2c", 400_000, 300)])
+@pytest.mark.parametrize(("algo", "steps", "goal"), [("impala", 800_000, 400), ("a2c", 800_000, 300)])
 def test_the_cheetah_runs(tmp_path: Path, algo: str, steps: int, goal: float) -> None:
     rows = train_until(goal, tmp_path, algo, "--env", "HalfCheetah-v5", "--algo", algo, "--total_steps", str(steps))
     assert best(rows) >= goal, "a policy that does not learn is below 0"

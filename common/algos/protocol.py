@@ -22,6 +22,7 @@ worth. So there is nothing more to a seam for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -51,11 +52,24 @@ class Batch(NamedTuple):
         """The same in memory of its own, for a `Learning` that keeps batches."""
         return Batch._make(entry.clone() for entry in self)
 
+    def pick(self, rows: Tensor) -> Batch:
+        """The rows of these numbers [n], in memory of their own."""
+        return Batch._make(entry.index_select(at, rows) for entry, at in zip(self, _ROWS_AT, strict=True))
+
+    @staticmethod
+    def joined(batches: Sequence[Batch]) -> Batch:
+        """All rows of some batches of equally many steps, in this order."""
+        entries = zip(*batches, strict=True)
+        return Batch._make(torch.cat(parts, at) for parts, at in zip(entries, _ROWS_AT, strict=True))
+
     @classmethod
     def restored(cls, entries: dict[str, Tensor], device: torch.device) -> Batch:
         """What was saved by `_asdict()`, on a device; of before there were tasks: all of the first."""
         task = torch.zeros(len(entries["core_state"]), dtype=torch.int64)
         return cls._make(entry.to(device) for entry in cls(**{"task": task, **entries}))
+
+
+_ROWS_AT = [0 if name in ("core_state", "task") else 1 for name in Batch._fields]  #: the dimension of rows
 
 
 class Act(NamedTuple):

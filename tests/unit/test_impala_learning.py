@@ -13,6 +13,7 @@ from common.algos.descent import Descent
 from common.algos.dual import FLOOR
 from common.algos.impala import learning as module
 from common.algos.impala.learning import ImpalaLearning
+from common.algos.impala.replay import Replay
 from common.algos.one_step import OneStep
 from common.algos.protocol import Batch, Metrics
 from common.errors import ConfigError
@@ -51,7 +52,7 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, 
     nets = [algorithm.network(), algorithm.network()]
     descents = [Descent(config, config.impala, net) for net in nets]
     plain = OneStep(nets[0], descents[0], algorithm.loss)
-    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], None)
+    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], Replay(0.0, 1, 0), None)
     for seed in range(4):
         one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
         assert one == two
@@ -178,10 +179,10 @@ def test_in_a_bandit_the_entropy_ends_at_its_target(target: float, start: float)
     assert sum(entropies[-50:]) / 50 == pytest.approx(target, abs=0.05)
 
 
-@pytest.mark.parametrize("origin", ["made with both", "made with neither"])
+@pytest.mark.parametrize("origin", ["made with all of it", "made with none"])
 def test_a_run_goes_on_where_replay_and_target_were_switched(origin: str) -> None:
-    plain, both = impala(), impala(batches=2, uses=2, entropy_target=0.5)
-    before, after = (plain, both) if origin == "made with neither" else (both, plain)
+    plain, all_of_it = impala(), impala(batches=2, uses=2, replay_share=0.5, entropy_target=0.5)
+    before, after = (plain, all_of_it) if origin == "made with none" else (all_of_it, plain)
     saved = before.learning(before.network())
     saved.update(make_batch(before), 0)
     net = after.network()

@@ -10,6 +10,7 @@ from common.algos.impala import loss
 from common.algos.impala.config import ImpalaConfig
 from common.algos.impala.entropy import EntropyWeight, check
 from common.algos.impala.learning import ImpalaLearning
+from common.algos.impala.replay import Replay
 from common.algos.one_step import OneStep
 from common.algos.protocol import Batch, Learning, Metrics
 from common.config.tree import RunConfig
@@ -47,7 +48,9 @@ class Impala(ActorCritic):
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
         settings: ImpalaConfig = self.config.impala
         descent = Descent(self.config, settings, net)
-        if settings.uses == 1 and not settings.entropy_target and not settings.popart:
+        plain = settings.uses == 1 and not settings.replay_share
+        if plain and not settings.entropy_target and not settings.popart:
             return OneStep(net, descent, self.loss)
+        replay = Replay(settings.replay_share, settings.replay_rollouts, self.config.seed)
         weight = EntropyWeight(self.config, net.value.weight.device) if settings.entropy_target else None
-        return ImpalaLearning(settings, self.family, net, descent, weight)
+        return ImpalaLearning(settings, self.family, net, descent, replay, weight)

@@ -23,8 +23,17 @@ class ImpalaConfig(Section):
     c_bar: s.CBar = 1.0
     pg_rho_bar: float = setting(1.0, "clip on the ratio in the policy gradient", gt=0)
     trace_decay: s.TraceDecay = 1.0  # remark 2
+    replay_share: float = setting(
+        0.0,
+        "of each batch that are old rollouts, drawn at random and added to the new ones; section 5.2.2: 0.5",
+        ge=0,
+        le=0.9,
+    )
+    replay_rollouts: int = setting(
+        1000, "how many old ones are held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
+    )
     batches: s.Batches = 4  # as for IMPACT here; without effect where uses is 1
-    uses: s.Uses = 1  # no replay; 2 is the half of section 5.2.2
+    uses: s.Uses = 1
     optimizer: s.Optimizer = "rmsprop"
     learning_rate: s.LearningRate = 6e-4
     schedule: s.Schedule = "linear"

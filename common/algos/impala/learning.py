@@ -1,4 +1,4 @@
-"""How IMPALA learns where batches are used again, the weight of the entropy adapts, or values have units."""
+"""How IMPALA learns with replay, with a weight of the entropy that adapts, or with values that have units."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from common.algos.descent import Descent, Step, summary
 from common.algos.impala.config import ImpalaConfig
 from common.algos.impala.entropy import EntropyWeight
 from common.algos.impala.loss import loss
+from common.algos.impala.replay import Replay
 from common.algos.protocol import Batch, Learned, Metrics
 from common.nets.agent import AgentNet
 from common.ops.distributions import Family
@@ -22,34 +23,46 @@ class ImpalaLearning:
       family: of the policy's distributions.
       net: the policy, which is what is trained.
       descent: over its parameters.
+      replay: of old rollouts, which may be none.
       weight: of the entropy bonus; None: as configured.
     """
 
     def __init__(
-        self, config: ImpalaConfig, family: Family, net: AgentNet, descent: Descent, weight: EntropyWeight | None
+        self,
+        config: ImpalaConfig,
+        family: Family,
+        net: AgentNet,
+        descent: Descent,
+        replay: Replay,
+        weight: EntropyWeight | None,
     ) -> None:
         self._config, self._family, self._net = config, family, net
-        self._descent, self._weight = descent, weight
+        self._descent, self._replay, self._weight = descent, replay, weight
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
         self._net.observe(batch.obs[:-1])  # once, however often it is used
-        return summary([self._step(each, agent_steps) for each in self._circular.add(batch.copy())])
+        mixed = self._replay.mix(batch)
+        kept = batch.copy() if mixed is batch else mixed
+        return summary([self._step(each, agent_steps) for each in self._circular.add(kept)])
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember; batches that will be used again are in it whole."""
+        """What training has to remember; rollouts and batches that may be used again are in it whole."""
         return {
             "optimizer": self._descent.state(),
             "batches": [batch._asdict() for batch in self._circular.unfinished],
+            "replay": self._replay.state(),
             "entropy_weight": None if self._weight is None else self._weight.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, or from that of a run without old batches and an entropy that adapts."""
+        """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
         self._descent.load(state["optimizer"])
         device = self._net.value.weight.device
         self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
+        if "replay" in state:
+            self._replay.load(state["replay"], device)
         weight = state.get("entropy_weight")
         if self._weight is not None and weight is not None:
             self._weight.load(weight)

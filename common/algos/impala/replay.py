@@ -1,0 +1,62 @@
+"""Old rollouts in every batch: the experience replay of Espeholt et al. 2018, section 5.2.2."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from common.algos.protocol import Batch
+
+
+class Replay:
+    """The newest rollouts, first in, first out; each batch goes on with some of those that came before it.
+
+    They are drawn at random with equal chances, one may come twice, and stay where they are. V-trace corrects for their
+    age. With a share of 0 batches pass through as they are, and nothing is held.
+
+    Args:
+      share: of a batch's rows that are old, below 1; so n new ones are joined by n share / (1 - share), rounded.
+      rollouts: held at most.
+      seed: of the draws.
+    """
+
+    def __init__(self, share: float, rollouts: int, seed: int) -> None:
+        self._per_new = share / (1 - share)
+        self._held: deque[Batch] = deque(maxlen=rollouts)  #: of one row each, oldest first
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def mix(self, batch: Batch) -> Batch:
+        """The batch and old rows behind its own; those are held from now on. The first batch comes back alone."""
+        new = batch.mask.shape[1]
+        old = round(new * self._per_new)
+        if not old:
+            return batch
+        if self._held and len(self._held[0].mask) != len(batch.mask):
+            self._held.clear()  # of a run with another unroll_length, which this one continues
+        mixed = Batch.joined([batch, *self._drawn(old)])
+        self._hold(batch)
+        return mixed
+
+    def state(self) -> dict[str, Any]:
+        """Every rollout held, and what the next draws depend on."""
+        held = [Batch.joined(self._held)._asdict()] if self._held else []
+        return {"held": held, "generator": self._generator.get_state()}
+
+    def load(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from `state`, with the newest of its rollouts where there is less room."""
+        self._generator.set_state(state["generator"].cpu())
+        self._held.clear()
+        for batch in (Batch.restored(entries, device) for entries in state["held"]):
+            self._hold(batch)
+
+    def _hold(self, batch: Batch) -> None:
+        rows = torch.arange(batch.mask.shape[1], device=batch.mask.device)
+        self._held.extend(batch.pick(row) for row in rows.view(-1, 1))
+
+    def _drawn(self, count: int) -> list[Batch]:
+        if not self._held:
+            return []
+        picks = torch.randint(len(self._held), (count,), generator=self._generator)
+        return [self._held[pick] for pick in picks.tolist()]

@@ -1,0 +1,143 @@
+"""Old rollouts in IMPALA's batches: which, how many, in whose memory, and that they survive a restart."""
+
+from collections import Counter
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from common.algos.descent import Descent
+from common.algos.impala import learning as module
+from common.algos.impala.replay import Replay
+from common.algos.protocol import Batch
+from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
+
+pytestmark = pytest.mark.unit
+
+impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
+
+
+def numbered(algorithm: Any, first: int, *, rows: int = B, steps: int = T) -> Batch:
+    """Random rows, each with a number of its own as its first reward, from `first` on."""
+    batch = make_batch(algorithm, seed=first, rows=rows, steps=steps)
+    batch.reward[0] = torch.arange(first, first + rows)
+    return batch
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [int(number) for number in batch.reward[0]]
+
+
+def alone(batch: Batch, at: int) -> Batch:
+    """One row, written out by field, so as to know nothing of how rows are picked."""
+    steps = (entry[:, at : at + 1] for entry in batch[:-3])
+    return Batch(*steps, batch.core_state[at : at + 1], batch.mask[:, at : at + 1], batch.task[at : at + 1])
+
+
+@pytest.mark.parametrize(("share", "old"), [(0.5, 4), (0.2, 1), (0.75, 12), (0.9, 36)])
+def test_the_share_is_of_the_whole_batch_and_the_new_rows_are_all_there(share: float, old: int) -> None:
+    algorithm, replay = impala(), Replay(share, 100, seed=1)
+    assert numbers(replay.mix(numbered(algorithm, 0))) == [0, 1, 2, 3], "there is nothing old yet"
+    mixed = numbers(replay.mix(numbered(algorithm, 4)))
+    assert mixed[:B] == [4, 5, 6, 7]
+    assert len(mixed) == B + old
+    assert set(mixed[B:]) <= {0, 1, 2, 3}, "a batch does not meet itself"
+
+
+def test_without_a_share_batches_pass_through_and_nothing_is_held() -> None:
+    algorithm, replay = impala(), Replay(0.0, 100, seed=1)
+    for first in (0, 4):
+        batch = numbered(algorithm, first)
+        assert replay.mix(batch) is batch
+    assert replay.state()["held"] == []
+
+
+def test_the_oldest_leave_first_and_the_rest_is_drawn_with_equal_chances() -> None:
+    algorithm, replay = impala(), Replay(0.5, 10, seed=1)
+    drawn: Counter[int] = Counter()
+    for first in range(0, 4000, B):
+        mixed = numbers(replay.mix(numbered(algorithm, first, steps=1)))
+        drawn.update(first - number for number in mixed[B:] if first >= 12)
+    expected = sum(drawn.values()) / 10
+    assert set(drawn) == set(range(1, 11)), "the ten before this batch"
+    chi_squared = sum((count - expected) ** 2 / expected for count in drawn.values())
+    assert chi_squared < 27.9, "nine degrees of freedom: one seed in a thousand"
+
+
+def test_an_old_row_is_what_it_was_in_memory_of_its_own() -> None:
+    algorithm, replay = impala(net={"use_lstm": True}), Replay(0.5, 100, seed=1)
+    batch = numbered(algorithm, 0)._replace(task=torch.arange(B))
+    before = batch.copy()
+    replay.mix(batch)
+    for entry in batch:
+        entry.zero_()  # the caller's memory is used for what comes next
+    mixed = replay.mix(numbered(algorithm, 4))
+    assert before.core_state.any()
+    for at in range(B, 2 * B):
+        assert same(list(alone(mixed, at)), list(alone(before, int(mixed.reward[0, at]))))
+
+
+def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_rows() -> None:
+    algorithm = impala(replay_share=0.5)
+    config, new, old = algorithm.config, numbered(algorithm, 4), numbered(algorithm, 0)
+    net, other = algorithm.network(), algorithm.network()
+    learning, descent = algorithm.learning(net), Descent(config, config.impala, other)
+    learning.update(old, 0)
+    descent.step(algorithm.loss(other, old)[0], 0)
+    picks = numbers(_mixed(learning, new))[B:]
+    before = weights(other)
+    descent.step(algorithm.loss(other, new)[0] + sum(algorithm.loss(other, alone(old, pick))[0] for pick in picks), 0)
+    for first, one, two in zip(before, weights(net), weights(other), strict=True):
+        torch.testing.assert_close(one - first, two - first, rtol=1e-3, atol=1e-6)
+        assert not torch.equal(one, first)
+
+
+def _mixed(learning: Any, batch: Batch) -> Batch:
+    """One update; returns what the loss was worked out from."""
+    seen, real = list[Batch](), module.loss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "loss", lambda *args, **more: (seen.append(args[3]), real(*args, **more))[1])
+        learning.update(batch, 0)
+    return seen[0]
+
+
+def test_a_restart_draws_the_same_and_learns_the_same_bit_for_bit() -> None:
+    algorithm = impala(net={"use_lstm": True}, replay_share=0.5, replay_rollouts=6)
+    net, other = algorithm.network(), algorithm.network()
+    learning = algorithm.learning(net)
+    for first in (0, 4, 8):
+        learning.update(numbered(algorithm, first), 0)
+    other.load_state_dict(net.state_dict())
+    resumed = algorithm.learning(other)
+    resumed.load(deepcopy(learning.state()))
+    for first in (12, 16):
+        one, two = (_mixed(each, numbered(algorithm, first)) for each in (learning, resumed))
+        assert same(list(one), list(two))
+        assert len(numbers(one)) == 2 * B
+    assert same(weights(net), weights(other))
+
+
+def test_a_restart_with_less_room_keeps_the_newest() -> None:
+    algorithm, replay, smaller = impala(), Replay(0.5, 100, seed=1), Replay(0.75, 3, seed=1)
+    for first in (0, 4):
+        replay.mix(numbered(algorithm, first))
+    smaller.load(replay.state(), torch.device("cpu"))
+    assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
+
+
+def test_rollouts_of_another_length_are_let_go() -> None:
+    algorithm, replay = impala(), Replay(0.5, 100, seed=1)
+    replay.mix(numbered(algorithm, 0))
+    assert numbers(replay.mix(numbered(algorithm, 4, steps=T + 2))) == [4, 5, 6, 7]
+    assert set(numbers(replay.mix(numbered(algorithm, 8, steps=T + 2)))[B:]) <= {4, 5, 6, 7}
+
+
+def test_observations_join_the_statistics_when_they_are_new() -> None:
+    algorithm = impala(net={"normalize_obs": True}, replay_share=0.5)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    for first in (0, 4):
+        learning.update(numbered(algorithm, first), 0)
+    assert net.norm.count == 2 * T * B

@@ -239,10 +239,12 @@ def test_metrics_are_detached_scalars() -> None:
     assert all(metric.shape == () and not metric.requires_grad for metric in metrics.values())
 
 
-def test_it_learns_which_action_each_context_rewards() -> None:
+@pytest.mark.parametrize("replay_share", [0.0, 0.5])
+def test_it_learns_which_action_each_context_rewards(replay_share: float) -> None:
     """A bandit with three contexts, every pull an episode of its own step in one endless unroll."""
     bandit = EnvSpec("Bandit-v0", (3,), "<f4", ActionSpec.discrete(3))
-    algorithm = impala(bandit, optimizer="adam", epsilon=1e-5, learning_rate=0.01, reduction="mean", discount=0.0)
+    plain = {"optimizer": "adam", "epsilon": 1e-5, "learning_rate": 0.01, "reduction": "mean", "discount": 0.0}
+    algorithm = impala(bandit, replay_share=replay_share, **plain)
     net, g = algorithm.network(), generator()
     learning = algorithm.learning(net)
     rows, answers = 16, torch.tensor([2, 0, 1])

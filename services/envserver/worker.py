@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -231,6 +233,7 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
     from gymnasium.wrappers import FlattenObservation
 
     name = _registered(env_id)
+    _calm_mujoco(name)
     with contained(f"env.id {env_id!r} cannot be made"):
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
         if isinstance(env.observation_space, spaces.Dict | spaces.Tuple | spaces.Discrete):
@@ -251,6 +254,22 @@ def _registered(env_id: str) -> str:
             register()
         return env_id if "-v" in env_id else f"{env_id}-v1"
     return env_id
+
+
+def _calm_mujoco(name: str) -> None:
+    """Have MuJoCo say each of its warnings once; by itself it repeats them for every environment, in a file as well."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+        return
+    with contextlib.suppress(ImportError):  # gymnasium says what is missing
+        importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    sys.stderr.write(f"MuJoCo: {text}\n")
 
 
 def _close(env: Any) -> None:

@@ -1,6 +1,7 @@
 """A worker's environments without the process around them."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -171,3 +172,18 @@ def test_an_answer_of_another_type_that_says_the_same_is_taken(answer: Any, dtyp
     shard.step(np.array([0]))
     assert shard.failures == []
     assert shard.rows["obs"][0].tolist() == [float(value) for value in answer]
+
+
+def test_mujoco_repeats_no_warning_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)  # where MuJoCo would write
+    make_env("HalfCheetah-v5", {}).close()
+    capsys.readouterr()  # what this model has to say today
+    warn = mujoco.get_mju_user_warning()
+    for _ in range(2):
+        warn("the joints creak")
+        make_env("HalfCheetah-v5", {}).close()
+    assert capsys.readouterr().err == "MuJoCo: the joints creak\n"
+    assert list(tmp_path.iterdir()) == []

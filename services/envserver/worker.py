@@ -267,7 +267,7 @@ def _calm_mujoco(name: str) -> None:
         importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=100)  # some name the time of the simulation, so that no two are alike
 def _warn_once(text: str) -> None:
     sys.stderr.write(f"MuJoCo: {text}\n")
 

@@ -127,6 +127,13 @@ def test_a_restart_with_less_room_keeps_the_newest() -> None:
     assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
 
 
+def test_a_restart_without_a_share_lets_all_of_them_go() -> None:
+    algorithm, replay, off = impala(), Replay(0.5, 100, seed=1), Replay(0.0, 100, seed=1)
+    replay.mix(numbered(algorithm, 0))
+    off.load(replay.state(), torch.device("cpu"))
+    assert off.state()["held"] == [], "or every checkpoint would hold them for ever"
+
+
 def test_rollouts_of_another_length_are_let_go() -> None:
     algorithm, replay = impala(), Replay(0.5, 100, seed=1)
     replay.mix(numbered(algorithm, 0))

@@ -25,7 +25,7 @@ class ImpalaConfig(Section):
     trace_decay: s.TraceDecay = 1.0  # remark 2
     replay_share: float = setting(
         0.0,
-        "of each batch that are old rollouts, drawn at random and added to the new ones; section 5.2.2: 0.5",
+        "what part of a batch is old rollouts, which join the new ones, drawn at random; section 5.2.2: 0.5",
         ge=0,
         le=0.9,
     )

@@ -45,9 +45,11 @@ class Replay:
         return {"held": held, "generator": self._generator.get_state()}
 
     def load(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from `state`, with the newest of its rollouts where there is less room."""
+        """Continue from `state`, with the newest of its rollouts where there is less room, and none without a share."""
         self._generator.set_state(state["generator"].cpu())
         self._held.clear()
+        if not self._per_new:
+            return
         for batch in (Batch.restored(entries, device) for entries in state["held"]):
             self._hold(batch)
 

@@ -18,6 +18,7 @@ class ImpalaConfig(Section):
     popart: s.PopArt = False
     reward_clipping: s.RewardClipping = "abs_one"
     reward_scale: s.RewardScale = 1.0
+    normalize_advantages: s.NormalizeAdvantages = False
     reduction: s.Reduction = "sum"
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0

@@ -10,7 +10,7 @@ from common.algos.protocol import Batch
 from common.algos.returns import discounts, shaped
 from common.nets.agent import AgentNet
 from common.ops.distributions import Family
-from common.ops.losses import masked_reduce
+from common.ops.losses import masked_reduce, normalized
 from common.ops.vtrace import vtrace
 
 
@@ -43,11 +43,12 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, e
         trace_decay=config.trace_decay,
     )
     scale = net.value_scale(batch.task)
+    advantages = targets.pg_advantages / scale
     total, metrics = three_terms(
         config,
         policy,
         log_probs=taken,
-        advantages=targets.pg_advantages / scale,
+        advantages=normalized(advantages, mask) if config.normalize_advantages else advantages,
         values=values[:-1] / scale,
         targets=targets.vs / scale,
         mask=mask,

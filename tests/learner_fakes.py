@@ -1,5 +1,6 @@
 """Rollouts that no environment produced, and the actor's end of the rollout plane, for tests of the learner."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 
 from common.algos.protocol import Batch, Learned
 from common.config.tree import RunConfig
-from common.messages import Header, Kind, Plane
+from common.errors import RemoteProtocolError
+from common.messages import Header, Kind, Plane, Reason
 from common.records import rollout_record
 from common.session import Stream
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from services.learner.intake import Intake
-from services.learner.queue import RowQueue
+from services.learner.queue import RolloutQueue
 from services.learner.service import Learner
 from services.learner.update import Trainer
 from tests.helpers import wait_until
@@ -158,7 +160,7 @@ class OpenRun:
         return self.learner.intake
 
     @property
-    def queue(self) -> RowQueue:
+    def queue(self) -> RolloutQueue:
         assert self.intake.queue is not None, "nobody was welcomed yet"
         return self.intake.queue
 
@@ -193,6 +195,50 @@ class OpenRun:
 
     def drive(self, actors: list[FakeActor], until: Callable[[], Any]) -> None:
         drive(self.learner, actors, until)
+
+
+class ListMessage:
+    """What `common.transport.Incoming` is to an intake."""
+
+    def __init__(self, header: Header, rows: Any) -> None:
+        self.header, self.rows = header, rows
+
+    def into(self, buffer: np.ndarray) -> bool:
+        source = self.rows.view(np.uint8)
+        if buffer.nbytes == source.nbytes:
+            buffer[...] = source.reshape(buffer.shape)
+        return buffer.nbytes == source.nbytes
+
+
+class ListPort:
+    """Lists instead of sockets."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[ListMessage] = deque()
+        self.outbox: deque[Header] = deque()
+        self.refused: Counter[str] = Counter()
+        self.dropped = 0
+
+    def receive(self) -> ListMessage | None:
+        return self.inbox.popleft() if self.inbox else None
+
+    def send(self, header: Header) -> None:
+        self.outbox.append(header)
+
+    def hears(self, _sender: int) -> bool:
+        return True
+
+    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
+        """Only messages that were lost on their way are expected here."""
+        assert error.reason == "session"
+        body = (str(Reason.UNKNOWN_SESSION), str(error))
+        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        self.refused[error.reason] += 1
+
+    def changes(self) -> dict[int, bool]:
+        return {}
 
 
 Opener = Callable[..., OpenRun]  #: what the fixture `open_run` is

@@ -128,6 +128,9 @@ class LearnerConfig(Section):
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
     window: int = setting(1, "messages that a group may have under way: bounds memory and lag", ge=1, le=MAX_WINDOW)
+    max_policy_lag: int = setting(
+        20, "published versions that a rollout's oldest step may be behind; older rollouts are dropped", ge=0, le=LIMIT
+    )
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
     threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)

@@ -102,7 +102,7 @@ METRICS: dict[str, Metric] = {
     "grad_norm": _gauge("newest norm of the gradient, before clipping"),
     "rollouts_by_fate": _counter("rollouts taken, by what became of them", "fate"),
     "queue_rows": _gauge("rollouts in the queue"),
-    "queue_capacity": _gauge("rollouts that fit into the queue"),
+    "queue_capacity": _gauge("rollouts that credit was given for"),
     "peers": _gauge("actors with a session"),
     "checkpoint_age_s": _gauge("seconds since the last checkpoint of this start"),
     "write_errors": _counter("checkpoints and rows of metrics that could not be written"),

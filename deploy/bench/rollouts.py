@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from secrets import randbelow
 
 import numpy as np
@@ -27,13 +28,13 @@ from deploy.bench.stream import stream_bytes_per_s
 from services.learner.admission import Terms
 from services.learner.books import Record
 from services.learner.intake import Intake
-from services.learner.queue import RowQueue
+from services.learner.queue import RolloutQueue
 
 ENV = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6))
 TERMS = Terms(ENV, PolicySpec(n_logits=6, core_size=0), unroll_length=20, num_envs=16)
 GROUPS = 2  #: env groups of an actor, each with a window of its own
 WINDOWS = (1, 2)  #: rollouts under way per group: the default setting, and one more
-QUEUE_MESSAGES = 3  #: as a learner's queue has room for
+STREAM_MESSAGES = 3  #: in the buffer of the stream that is the limit
 WARMUP = 0.25  #: of the measured time
 BANDWIDTH = Goal(">=", 0.35, of_ratio=True)
 PORTS, ATTEMPTS = (20_000, 32_000), 20
@@ -51,7 +52,7 @@ def measure(seconds: float) -> list[Figure]:
     keep_freed_memory()
     assert TERMS.policy is not None, "it stands above"
     size = TERMS.num_envs * rollout_record(ENV, TERMS.policy, TERMS.unroll_length).row_bytes
-    stream = stream_bytes_per_s(size, QUEUE_MESSAGES * size, seconds)
+    stream = stream_bytes_per_s(size, STREAM_MESSAGES * size, seconds)
     figures = []
     for window in WINDOWS:
         rate = size * _messages_per_s(window, seconds)
@@ -89,7 +90,7 @@ class Consumer:
         assert TERMS.policy is not None, "it stands above"
         record = rollout_record(ENV, TERMS.policy, TERMS.unroll_length)
         # a batch is a message, so that each is used up as soon as it is there
-        self._queue = RowQueue(np.zeros(QUEUE_MESSAGES * TERMS.num_envs, record.dtype), TERMS.num_envs)
+        self._queue = RolloutQueue(partial(np.empty, dtype=record.dtype), TERMS.num_envs)
         self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), Record.load({}))
         self._poller = Poller([port])
 
@@ -100,7 +101,7 @@ class Consumer:
         self._intake.receive(time.monotonic())
         while self._queue.take() is not None:
             done = self._queue.release()
-            self._intake.acknowledge(done)
+            self._intake.use(done, TERMS.num_envs, learned=True)
             consumed += len(done)
         return consumed
 

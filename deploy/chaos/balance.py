@@ -96,6 +96,7 @@ class Journal:
                 dropped["actor and learner died"] += account.reached - account.delivered
         dropped["learner died after its checkpoint"] = books["undone"]
         dropped["refused"] = books["refused"]
+        dropped["policy too old"] = books["stale"]
         dropped["update was not finite"] = books["skipped"]
         cut = Counter({"actor": self._died})
         for cuts in self._cuts.values():

@@ -6,18 +6,21 @@ values that would crash an update or spoil the weights (an action that does not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import RemoteProtocolError
-from common.messages import MAX_EPISODES, MAX_INTEGER
+from common.messages import MAX_EPISODES, MAX_INTEGER, Header
 from common.specs import EnvSpec, PolicySpec
 
 MAX_EPISODE_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
+
+Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,41 @@ def oversize(terms: Terms, row_bytes: int, limit: int) -> str | None:
     )
 
 
+class Source(Protocol):
+    """A message whose payload has not been read."""
+
+    header: Header
+
+    def into(self, buffer: NDArray[Any]) -> bool:
+        """Fill a buffer; whether the payload was one frame of exactly its size."""
+
+
+def read_rollouts(
+    message: Source, terms: Terms, allocate: Callable[[int], NDArray[np.void]]
+) -> tuple[NDArray[np.void], Episodes]:
+    """The rows of a ROLLOUT in memory of their own, and the well-formed episodes that it reports.
+
+    Args:
+      message: a ROLLOUT.
+      terms: of the run.
+      allocate: memory for a number of rows.
+
+    Raises:
+      RemoteProtocolError: the rollouts cannot be trained on.
+    """
+    n_rows, entries = message.header.body
+    if not 0 < n_rows <= terms.num_envs:
+        raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {terms.num_envs}", "payload")
+    if len(entries) > MAX_EPISODES:
+        raise RemoteProtocolError(f"{len(entries)} episodes, expected at most {MAX_EPISODES}", "episodes")
+    rows = allocate(n_rows)
+    if not message.into(rows.view(np.uint8)):
+        raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
+    if sentence := flaw(rows, terms.env):
+        raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
+    return rows, episodes_of(entries)
+
+
 def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
     """What makes rollout rows unfit for training, or None."""
     for name in rows.dtype.names or ():
@@ -101,20 +139,15 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
     return None
 
 
-def episodes_of(entries: list[Any]) -> tuple[tuple[float, int], ...]:
-    """The (return, length) pairs of a ROLLOUT's body.
+def episodes_of(entries: list[Any]) -> Episodes:
+    """The well-formed ones among the episodes of a ROLLOUT: a finite return and a positive length."""
+    return tuple((float(entry[0]), int(entry[1])) for entry in entries if _is_episode(entry))
 
-    Raises:
-      RemoteProtocolError: an entry is something else.
-    """
-    if len(entries) > MAX_EPISODES:
-        raise RemoteProtocolError(f"{len(entries)} episodes, expected at most {MAX_EPISODES}", "episodes")
-    for entry in entries:
-        if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
-            raise RemoteProtocolError("an episode is [return, length]", "episodes")
-        if not abs(entry[0]) <= MAX_RETURN or not 0 < entry[1] <= MAX_EPISODE_STEPS:
-            raise RemoteProtocolError("an episode has a return of some size and a positive length", "episodes")
-    return tuple((float(episode_return), int(length)) for episode_return, length in entries)
+
+def _is_episode(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
+        return False
+    return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)
 
 
 def _leaves(terms: Terms) -> list[tuple[str, Any]]:

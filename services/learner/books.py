@@ -1,6 +1,6 @@
 """What became of the run's rollouts, over all starts of its learner, and where each stream of them stands. Pure.
 
-    books.used + books.skipped + books.refused + books.undone + rows in the queue  ==  what the streams have delivered
+    books.used + skipped + refused + stale + undone + rollouts in the queue  ==  what the streams have delivered
 
 The books are part of the checkpoint. A learner that was killed has used up more than its last checkpoint knows: the
 next one learns by HELLO which rollouts it will not get again, and counts them as undone. What is not acknowledged
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 from common.session import Arrival
+from services.learner.queue import Message
 
 
 @dataclass
@@ -22,7 +23,15 @@ class Books:
     used: int = 0  #: learned from
     skipped: int = 0  #: in a batch whose loss or gradient was not finite
     refused: int = 0  #: impossible values, or a size that does not fit
+    stale: int = 0  #: of a policy older than learner.max_policy_lag allows
     undone: int = 0  #: used by a learner that was killed before its next checkpoint
+
+    def add(self, message: Message) -> None:
+        """Note the end of a message; its rows that were used are noted batch by batch."""
+        if message.fate == "refused":
+            self.refused += message.rollouts
+        elif message.fate == "stale":
+            self.stale += message.rollouts
 
     def page(self) -> dict[str, int]:
         """By fate."""
@@ -39,7 +48,6 @@ class Ledger:
     begun: int = 0  #: rows of the message after `consumed` that an earlier learner has used
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: it is known which number comes first
-    held: int = 0  #: the newest that waits beside the queue, if any does
     task: int = 0  #: which of the run's environments the stream is of: its HELLO says so, in every start anew
 
     def begin(self, first: int | None) -> int:
@@ -61,25 +69,9 @@ class Ledger:
         """Classify a message. A gap is what a dead connection swallowed."""
         if seq <= self.consumed:
             return Arrival.REPEATED
-        if seq <= self.newest:
+        if seq <= self.received:
             return Arrival.PENDING
-        return Arrival.AHEAD if self.anchored and seq > self.newest + 1 else Arrival.NEW
-
-    @property
-    def newest(self) -> int:
-        """The newest that need not be sent again."""
-        return max(self.received, self.held)
-
-    @property
-    def beside(self) -> int:
-        """How many wait beside the queue."""
-        return self.newest - self.received
-
-    def hold(self, seq: int) -> None:
-        """A NEW message has to wait for room in the queue."""
-        if not self.anchored:
-            self.received, self.anchored = seq - 1, True
-        self.held = seq
+        return Arrival.AHEAD if self.anchored and seq > self.received + 1 else Arrival.NEW
 
     def take(self, seq: int) -> int:
         """A NEW message went into the queue; returns how many of its first rows are used already."""

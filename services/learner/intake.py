@@ -1,8 +1,9 @@
 """The learner's conversations with actors: who may send, what is new, what is acknowledged.
 
-A rollout is received straight into the queue, or waits beside it while there is no room for the largest one; the window
-bounds how many do. ACK goes out when an update has used the last of a message's rows. A message that is refused is
-acknowledged in its turn too, so that its sender goes on; nothing of it is trained.
+Rollouts are taken out of the socket as they come, because a HELLO behind them would wait as well; the credit that was
+given bounds how many there are. ACK goes out when an update has used the last of a message's rows. It covers every
+message before it, so one that is refused or stale is acknowledged in its turn. Such messages use up credit and fill no
+batch: once no stream has any left, an update takes the rows that there are, and all credit returns.
 
 An actor that has gone is remembered for as long as there is room: a broken connection looks the same, and what comes
 over the next one must not be trained twice. What is remembered is part of the checkpoint, for the same reason.
@@ -11,18 +12,17 @@ over the next one must not be trained twice. What is remembered is part of the c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from common.errors import ConfigError, RemoteProtocolError
 from common.messages import MAX_WINDOW, Header, Kind
 from common.session import Arrival, Session, SessionTable
 from common.transport import Incoming, ServerPort
-from services.learner.admission import Terms, mismatch, task_of
+from services.learner.admission import Terms, mismatch, read_rollouts, task_of
 from services.learner.books import Ledger, Record, Standing
-from services.learner.landing import Landing
-from services.learner.queue import Message, RowQueue
-from services.learner.window import window
+from services.learner.queue import Message, RolloutQueue, Rows
+from services.learner.window import exhausted, window
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ GRANT_PERIOD_S = 1.0  #: to see who delivers
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
 #: Sets the run up for the first actor and returns its terms and queue. Raises ConfigError where it cannot be learned.
-Begin = Callable[[Terms], tuple[Terms, RowQueue]]
+Begin = Callable[[Terms], tuple[Terms, RolloutQueue]]
 
 
 class Intake:
@@ -50,8 +50,7 @@ class Intake:
         self._configured = window
         self._granted = window  #: what WELCOME and ACK say now
         self.terms: Terms | None = None
-        self.queue: RowQueue | None = None
-        self._landing: Landing | None = None
+        self.queue: RolloutQueue | None = None
         self._begin = begin
         self.books = record.books
         self._sessions: SessionTable[Ledger] = SessionTable(epoch)
@@ -92,29 +91,40 @@ class Intake:
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,
             "rollouts_by_fate": self.books.page(),
+            "queue_rows": self.queue.rollouts if self.queue else 0,
+            "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
             "streams": streams,
             "epoch": self._sessions.epoch,
         }
 
-    def start(self, terms: Terms, queue: RowQueue) -> None:
+    def start(self, terms: Terms, queue: RolloutQueue) -> None:
         """Fix what every actor has to offer from now on."""
-        assert terms.num_envs <= queue.largest, "a queue without room for a message must hold a batch"
         self.terms, self.queue = terms, queue
-        self._landing = Landing(terms, queue, self.books, self.port.refuse)
 
     def receive(self, now: float) -> None:
         """Take what is there."""
         self._notice(now)
         self._grant(now)
-        if self._landing is not None:
-            self._landing.advance()
         for _ in range(MESSAGES_PER_TURN):
             message = self.port.receive() if self._reads else None
             if message is None:
                 break
             self._handle(message, now)
-        if self.queue is not None:
-            self.acknowledge(self.queue.release())  # messages of no rows may be done already
+
+    def settle(self, oldest: int) -> list[Message]:
+        """Let go of rollouts whose policy is older than this version; returns and acknowledges what is done by that."""
+        if self.queue is None:
+            return []
+        self.queue.expire(oldest)
+        done = self.queue.release()
+        self._acknowledge(done)
+        return done
+
+    def take(self, now: float) -> Rows | None:
+        """A batch to learn from: a short one if no stream has credit left to fill it; None: wait for more."""
+        if self.queue is None:
+            return None
+        return self.queue.take(short=self.queue.usable > 0 and exhausted(self._granted, self._here, now))
 
     def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
         """Book the rows of a batch, and acknowledge the messages that it has used up."""
@@ -122,11 +132,12 @@ class Intake:
             self.books.used += rows
         else:
             self.books.skipped += rows
-        self.acknowledge(messages)
+        self._acknowledge(messages)
 
-    def acknowledge(self, messages: list[Message]) -> None:
-        """Tell the senders which messages are used up."""
+    def _acknowledge(self, messages: list[Message]) -> None:
+        """Tell the senders which messages are done."""
         for message in messages:
+            self.books.add(message)
             session = self._session(message.sender, message.slot)
             if session is not None:
                 session.state.use(message.seq)
@@ -139,8 +150,13 @@ class Intake:
 
     @property
     def _reads(self) -> bool:
-        """Whether no more waits than credit was given for; else the rest has to wait in the socket."""
-        return self._landing is None or len(self._landing) <= self._granted * len(self._sessions)
+        """Whether no more waits than credit was given for; else the rest has to wait in the socket for an update."""
+        return self.queue is None or not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
+
+    @property
+    def _here(self) -> Iterator[Session[Ledger]]:
+        """The streams of actors that are connected."""
+        return (session for session in self._sessions if session.sender not in self._left)
 
     def _handle(self, message: Incoming, now: float) -> None:
         header = message.header
@@ -203,7 +219,7 @@ class Intake:
         terms = {
             "window": self._granted,
             "policy": self.terms.policy.to_wire(),
-            "received": session.state.newest,
+            "received": session.state.received,
         }
         seq = session.state.consumed
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self._sessions.epoch, seq, (terms,)))
@@ -220,15 +236,36 @@ class Intake:
             self._ack(session, header.seq)
         if arrival not in (Arrival.NEW, Arrival.AHEAD):
             return
-        if (waiting := session.state.pending + session.state.beside) >= MAX_WINDOW:
-            raise RemoteProtocolError(f"{waiting} rollouts of one stream wait already", "window")
+        if session.state.pending >= MAX_WINDOW:
+            raise RemoteProtocolError(f"{session.state.pending} rollouts of one stream wait already", "window")
         if arrival is Arrival.AHEAD:
             gap = RemoteProtocolError("a rollout before this one is missing: say HELLO and send all again", "session")
             self.port.reject(header, gap, epoch=self._sessions.epoch)
             return
-        assert self._landing is not None, "a session has somewhere to land"
-        self._landing.take(session, message, now)
         session.asked_at = now
+        self._take(session, message, now)
+
+    def _take(self, session: Session[Ledger], message: Incoming, now: float) -> None:
+        """Queue a NEW message, without the first rows if the checkpoint has them; refused, it still gets its turn."""
+        assert self.queue is not None, "a session is of a run"
+        assert self.terms is not None, "a session is of a run"
+        header, ledger = message.header, session.state
+        used = ledger.take(header.seq)
+        entry = Message(header.sender, header.slot, header.seq, ledger.rows - used, at=now, task=ledger.task)
+        try:
+            rows, episodes = read_rollouts(message, self.terms, self.queue.allocate)
+            if len(rows) <= used:
+                raise RemoteProtocolError(f"a ROLLOUT of {len(rows)} rows, of which {used} are used already", "payload")
+        except RemoteProtocolError as error:
+            self.port.refuse(error)
+            self.queue.put(entry._replace(fate="refused"), None)
+            return
+        if malformed := len(header.body[1]) - len(episodes):  # the rows are good, whatever is reported of episodes
+            self.port.refuse(
+                RemoteProtocolError(f"{malformed} episodes without a finite return and a length", "episodes")
+            )
+        version = int(rows["policy_version"].min())
+        self.queue.put(entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version), rows[used:])
 
     def _ack(self, session: Session[Ledger], seq: int) -> None:
         body = (session.state.consumed, self._granted)
@@ -242,8 +279,7 @@ class Intake:
         if self.queue is None or not (self._changed or now >= self._grant_at):
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
-        here = [session for session in self._sessions if session.sender not in self._left]
-        granted = window(self._configured, self.queue.batch_size, here, now)
+        granted = window(self._configured, self.queue.batch_size, self._here, now)
         if granted == self._granted:
             return
         self._granted = granted
@@ -273,5 +309,3 @@ class Intake:
     def _forget(self, sender: int) -> None:
         self._sessions.leave(sender)
         self._left.pop(sender, None)
-        if self._landing is not None:
-            self._landing.forget(sender)

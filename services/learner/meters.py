@@ -35,20 +35,22 @@ class Meters:
         """Count time without a batch."""
         self._waited.add(seconds, now)
 
-    def updated(self, update: Update, version: int, messages: list[Message], now: float) -> None:
-        """Count a batch.
-
-        Args:
-          update: what it did.
-          version: of the weights that it was learned with.
-          messages: those that it used up.
-          now: seconds.
-        """
+    def finished(self, messages: list[Message]) -> None:
+        """Count the episodes that ended in messages which are done."""
         own = list(self._tasks.values())
         for message in messages:
             for episode in message.episodes:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)
+
+    def updated(self, update: Update, version: int, now: float) -> None:
+        """Count a batch.
+
+        Args:
+          update: what it did.
+          version: of the weights that it was learned with.
+          now: seconds.
+        """
         self._lag.add(version, update.behaviour_versions)
         self._steps.add(update.agent_steps, now)
         self._updates.add(1, now)

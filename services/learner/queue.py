@@ -1,137 +1,157 @@
-"""Rollouts between the socket and the update, without either: a ring of rows filled in place. Pure.
+"""Rollout messages between the socket and the update, first in, first out. Pure.
 
-    rows = queue.reserve(16)            # receive into these
-    queue.commit(message)               # or queue.cancel(): nothing has happened
-    batch = queue.take()                # batch_size rows, oldest first, one contiguous slice; None while too few
-    tasks = queue.tasks                 # which environment each of them is of
-    done = queue.release()              # the rows are free again; these messages are used up
+    queue.put(message, rows)        # rows in memory of their own; None: nothing of it can be learned from
+    queue.expire(version)           # nor from messages whose policy is older than this version, now and later
+    batch = queue.take()            # the oldest batch_size rows; None while there are fewer
+    tasks = queue.tasks             # which environment each of them is of
+    done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-The ring holds a multiple of batch_size rows and gives them back a batch at a time, so a batch never wraps. A
-message may: it is then received into scratch rows and copied to both ends. Rows leave in the order of arrival,
-each exactly once; a message is done when its last row is.
+Rows leave in the order of arrival, each once. A message is done when its last row is, and everything before it: also
+one that holds nothing to learn from, because an acknowledgement covers every message before it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[Any]
+Fate = Literal["used", "refused", "stale"]
 
 
 class Message(NamedTuple):
-    """Which rollout message rows belong to."""
+    """A rollout message and what becomes of it."""
 
     sender: int
     slot: int
     seq: int
+    rollouts: int  #: that it stands for in the books
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
     at: float = 0.0  #: when it came
     task: int = 0  #: which of the run's environments its rows are of
+    version: int = 0  #: the oldest policy_version of its steps
+    fate: Fate = "used"
 
 
-class RowQueue:
-    """A bounded first-in-first-out queue of rows.
+@dataclass
+class _Entry:
+    message: Message
+    rows: Rows  #: those that are still to be used
+
+
+class RolloutQueue:
+    """A first-in-first-out queue of rollout messages, read in batches of rows.
 
     Args:
-      rows: [capacity] storage, a positive multiple of batch_size.
+      allocate: memory for a number of rows.
       batch_size: rows of a batch.
     """
 
-    def __init__(self, rows: Rows, batch_size: int) -> None:
-        assert len(rows) in range(batch_size, len(rows) + 1, batch_size), "want a multiple of batch_size rows"
-        self._rows = rows
-        self._scratch = np.zeros_like(rows[:0])
-        self._tasks = np.zeros(len(rows), np.int64)
+    def __init__(self, allocate: Callable[[int], Rows], batch_size: int) -> None:
+        self.allocate = allocate
         self.batch_size = batch_size
-        self.capacity = len(rows)
-        self.row_bytes = rows.dtype.itemsize
-        self._head = 0  #: rows committed since the start
-        self._tail = 0  #: rows released since the start
-        self._done = 0  #: of them, those of messages that are done
-        self._reserved = 0
-        self._taken = False
-        self._messages: deque[tuple[int, Message]] = deque()  #: with the value of `_tail` that ends each
+        self.tasks: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], of the rows that `take` gave
+        self._none = allocate(0)
+        self._entries: deque[_Entry] = deque()
+        self._usable = 0  #: rows that a batch can have
+        self._void = 0  #: rollouts of messages without such rows, until their turn comes
+        self._taken = 0
+        self._oldest = 0  #: version that may be learned from
+
+    def __len__(self) -> int:
+        """Messages that are not done."""
+        return len(self._entries)
 
     @property
-    def rows(self) -> int:
-        """Rows committed and not yet released."""
-        return self._head - self._tail
+    def rollouts(self) -> int:
+        """Rollouts that came and are not in the books yet."""
+        return self._usable + self._void
 
     @property
-    def free(self) -> int:
-        """Rows that can be reserved."""
-        return self.capacity - self.rows
+    def usable(self) -> int:
+        """Rows that can be learned from."""
+        return self._usable
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` has a whole batch."""
+        return self._usable >= self.batch_size and not self._taken
 
     @property
     def begun(self) -> tuple[Message, int] | None:
         """The message that is used in part, and how many of its rows are."""
-        return (self._messages[0][1], self._tail - self._done) if self._tail > self._done else None
-
-    @property
-    def largest(self) -> int:
-        """Rows that a message may have, so that a queue without room for it always holds a whole batch."""
-        return self.capacity - self.batch_size + 1
-
-    @property
-    def ready(self) -> bool:
-        """Whether `take` has a batch."""
-        return self.rows >= self.batch_size and not self._taken
-
-    def reserve(self, n: int) -> Rows | None:
-        """n contiguous rows to fill, or None where they are not free. Follow with `commit` or `cancel`."""
-        assert n > 0, "a message of no rows needs no reservation"
-        assert not self._reserved, "one reservation at a time"
-        if n > self.free:
+        if not self._entries:
             return None
-        self._reserved = n
-        start = self._head % self.capacity
-        if start + n <= self.capacity:
-            return self._rows[start : start + n]
-        if len(self._scratch) < n:
-            self._scratch = np.zeros_like(self._rows[:n])
-        return self._scratch[:n]
+        message, rows = self._entries[0].message, self._entries[0].rows
+        used = message.rollouts - len(rows) if message.fate == "used" else 0
+        return (message, used) if used else None
 
-    def commit(self, message: Message) -> None:
-        """Append the reserved rows; without a reservation, a message of no rows, done when its turn comes."""
-        n, self._reserved = self._reserved, 0
-        start = self._head % self.capacity
-        before_end = self.capacity - start
-        if n > before_end:
-            self._rows[start:] = self._scratch[:before_end]
-            self._rows[: n - before_end] = self._scratch[before_end:n]
-        self._tasks[(start + np.arange(n)) % self.capacity] = message.task
-        self._head += n
-        self._messages.append((self._head, message))
+    def put(self, message: Message, rows: Rows | None) -> None:
+        """Append a message; without rows its `fate` says why."""
+        entry = _Entry(message, self._none if rows is None else rows)
+        self._entries.append(entry)
+        self._usable += len(entry.rows)
+        self._void += message.rollouts if rows is None else 0
+        self._judge(entry)
 
-    def cancel(self) -> None:
-        """Give the reserved rows back unfilled."""
-        self._reserved = 0
+    def expire(self, version: int) -> None:
+        """Let go of what is left of messages whose policy is older than this version."""
+        assert not self._taken, "not between take and release"
+        if version > self._oldest:
+            self._oldest = version
+            for entry in self._entries:
+                self._judge(entry)
 
-    def take(self) -> Rows | None:
-        """The oldest batch, or None. Its rows stay as they are until `release`."""
-        if not self.ready:
+    def take(self, *, short: bool = False) -> Rows | None:
+        """The oldest batch, or None. It stays as it is until `release`.
+
+        Args:
+          short: take the rows that there are if they are too few for a batch.
+        """
+        count = min(self._usable, self.batch_size)
+        if self._taken or not count or (count < self.batch_size and not short):
             return None
-        self._taken = True
-        start = self._tail % self.capacity
-        return self._rows[start : start + self.batch_size]
-
-    @property
-    def tasks(self) -> NDArray[np.int64]:
-        """[batch_size], the task of each row that `take` gave, until `release`."""
-        start = self._tail % self.capacity
-        return self._tasks[start : start + self.batch_size]
+        self._taken = count
+        parts: list[Rows] = []
+        tasks: list[int] = []
+        for entry in self._entries:
+            if len(part := entry.rows[: count - len(tasks)]):
+                parts.append(part)
+                tasks += [entry.message.task] * len(part)
+            if len(tasks) == count:
+                break
+        self.tasks = np.array(tasks, np.int64)
+        if len(parts) == 1:
+            return parts[0]
+        batch = self.allocate(count)
+        np.concatenate([part.view(np.uint8) for part in parts], out=batch.view(np.uint8))  # field by field it is slow
+        return batch
 
     def release(self) -> list[Message]:
-        """Free the rows of `take`, if any, and return the messages that are now done, in order of arrival."""
-        if self._taken:
-            self._taken = False
-            self._tail += self.batch_size
+        """Let go of the rows of `take`, if any, and return the messages that are done now, in order of arrival."""
         done = []
-        while self._messages and self._messages[0][0] <= self._tail:
-            self._done, message = self._messages.popleft()
-            done.append(message)
+        self._usable -= self._taken
+        while self._entries:
+            entry = self._entries[0]
+            used = min(self._taken, len(entry.rows))
+            self._taken -= used
+            entry.rows = entry.rows[used:]
+            if len(entry.rows):
+                break
+            if entry.message.fate != "used":
+                self._void -= entry.message.rollouts
+            done.append(self._entries.popleft().message)
         return done
+
+    def _judge(self, entry: _Entry) -> None:
+        rows = entry.rows
+        if len(rows) and entry.message.version < self._oldest:
+            entry.message = entry.message._replace(fate="stale", rollouts=len(rows))  # some may be used already
+            entry.rows = self._none
+            self._usable -= len(rows)
+            self._void += len(rows)

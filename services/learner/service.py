@@ -36,13 +36,11 @@ from services.learner.books import Record
 from services.learner.folder import claim, keep_settings
 from services.learner.intake import Intake
 from services.learner.meters import Meters
-from services.learner.queue import Message, RowQueue
+from services.learner.queue import Message, RolloutQueue, Rows
 from services.learner.recorder import COLUMNS
 from services.learner.update import Trainer, Update
 
 log = logging.getLogger(__name__)
-
-QUEUE_BATCHES = 2  #: in the queue, besides room for the largest message
 
 
 class Learner(Service):
@@ -105,11 +103,12 @@ class Learner(Service):
         assert self.intake is not None, "open comes first"
         self._publisher.welcome()
         self.intake.receive(self.clock())
+        self.meters.finished(self.intake.settle(self._published - self.config.learner.max_policy_lag))
         if self.trainer is not None and not self.trainer.steps_left:
             log.info("all %d agent steps are done", self.trainer.counters.agent_steps)
             self.stop()
-        elif self.trainer is not None and self.intake.queue is not None and self.intake.queue.ready:
-            self._learn(self.trainer, self.intake, self.intake.queue)
+        elif self.trainer is not None and (rows := self.intake.take(self.clock())) is not None:
+            self._learn(self.trainer, self.intake, rows)
         else:
             waited_s = self.wait(self._poller, timeout_s)
             self._waited_s += waited_s
@@ -146,7 +145,6 @@ class Learner(Service):
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
         trainer, intake = self.trainer, self.intake
-        queue = intake.queue if intake else None
         counters = trainer.counters if trainer else None
         return {
             "agent_steps": counters.agent_steps if counters else 0,
@@ -160,8 +158,6 @@ class Learner(Service):
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
             **(intake.page() if intake else {}),
-            "queue_rows": queue.rows if queue else 0,
-            "queue_capacity": queue.capacity if queue else 0,
             **self._archive.report(self.clock()),
         }
 
@@ -194,7 +190,7 @@ class Learner(Service):
         log.info("continuing %s at agent step %d", path.parent, trainer.counters.agent_steps)
         return trainer
 
-    def _begin(self, theirs: Terms) -> tuple[Terms, RowQueue]:
+    def _begin(self, theirs: Terms) -> tuple[Terms, RolloutQueue]:
         """Set a new run up for the environment of the first actor. Raises ConfigError where that cannot be."""
         asked = self.config.env.id
         if theirs.env.env_id not in self.config.env.tasks:
@@ -213,31 +209,29 @@ class Learner(Service):
             raise ConfigError(sentence)
         return self._adopt(trainer, queue)
 
-    def _adopt(self, trainer: Trainer, queue: RowQueue) -> tuple[Terms, RowQueue]:
+    def _adopt(self, trainer: Trainer, queue: RolloutQueue) -> tuple[Terms, RolloutQueue]:
         """Make a trainer this run's, publish its weights, and return what actors have to offer."""
         self.trainer = trainer
         self._publish(trainer)
         return self._terms(trainer), queue
 
-    def _queue(self, trainer: Trainer) -> RowQueue:
-        batch_size = self.config.learner.batch_size
-        capacity = batch_size * (QUEUE_BATCHES + -(-self._most_rows // batch_size))
-        return RowQueue(trainer.storage(capacity), batch_size)
+    def _queue(self, trainer: Trainer) -> RolloutQueue:
+        return RolloutQueue(trainer.storage, self.config.learner.batch_size)
 
     def _terms(self, trainer: Trainer) -> Terms:
         return Terms(trainer.env, trainer.policy, self.config.learner.unroll_length, self._most_rows)
 
-    def _learn(self, trainer: Trainer, intake: Intake, queue: RowQueue) -> None:
-        taken_at = self.clock()
-        rows = queue.take()
-        assert rows is not None, "the queue was ready"
+    def _learn(self, trainer: Trainer, intake: Intake, rows: Rows) -> None:
+        queue, taken_at = intake.queue, self.clock()
+        assert queue is not None, "it gave these rows"
         version = trainer.counters.policy_version
         update = trainer.update(rows, queue.tasks)
         messages = queue.release()
         if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
             self._publish(trainer)
         intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
-        self.meters.updated(update, version, messages, self.clock())
+        self.meters.updated(update, version, self.clock())
+        self.meters.finished(messages)
         self._time(update, messages, taken_at)
 
     def _time(self, update: Update, messages: list[Message], taken_at: float) -> None:

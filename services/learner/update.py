@@ -95,10 +95,10 @@ class Trainer:
         return self.counters.agent_steps * self.env.frame_skip
 
     def storage(self, capacity: int) -> NDArray[np.void]:
-        """[capacity] rows to receive into; pinned where the device is a GPU."""
+        """[capacity] rows of undefined content to receive into; pinned if the device is a GPU."""
         size = capacity * self.record.row_bytes
         pinned = self.device.type == "cuda"
-        rows: NDArray[np.void] = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned).numpy().view(self.record.dtype)
+        rows: NDArray[np.void] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).numpy().view(self.record.dtype)
         return rows
 
     def update(self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None) -> Update:

@@ -25,9 +25,31 @@ def window(configured: int, batch_size: int, streams: Iterable[Session[Ledger]],
       now: seconds, as their `asked_at`.
     """
     here = list(streams)
-    rows = [each.state.rows for each in here if each.asked_at is not None and now - each.asked_at < ACTIVE_S]
+    rows = [each.state.rows for each in here if delivers(each, now)]
     smallest = min((each.state.rows for each in here), default=batch_size)
     return min(MAX_WINDOW, max(configured, window_needed(batch_size, rows or [smallest])))
+
+
+def delivers(stream: Session[Ledger], now: float) -> bool:
+    """Whether rollouts of it have come of late."""
+    return stream.asked_at is not None and now - stream.asked_at < ACTIVE_S
+
+
+def exhausted(window: int, streams: Iterable[Session[Ledger]], now: float) -> bool:
+    """Whether no row can come before the next acknowledgement: all streams that deliver have used their windows up.
+
+    Windows are wide enough for a batch of good rollouts; those that are refused or stale use them up and fill none.
+    While no stream delivers, all have to have used theirs up: environments may just be slow.
+    """
+    delivering, silent, silent_credit = 0, 0, 0
+    for each in streams:
+        credit, is_delivering = each.state.received - each.state.consumed < window, delivers(each, now)
+        if credit and is_delivering:
+            return False
+        delivering += is_delivering
+        silent += not is_delivering
+        silent_credit += credit
+    return delivering > 0 or (silent > 0 and not silent_credit)
 
 
 def window_needed(batch_size: int, rows: Sequence[int]) -> int:

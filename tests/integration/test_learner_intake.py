@@ -12,10 +12,10 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_message_is_acknowledged_when_its_last_row_was_used_and_not_before(endpoint: str, open_run: Opener) -> None:
-    run = open_run(endpoint=endpoint)
+    run = open_run(endpoint=endpoint, window=4)
     actor = run.welcomed()
     actor.push(1, rollout_rows(3, 1))
-    run.drive([actor], lambda: run.queue.rows == 3)
+    run.drive([actor], lambda: run.queue.usable == 3)
     actor.push(2, rollout_rows(3, 2))
     run.drive([actor], lambda: actor.acked)
     assert actor.acked == [1], "message 2 has two rows left"
@@ -28,7 +28,7 @@ def test_a_message_is_acknowledged_when_its_last_row_was_used_and_not_before(end
 
 
 def test_a_repeated_message_is_trained_once_and_answered_again(endpoint: str, open_run: Opener) -> None:
-    run = open_run(endpoint=endpoint)
+    run = open_run(endpoint=endpoint, window=4)
     actor = run.welcomed()
     for _ in range(5):
         actor.push(1, rollout_rows(2, 1))
@@ -74,7 +74,7 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
         return int(welcomes[-1].body[0]["received"])
 
     wait_until(turn)
-    assert run.queue.rows == run.queue.capacity
+    assert run.queue.usable == 5 * 4
     for actor in actors:
         actor.push(1, rollout_rows(4))  # again, though it need not
     run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
@@ -87,12 +87,11 @@ def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None
     for actor in actors:
         for seq in range(1, 7):
             actor.push(seq, rollout_rows(4, seq))
-    fullest = 0
+    most = 0
     for _ in range(200):
         run.intake.receive(run.learner.clock())
-        fullest = max(fullest, run.queue.rows)
-    assert fullest == run.queue.capacity
-    assert len(run.intake._landing or ()) == 4, "one for each actor, and one that shows that this is all"
+        most = max(most, len(run.queue))
+    assert most == 4, "one of each actor, and one that shows that this is all"
     run.drive(actors, run.learner.stopping.is_set)
     assert run.page["agent_steps"] == 160
 
@@ -113,15 +112,15 @@ def test_an_actor_that_leaves_is_forgotten_when_its_place_is_needed(open_run: Op
 
 
 def test_rollouts_are_not_trained_twice_when_a_connection_breaks(endpoint: str, open_run: Opener) -> None:
-    run = open_run(endpoint=endpoint)
+    run = open_run(endpoint=endpoint, window=4)
     actor = run.welcomed()
     actor.push(1, rollout_rows(2, 1))
-    run.drive([actor], lambda: run.queue.rows == 2)
+    run.drive([actor], lambda: run.queue.usable == 2)
     actor.port.reopen()
     run.greet_again(actor)
     actor.push(1, rollout_rows(2, 1))
     actor.push(2, rollout_rows(1, 2))
-    run.drive([actor], lambda: run.queue.rows == 3)
+    run.drive([actor], lambda: run.queue.usable == 3)
     assert run.page["agent_steps"] == 0
 
 
@@ -137,13 +136,13 @@ def test_a_rollout_behind_a_missing_one_is_not_taken_before_it(endpoint: str, op
     run.greet_again(actor)
     for seq in (3, 4, 5):
         actor.push(seq, rollout_rows(2, seq))
-    run.drive([actor], lambda: 4 in actor.acked and run.queue.rows == 2)
+    run.drive([actor], lambda: 4 in actor.acked and run.queue.usable == 2)
     assert run.page["updates"] == 1
     assert run.page["refused_by_reason"] == {"session": 1}
 
 
 def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(context: Context, open_run: Opener) -> None:
-    run = open_run()
+    run = open_run(window=4)
     actor = run.welcomed()
     actor.push(1, rollout_rows(1, 1))
     wait_until(lambda: run.intake.port.pollable[0].poll(1))
@@ -151,7 +150,7 @@ def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(context: Co
     actor.close()
     port.close()
     wait_until(lambda: run.intake.port.pollable[1].poll(1))
-    run.drive([], lambda: run.queue.rows == 1)
+    run.drive([], lambda: run.queue.usable == 1)
     run.drive([], lambda: run.intake.peers == 0)
     assert list(run.intake._left) == [actor.port.sender]
 

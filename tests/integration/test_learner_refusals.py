@@ -84,7 +84,7 @@ def test_malformed_rollouts_are_counted_and_the_run_goes_on(endpoint: str, open_
     actor.push(4, rollout_rows(2), n=1)
     actor.push(5, rollout_rows(2), n=0)
     actor.push(6, rollout_rows(2), n=10**9)
-    actor.push(7, rollout_rows(2), [["x", 1]])
+    actor.push(7, rollout_rows(2), [[1.0, 5]] * 1001)
     actor.port.send(Header(Kind.STEP, actor.port.sender, 0, actor.stream.epoch, 8))
     actor.port._requests.send_multipart([b"garbage", b"more"])
     actor.push(8, rollout_rows(4))
@@ -96,6 +96,16 @@ def test_malformed_rollouts_are_counted_and_the_run_goes_on(endpoint: str, open_
     assert actor.acked == [1, 2, 3, 4, 5, 6, 7, 8], "a sender of bad rollouts is not left waiting"
 
 
+def test_good_rows_with_a_malformed_episode_are_learned_from(open_run: Opener) -> None:
+    run = open_run()
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(4), [[float("nan"), 3], [7.0, 5]])
+    run.drive([actor], lambda: 1 in actor.acked)
+    assert run.page["refused_by_reason"] == {"episodes": 1}
+    assert (run.page["agent_steps"], run.page["rollouts_by_fate"]["used"]) == (B * T, 4)
+    assert (run.page["episodes"], run.page["mean_return_100"]) == (1, 7.0)
+
+
 def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(open_run: Opener) -> None:
     run = open_run()
     actor = run.welcomed()
@@ -103,7 +113,7 @@ def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(open_run: Opener) -> No
     for seq in range(2, 502):
         wait_until(lambda seq=seq: send_or_turn(run, actor, seq))
     run.drive([actor], lambda: run.page["refused"] == 500)
-    assert len(run.queue._messages) <= 64
+    assert len(run.queue) <= 64
 
 
 def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:

@@ -50,10 +50,10 @@ def test_every_row_is_learned_from_as_one_of_its_streams_environment(
     run: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = seen(monkeypatch)
-    two, one = run.welcomed(**terms("Two-v0")), run.welcomed(**terms("One-v0"))
-    for seq in (1, 2, 3, 4):  # batches of 4 cut messages of 3 and 1, and the ring of 12 comes round
+    two, one = run.welcomed(**terms("Two-v0"), num_envs=3), run.welcomed(**terms("One-v0"), num_envs=1)
+    for seq in (1, 2, 3, 4):
         two.push(seq, paid(3, 200.0), [[200.0, 5]])
-        run.drive([one, two], lambda seq=seq: run.queue.rows % 4 == 3)
+        run.drive([one, two], lambda seq=seq: run.queue.usable % 4 == 3)
         one.push(seq, paid(1, 1.0), [[1.0, 5]])
         run.drive([one, two], lambda seq=seq: seq in one.acked and seq in two.acked)
     assert rows == [(1, 200.0), (1, 200.0), (1, 200.0), (0, 1.0)] * 4

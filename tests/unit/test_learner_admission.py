@@ -1,18 +1,20 @@
 """Which actors fit a run, and which rollouts can be trained on."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from common.errors import RemoteProtocolError
-from common.messages import MAX_EPISODES
+from common.messages import MAX_EPISODES, Header, Kind
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec
-from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize, task_of
-from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize, read_rollouts, task_of
+from tests.learner_fakes import ENV, POLICY, ListMessage, T, rollout_rows
 
 pytestmark = pytest.mark.unit
 
@@ -167,12 +169,13 @@ def test_episodes_come_out_as_python_numbers() -> None:
         [1e308, 2],
     ],
 )
-def test_other_episodes_are_refused(entry: Any) -> None:
-    with pytest.raises(RemoteProtocolError):
-        episodes_of([entry])
+def test_other_episodes_are_left_out(entry: Any) -> None:
+    assert episodes_of([[1.0, 1], entry, [2.0, 2]]) == ((1.0, 1), (2.0, 2))
 
 
 def test_more_episodes_than_a_message_may_have_are_refused() -> None:
-    assert len(episodes_of([[1.0, 1]] * MAX_EPISODES)) == MAX_EPISODES
-    with pytest.raises(RemoteProtocolError, match="1001 episodes, expected at most 1000"):
-        episodes_of([[1.0, 1]] * (MAX_EPISODES + 1))
+    terms, rows = Terms(ENV, POLICY, T, 4), rollout_rows(4)
+    for count, sentence in ((MAX_EPISODES, ""), (MAX_EPISODES + 1, "1001 episodes, expected at most 1000")):
+        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * count)), rows)
+        with pytest.raises(RemoteProtocolError, match=sentence) if sentence else nullcontext():
+            assert len(read_rollouts(message, terms, partial(np.empty, dtype=rows.dtype))[1]) == count

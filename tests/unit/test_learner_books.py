@@ -4,72 +4,24 @@ The learner's intake and the actors' outboxes are real, what lies between them i
 """
 
 import random
-from collections import Counter, deque
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from common.errors import RemoteProtocolError
-from common.messages import Header, Kind, Reason
+from common.messages import Kind
 from common.session import Arrival, Stream
 from services.actor.outbox import Outbox
 from services.learner.admission import Terms
 from services.learner.books import Ledger, Record
 from services.learner.intake import Intake
-from services.learner.queue import RowQueue
-from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from services.learner.queue import RolloutQueue
+from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
 
 pytestmark = pytest.mark.unit
 
 BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
-
-
-class Message:
-    """What `common.transport.Incoming` is to an intake."""
-
-    def __init__(self, header: Header, rows: Any) -> None:
-        self.header, self.rows = header, rows
-
-    def keep(self, _most: int) -> "Message":
-        return self
-
-    def into(self, buffer: np.ndarray) -> bool:
-        source = self.rows.view(np.uint8)
-        if buffer.nbytes == source.nbytes:
-            buffer[...] = source.reshape(buffer.shape)
-        return buffer.nbytes == source.nbytes
-
-
-class Port:
-    """Lists instead of sockets."""
-
-    def __init__(self) -> None:
-        self.inbox: deque[Message] = deque()
-        self.outbox: deque[Header] = deque()
-        self.refused: Counter[str] = Counter()
-        self.dropped = 0
-
-    def receive(self) -> Message | None:
-        return self.inbox.popleft() if self.inbox else None
-
-    def send(self, header: Header) -> None:
-        self.outbox.append(header)
-
-    def hears(self, _sender: int) -> bool:
-        return True
-
-    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
-        """Only what this world's own losses bring about is expected here."""
-        assert error.reason == "session"
-        body = (str(Reason.UNKNOWN_SESSION), str(error))
-        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
-
-    def refuse(self, error: RemoteProtocolError) -> None:
-        self.refused[error.reason] += 1
-
-    def changes(self) -> dict[int, bool]:
-        return {}
 
 
 class World:
@@ -87,15 +39,14 @@ class World:
     def start(self) -> None:
         """A learner that goes on from the checkpoint."""
         self.epoch += 1
-        self.port = Port()
+        self.port = ListPort()
         state, used = self.saved
         self.used = list(used)
         self.intake = Intake(self.port, self.epoch, WINDOW, self.begin, Record.load(state))  # type: ignore[arg-type]
         self.intake.start(*self.begin(None))
 
-    def begin(self, _terms: Terms | None) -> tuple[Terms, RowQueue]:
-        storage = np.zeros(BATCH * (2 + -(-self.rows // BATCH)), rollout_rows(1).dtype)
-        return Terms(ENV, POLICY, T, self.rows), RowQueue(storage, BATCH)
+    def begin(self, _terms: Terms | None) -> tuple[Terms, RolloutQueue]:
+        return Terms(ENV, POLICY, T, self.rows), RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), BATCH)
 
     def checkpoint(self) -> None:
         self.saved = (self.intake.record().state(), list(self.used))
@@ -115,7 +66,7 @@ class World:
                 header, frames = work
                 outbox.mark_sent()
                 if self.random.random() >= loss:
-                    self.port.inbox.append(Message(header, frames[0].copy() if frames else b""))
+                    self.port.inbox.append(ListMessage(header, frames[0].copy() if frames else b""))
                 if header.kind is Kind.HELLO:
                     break
         self.intake.receive(self.now)
@@ -148,8 +99,8 @@ class World:
         assert queue is not None
         assert len(self.used) == len(set(self.used)), "used twice"
         assert books.used + books.skipped == len(self.used)
-        assert books.used + books.skipped + books.undone + queue.rows == self.made
-        assert queue.rows < BATCH
+        assert books.used + books.skipped + books.undone + queue.usable == self.made
+        assert queue.usable < BATCH
         assert books.refused == self.port.refused.total() == 0
         for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
             assert (slot, rows, received) == (0, self.rows, self.outboxes[sender].seq)

@@ -1,139 +1,160 @@
-"""The ring of rollout rows."""
+"""The queue of rollout messages."""
 
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.learner.queue import Message, RowQueue
+from services.learner.queue import Message, RolloutQueue
 
 pytestmark = pytest.mark.unit
 
 
-def queue_of(batches: int, batch_size: int) -> RowQueue:
-    return RowQueue(np.zeros(batches * batch_size, np.int64), batch_size)
+def queue_of(batch_size: int) -> RolloutQueue:
+    return RolloutQueue(partial(np.empty, dtype=np.int64), batch_size)
 
 
-def fill(queue: RowQueue, seq: int, values: list[int]) -> bool:
-    rows = queue.reserve(len(values))
-    if rows is None:
-        return False
-    rows[:] = values
-    queue.commit(Message(1, 0, seq, task=seq % 3))
-    return True
+def fill(queue: RolloutQueue, seq: int, values: list[int], version: int = 0) -> None:
+    queue.put(Message(1, 0, seq, len(values), task=seq % 3, version=version), np.array(values, np.int64))
+
+
+def refuse(queue: RolloutQueue, seq: int, rollouts: int = 1) -> None:
+    queue.put(Message(1, 0, seq, rollouts, fate="refused"), None)
+
+
+def taken(queue: RolloutQueue, *, short: bool = False) -> list[int] | None:
+    batch = queue.take(short=short)
+    return None if batch is None else batch.tolist()
+
+
+def seqs(done: list[Message]) -> list[int]:
+    return [message.seq for message in done]
 
 
 @given(
     batch_size=st.integers(1, 6),
-    batches=st.integers(1, 4),
-    sizes=st.lists(st.integers(1, 9), max_size=60),
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=60),
     eager=st.lists(st.booleans(), min_size=1),
 )
 def test_rows_leave_in_order_each_once_whatever_the_sizes(
-    batch_size: int, batches: int, sizes: list[int], eager: list[bool]
+    batch_size: int, sizes: list[tuple[int, bool]], eager: list[bool]
 ) -> None:
-    queue = queue_of(batches, batch_size)
-    sent: deque[int] = deque()
-    tasks: deque[int] = deque()
-    ends: dict[int, int] = {}
+    queue = queue_of(batch_size)
+    sent: deque[tuple[int, int]] = deque()  # (value, task)
+    ends: dict[int, int] = {}  # message -> rows that are used when its turn comes
     done: list[int] = []
-    counter = taken = 0
+    made = used = void = 0
 
     def use_batches() -> None:
-        nonlocal taken
+        nonlocal used
         while (batch := queue.take()) is not None:
-            assert batch.tolist() == [sent.popleft() for _ in range(batch_size)]
+            expected = [sent.popleft() for _ in range(batch_size)]
+            assert list(zip(batch.tolist(), queue.tasks.tolist(), strict=True)) == expected
             assert batch.flags.c_contiguous
-            assert queue.tasks.tolist() == [tasks.popleft() for _ in range(batch_size)], "each row keeps its task"
-            taken += batch_size
-            done.extend(message.seq for message in queue.release())
-            assert done == [seq for seq, end in ends.items() if end <= taken]
+            used += batch_size
+            done.extend(seqs(queue.release()))
+        done.extend(seqs(queue.release()))
+        assert done == [seq for seq, end in ends.items() if end <= used]
 
-    for seq, size in enumerate(sizes, start=1):
-        values = list(range(counter, counter + size))
-        if not fill(queue, seq, values):
-            assert size > queue.free
-            use_batches()
-            if not fill(queue, seq, values):
-                assert size > queue.largest, "a message of the size allowed always fits in the end"
-                continue
-        sent.extend(values)
-        tasks.extend([seq % 3] * size)
-        counter += size
-        ends[seq] = counter
-        assert queue.rows <= queue.capacity
+    for seq, (size, good) in enumerate(sizes, start=1):
+        if good:
+            fill(queue, seq, list(range(made, made + size)))
+            sent += [(value, seq % 3) for value in range(made, made + size)]
+            made += size
+        else:
+            refuse(queue, seq, size)
+            void += size
+        ends[seq] = made
         if eager[seq % len(eager)]:
             use_batches()
     use_batches()
-    assert len(sent) == queue.rows < batch_size
+    assert len(sent) == queue.usable < batch_size
+    assert queue.rollouts - queue.usable == sum(
+        size for seq, (size, good) in enumerate(sizes, start=1) if not good and seq not in done
+    )
 
 
 def test_a_message_is_done_only_when_its_last_row_was_used() -> None:
-    queue = queue_of(3, 4)
+    queue = queue_of(4)
     fill(queue, 1, [0, 1, 2, 3, 4])
     fill(queue, 2, [5, 6])
-    assert queue.take() is not None
+    assert taken(queue) == [0, 1, 2, 3]
     assert queue.release() == [], "one row of message 1 is left"
     fill(queue, 3, [7])
-    assert queue.take() is not None
-    assert [message.seq for message in queue.release()] == [1, 2, 3]
+    assert taken(queue) == [4, 5, 6, 7]
+    assert seqs(queue.release()) == [1, 2, 3]
 
 
 def test_a_taken_batch_keeps_its_rows_until_it_is_released() -> None:
-    queue = queue_of(2, 2)
+    queue = queue_of(2)
     fill(queue, 1, [0, 1])
     fill(queue, 2, [2, 3])
     batch = queue.take()
     assert batch is not None
-    assert queue.reserve(1) is None
     assert queue.take() is None, "one batch at a time"
+    fill(queue, 3, [4, 5])
     assert batch.tolist() == [0, 1]
     queue.release()
-    assert queue.reserve(2) is not None
+    assert taken(queue) == [2, 3]
 
 
-def test_a_cancelled_reservation_leaves_no_trace() -> None:
-    queue = queue_of(2, 2)
-    rows = queue.reserve(3)
-    assert rows is not None
-    rows[:] = 9
-    queue.cancel()
-    assert queue.rows == 0
-    fill(queue, 1, [1, 2])
-    batch = queue.take()
-    assert batch is not None
-    assert batch.tolist() == [1, 2]
+def test_a_short_batch_is_what_there_is() -> None:
+    queue = queue_of(4)
+    assert taken(queue, short=True) is None
+    fill(queue, 1, [0, 1, 2])
+    refuse(queue, 2)
+    assert taken(queue) is None
+    assert taken(queue, short=True) == [0, 1, 2]
+    assert seqs(queue.release()) == [1, 2]
+    fill(queue, 3, [3, 4, 5, 6, 7])
+    assert taken(queue, short=True) == [3, 4, 5, 6], "never more than a batch"
 
 
-def test_a_message_of_no_rows_is_done_in_its_turn() -> None:
-    queue = queue_of(2, 2)
+def test_a_message_of_nothing_is_done_in_its_turn() -> None:
+    queue = queue_of(2)
     fill(queue, 1, [1])
-    queue.commit(Message(1, 0, 2))
+    refuse(queue, 2, rollouts=5)
     assert queue.release() == []
+    assert (queue.usable, queue.rollouts) == (1, 6)
     fill(queue, 3, [2])
-    queue.take()
-    assert [message.seq for message in queue.release()] == [1, 2, 3]
-    queue.commit(Message(1, 0, 4))
-    assert [message.seq for message in queue.release()] == [4]
+    assert taken(queue) == [1, 2]
+    assert seqs(queue.release()) == [1, 2, 3]
+    refuse(queue, 4)
+    assert seqs(queue.release()) == [4]
+    assert queue.rollouts == len(queue) == 0
+
+
+def test_what_is_left_of_messages_of_an_old_policy_expires() -> None:
+    queue = queue_of(2)
+    fill(queue, 1, [0, 1, 2], version=3)
+    fill(queue, 2, [3, 4], version=3)
+    fill(queue, 3, [5], version=5)
+    assert taken(queue) == [0, 1]
+    queue.release()
+    queue.expire(5)
+    assert (queue.usable, queue.rollouts) == (1, 4)
+    fates = [(message.seq, message.fate, message.rollouts) for message in queue.release()]
+    assert fates == [(1, "stale", 1), (2, "stale", 2)], "two rollouts of the first were used"
+    fill(queue, 4, [6, 7], version=4)
+    fill(queue, 5, [8], version=5)
+    assert taken(queue) == [5, 8]
 
 
 def test_what_is_begun_is_the_message_that_a_batch_has_cut() -> None:
-    queue = queue_of(3, 4)
+    queue = queue_of(4)
     assert queue.begun is None
     fill(queue, 1, [0, 1, 2])
     fill(queue, 2, [3, 4, 5])
-    queue.take()
     assert queue.begun is None
+    queue.take()
     queue.release()
-    assert queue.begun == (Message(1, 0, 2, task=2), 1)
+    assert queue.begun == (Message(1, 0, 2, 3, task=2), 1)
     fill(queue, 3, [6, 7])
     queue.take()
     queue.release()
     assert queue.begun is None
-
-
-def test_a_capacity_that_is_no_multiple_is_our_own_bug() -> None:
-    with pytest.raises(AssertionError, match="multiple"):
-        RowQueue(np.zeros(5), 2)
+    refuse(queue, 4)
+    assert queue.begun is None

@@ -118,7 +118,7 @@ def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
     """Figures after episodes of these tasks, by number."""
     meters = Meters(tasks)
     for task, values in returns.items():
-        meters.updated(NOTHING, 0, [Message(1, 0, 1, tuple((value, 3) for value in values), task=task)], 0.0)
+        meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)])
     return meters
 
 

@@ -1,0 +1,138 @@
+"""Training goes on whatever is refused: credit cannot run out while rollouts are wanted.
+
+The learner's intake and the actors' outboxes are real, what lies between them is a list, and an update takes no time.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.messages import Kind
+from common.session import Stream
+from services.actor.outbox import Outbox
+from services.learner.admission import Terms
+from services.learner.books import Record
+from services.learner.intake import Intake
+from services.learner.queue import RolloutQueue
+from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
+
+pytestmark = pytest.mark.unit
+
+RECORD = rollout_rows(1).dtype
+TURNS = 60
+MAX_LAG = 3
+
+
+class Run:
+    """Streams of these sizes that feed one learner, as fast as credit allows."""
+
+    def __init__(self, rows: list[int], batch: int, window: int) -> None:
+        self.now = 0.0
+        self.version = 0
+        self.batches: list[int] = []
+        self.port = ListPort()
+        terms = Terms(ENV, POLICY, T, max(*rows, batch))
+        queue = RolloutQueue(partial(np.empty, dtype=RECORD), batch)
+        self.intake = Intake(self.port, 1, window, lambda _: (terms, queue), Record.load({}))  # type: ignore[arg-type]
+        self.outboxes = {(1 + at, 0): self.outbox(1 + at, n) for at, n in enumerate(rows)}
+        self.rows = dict(zip(self.outboxes, rows, strict=True))
+
+    @staticmethod
+    def outbox(sender: int, rows: int) -> Outbox:
+        hello = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": rows}
+        return Outbox(Stream(sender, 0, hello, "learner"))
+
+    def turn(self, lag: Callable[[int, int], int | None], acting: int) -> None:
+        """One message of each of the first `acting` streams that has credit, of a policy this old, or none at all."""
+        self.now += 0.01
+        for (sender, slot), outbox in list(self.outboxes.items())[:acting]:
+            if outbox.stream.open and outbox.room:
+                rows = np.zeros(self.rows[sender, slot], RECORD)
+                age = lag(sender, outbox.seq)
+                rows["policy_version"] = 0 if age is None else max(0, self.version - age)
+                rows["reward"] = np.nan if age is None else 0.0
+                outbox.push(rows, [], self.now)
+        self.exchange()
+        self.intake.settle(self.version - MAX_LAG)
+        while (batch := self.intake.take(self.now)) is not None:
+            assert self.intake.queue is not None
+            self.batches.append(len(batch))
+            assert np.isfinite(batch["reward"]).all()
+            assert (batch["policy_version"] >= self.version - MAX_LAG).all()
+            self.version += 1
+            self.intake.use(self.intake.queue.release(), len(batch), learned=True)
+            self.intake.settle(self.version - MAX_LAG)
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Everything that is due travels."""
+        for outbox in self.outboxes.values():
+            while work := outbox.due(self.now):
+                header, frames = work
+                outbox.mark_sent()
+                self.port.inbox.append(ListMessage(header, frames[0] if frames else b""))
+                if header.kind is Kind.HELLO:
+                    break
+        self.intake.receive(self.now)
+        while self.port.outbox:
+            header = self.port.outbox.popleft()
+            self.outboxes[header.sender, header.slot].accept(header, self.now)
+
+
+@given(
+    rows=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    batch=st.integers(1, 12),
+    window=st.integers(1, 3),
+    bad=st.lists(st.one_of(st.none(), st.just(0), st.integers(0, 9)), min_size=1, max_size=12),
+)
+def test_a_run_never_stands_still_while_anything_good_arrives(
+    rows: list[int], batch: int, window: int, bad: list[int | None]
+) -> None:
+    run = Run(rows, batch, window)
+
+    def lag(sender: int, seq: int) -> int | None:
+        return bad[(sender * 5 + seq) % len(bad)]
+
+    for _ in range(TURNS):
+        run.turn(lag, acting=len(rows))
+    sent = sum(outbox.seq for outbox in run.outboxes.values())
+    if all(age is None for age in bad):
+        assert not run.batches
+    elif None not in bad and max(age or 0 for age in bad) <= 0:
+        assert set(run.batches) == {batch}, "a batch is short only where rollouts were refused or stale"
+    books = run.intake.books
+    assert sent >= TURNS // 2, "credit comes back"
+    queue = run.intake.queue
+    assert queue is not None
+    delivered = sum(outbox.seq * run.rows[key] for key, outbox in run.outboxes.items())
+    assert books.used + books.refused + books.stale + queue.rollouts == delivered
+    if any(age is not None and age <= 1 for age in bad):
+        run.turn(lambda _sender, _seq: 0, acting=len(rows))
+        before = len(run.batches)
+        for _ in range(batch + 2):
+            run.turn(lambda _sender, _seq: 0, acting=len(rows))
+        assert len(run.batches) > before, "good rollouts are learned from at once"
+
+
+def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_batch_that_cannot_fill() -> None:
+    run = Run([4], batch=8, window=2)  # one group of 4 environments
+    for _ in range(5):
+        run.turn(lambda _sender, seq: None if seq == 1 else 0, acting=1)
+    assert run.intake.books.refused == 4
+    assert run.batches[0] == 4, "the first message alone: the second was refused"
+    assert set(run.batches[1:]) == {8}
+
+
+def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good() -> None:
+    run = Run([4, 4], batch=8, window=1)
+    for _ in range(5):
+        run.turn(lambda _sender, _seq: 0, acting=2)
+    before = len(run.batches)
+    run.now += 11.0  # longer than a stream counts as one that delivers
+    for _ in range(40):
+        run.turn(lambda _sender, seq: None if seq % 2 else 0, acting=1)
+    assert len(run.batches) > before

@@ -7,6 +7,7 @@ from importlib import import_module
 
 #: command -> module whose `main(argv)` runs it, and what it does
 COMMANDS = {
+    "search": ("deploy.chaos.search", "draw small configurations and faults, and look for a run that stands still"),
     "soak": ("deploy.chaos.soak", "train, kill and stop services at random, and settle the accounts at the end"),
     "network": ("deploy.chaos.network", "cut, stall, slow down and overload every plane, and move names"),
     "fuzz": ("deploy.chaos.fuzz", "send hostile messages to every plane and health port while a small run trains"),

@@ -121,7 +121,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         return 0
     from common.health.server import HealthServer
 
-    with HealthServer(service, config.health.host, config.health.port) as health:
+    with HealthServer(service, config.health) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")
         return service.run()
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 
 from common.descriptors import NEARLY
 from common.health.hops import Hops
+from common.health.progress import Progress
 from common.usage import Busy, Usage
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Service(ABC):
     """
 
     role: ClassVar[str]
-    work: ClassVar[str] = "agent_steps"  #: the number of `report` that grows with every piece of work done
+    work: ClassVar[tuple[str, ...]] = ("agent_steps",)  #: numbers of `report`: each piece of work done changes one
 
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -80,7 +81,7 @@ class Service(ABC):
         self._files_scarce = False
         self.hops = Hops(self.role, clock())  #: how long what takes; `common.health.hops` says which
         self._usage, self._busy = Usage(clock()), Busy(clock())
-        self._done, self._progress_at = 0, clock()
+        self._progress = Progress(clock())
 
     def run(self) -> int:
         """Run until told to stop; return the exit code."""
@@ -123,15 +124,20 @@ class Service(ABC):
     def _refresh(self, now: float) -> None:
         self._report_at = now + REPORT_PERIOD_S
         report = self.report()
-        if (done := report.get(self.work, 0)) != self._done:
-            self._done, self._progress_at = done, now
+        self._progress.note(
+            [report.get(key, 0) for key in self.work],
+            idle=self.state != "ready" or self.idle(),
+            refused=report.get("refused_by_reason", {}),
+            now=now,
+            awake_since=self.awake_since,
+        )
         self.page = {
             "role": self.role,
             "state": self.state,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "uptime_s": round(now - self.started_at, 3),
-            "progress_age_s": round(now - self._progress_at, 1),
+            **self._progress.page(now),
             "busy_fraction": round(self._busy.fraction(now), 3),
             **self._usage.measure(now),
             "hops": self.hops.page(now),
@@ -175,6 +181,10 @@ class Service(ABC):
     def deadline(self) -> float:
         """When `tick` next has something to do, in seconds of `clock`."""
         return float("inf")
+
+    def idle(self) -> bool:
+        """Whether it has nothing to do until a peer asks for something. Called once it is ready."""
+        return False
 
     def drain(self) -> None:
         """Finish what was accepted, within DRAIN_LIMIT_S."""

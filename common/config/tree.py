@@ -174,6 +174,13 @@ class HealthConfig(Section):
 
     host: str = setting("127.0.0.1", "address to serve it on")
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
+    stall_after_s: float = setting(
+        60.0,
+        "a service that has work but gets none of it done for so long is `stalled`: longer than an update takes, "
+        "or making the environments",
+        gt=0,
+        le=LIMIT,
+    )
 
 
 class SecurityConfig(Section):

@@ -1,10 +1,11 @@
 """What a service says about itself, and how it is read.
 
-server   the pages of one service over HTTP
-metrics  the same numbers for Prometheus
-pages    fetching a page
-figures  numbers as people read them
-verdict  which service limits the throughput, and what to scale
-table    all services as one table, with the verdict
-command  `python -m services.<role> health`
+progress  whether a service gets on with its work
+server    the pages of one service over HTTP
+metrics   the same numbers for Prometheus
+pages     fetching a page
+figures   numbers as people read them
+verdict   which service limits the throughput, and what to scale
+table     all services as one table, with the verdict
+command   `python -m services.<role> health`
 """

@@ -1,6 +1,7 @@
 """`python -m services.<role> health`: one service, looked at from beside it, as a container's health check does.
 
-0 healthy, 1 unhealthy, 2 unreachable. Imports little: a health check runs every few seconds.
+0 it takes work, 1 it does not, 2 unreachable. A service that stalls takes work; whether the run trains is what `beast
+health` tells. Imports little: a health check runs every few seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from common.health.pages import fetch_page
 from common.health.table import as_json, hop_table, table
-from common.health.verdict import healthy
+from common.health.verdict import Verdict, ready
 from common.health.views import ServiceView
 
 WATCH_PERIOD_S = 2.0
@@ -25,7 +26,7 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Look at the service of a role; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m services.{role} health",
-        description="Ask a running service how it is. Exit code: 0 healthy, 1 unhealthy, 2 unreachable.",
+        description="Ask a running service how it is. Exit code: 0 it takes work, 1 it does not, 2 unreachable.",
     )
     add_flags(parser)
     flags = parser.parse_args(argv)
@@ -34,7 +35,10 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     def look() -> list[ServiceView]:
         return [view_at(address, role) for address in addresses]
 
-    return show(look, lambda _: "", watch=flags.watch, as_json_text=flags.json)
+    def probe(services: Sequence[ServiceView]) -> Verdict:
+        return Verdict("", good=all(map(ready, services)))
+
+    return show(look, probe, watch=flags.watch, as_json_text=flags.json)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +73,7 @@ def view_at(address: str, role: str = "") -> ServiceView:
 
 def show(
     look: Callable[[], Sequence[ServiceView]],
-    sentence: Callable[[Sequence[ServiceView]], str],
+    judge: Callable[[Sequence[ServiceView]], Verdict],
     *,
     watch: bool,
     as_json_text: bool,
@@ -77,27 +81,28 @@ def show(
     """Print what `look` finds, once or until Ctrl-C; returns the exit code of the last time."""
     while True:
         services = look()
-        text = render(services, sentence(services), as_json_text=as_json_text)
+        verdict = judge(services)
+        text = render(services, verdict, as_json_text=as_json_text)
         clear = CLEAR if watch and not as_json_text and sys.stdout.isatty() else ""
         sys.stdout.write(f"{clear}{text}\n")
         sys.stdout.flush()
         if not watch:
-            return exit_code(services)
+            return exit_code(services, verdict)
         try:
             time.sleep(WATCH_PERIOD_S)
         except KeyboardInterrupt:
-            return exit_code(services)
+            return exit_code(services, verdict)
 
 
-def render(services: Sequence[ServiceView], sentence: str, *, as_json_text: bool) -> str:
+def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: bool) -> str:
     """The tables with the verdict under them, or JSON in one line."""
     if as_json_text:
-        return json.dumps(as_json(services, sentence), default=str)
-    return "\n\n".join(part for part in (table(services), hop_table(services), sentence) if part)
+        return json.dumps(as_json(services, verdict), default=str)
+    return "\n\n".join(part for part in (table(services), hop_table(services), verdict.sentence) if part)
 
 
-def exit_code(services: Sequence[ServiceView]) -> int:
-    """0 all healthy, 1 one is not, 2 none could be reached."""
+def exit_code(services: Sequence[ServiceView], verdict: Verdict) -> int:
+    """0 all is well, 1 it is not, 2 none could be reached."""
     if not any(view.page for view in services):
         return 2
-    return 0 if all(map(healthy, services)) else 1
+    return 0 if verdict.good else 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common.health.views import ServiceView
 
 UNKNOWN = "-"
+READY, STALLED = "ready", "stalled"  #: it takes work, and gets on with it or not
 BLOCKS = "▁▂▃▄▅▆▇█"
 SILENT_S = 10.0  #: a page older than this is no answer
 SPARK_WIDTH = 24
+LARGEST = 1e18  #: a page may come from anybody, and an integer of JSON be too large for a float
 MIB, GIB = 1 << 20, 1 << 30
 #: per role: the share of its time that it spends on each thing it waits for, by key of its page
 WAITS = {
@@ -42,9 +43,14 @@ RATES = {"broker": ("rows_per_s", "rows/s")}
 
 def number(page: Mapping[str, Any], key: str) -> float | None:
     """A finite number of a page, or None where it is missing, null or something else."""
-    value = page.get(key)
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if good else None
+    return finite(page.get(key))
+
+
+def finite(value: Any) -> float | None:
+    """A value of a page as a number that a float can hold, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= LARGEST else None  # which NaN is not
 
 
 def count(value: float | None) -> str:
@@ -94,7 +100,7 @@ def size(n_bytes: float | None) -> str:
 
 def sparkline(values: Sequence[Any], width: int = SPARK_WIDTH) -> str:
     """The newest `width` numbers as blocks of eight heights; a flat line is drawn low."""
-    known = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)][-width:]
+    known = [float(value) for each in values if (value := finite(each)) is not None][-width:]
     if not known:
         return ""
     low, span = min(known), max(known) - min(known)
@@ -133,9 +139,12 @@ def state(view: ServiceView) -> str:
     if not view.page:
         return "starting"
     loop_age = number(view.page, "loop_age_s")
-    if loop_age is not None and loop_age > SILENT_S and view.page.get("state") == "ready":
+    said = str(view.page.get("state", UNKNOWN))
+    if said != READY:
+        return said
+    if loop_age is not None and loop_age > SILENT_S:
         return "stuck"
-    return str(view.page.get("state", UNKNOWN))
+    return STALLED if view.page.get("stalled") is True else READY
 
 
 def waits_for(view: ServiceView) -> str:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from common.health.figures import LARGEST, finite
+
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {
     "envserver": {"env_step": "from a request to the observations of a whole env group"},
@@ -132,10 +134,11 @@ def _entry(page: Mapping[str, Any], hop: str) -> Recent | None:
     entry = hops.get(hop) if isinstance(hops, Mapping) else None
     if not isinstance(entry, Mapping):
         return None
-    counts, sum_s = entry.get("recent"), entry.get("recent_s")
-    if not isinstance(counts, list) or len(counts) != len(EDGES_S) + 1 or not isinstance(sum_s, int | float):
+    counts, sum_s = entry.get("recent"), finite(entry.get("recent_s"))
+    if not isinstance(counts, list) or len(counts) != len(EDGES_S) + 1 or sum_s is None:
         return None
-    return Recent(counts, float(sum_s)) if all(type(count) is int for count in counts) else None
+    good = all(type(count) is int and 0 <= count <= LARGEST for count in counts)
+    return Recent(counts, float(sum_s)) if good else None
 
 
 def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:

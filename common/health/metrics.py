@@ -42,6 +42,8 @@ METRICS: dict[str, Metric] = {
     "uptime_s": _gauge("seconds since the start"),
     "loop_age_s": _gauge("seconds since the loop last turned"),
     "progress_age_s": _gauge("seconds since the service last got something done"),
+    "stalled": _gauge("1 while the service has work and has got none of it done for health.stall_after_s"),
+    "stalled_s": _gauge("seconds for which the service has had work and got none of it done"),
     "memory_bytes": _gauge("resident set size of the process"),
     "cpu_s": _counter("CPU seconds of the process"),
     "cpu_share": _gauge("cores in use by the process"),

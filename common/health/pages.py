@@ -29,7 +29,7 @@ def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any
     try:
         connection.request("GET", "/healthz")
         page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None
     finally:
         connection.close()

@@ -1,7 +1,7 @@
 """The health page of a service: what its own loop last wrote, served over HTTP.
 
-/livez   200 while the loop turns, 503 once it has not for STALL_S
-/readyz  200 once the service is ready and while it does not drain, else 503
+/livez   200 while the loop turns, 503 once it has not for STUCK_S
+/readyz  200 once the service is ready and while it does not drain, else 503; also while it stalls: it takes work
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
 
@@ -20,13 +20,14 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from common.config.tree import HealthConfig
 from common.errors import ConfigError
 from common.health import metrics
 from common.service import Service
 
 log = logging.getLogger(__name__)
 
-STALL_S = 30.0
+STUCK_S = 30.0
 REST_S = 0.1
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 MB of headers
@@ -37,16 +38,16 @@ class HealthServer:
 
     Args:
       service: whose page.
-      host: to bind.
-      port: to bind, 0 for a free one; `port` tells which.
+      settings: where to serve it, and how long a service may get nothing done. `port` tells which port was free.
 
     Raises:
       ConfigError: the address is taken or not this machine's.
     """
 
-    def __init__(self, service: Service, host: str, port: int) -> None:
+    def __init__(self, service: Service, settings: HealthConfig) -> None:
+        host, port = settings.host, settings.port
         try:
-            self._server = _Server((host, port), _handler_for(service))
+            self._server = _Server((host, port), _handler_for(service, settings.stall_after_s))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
@@ -103,17 +104,18 @@ class _Server(ThreadingHTTPServer):
             log.exception("the health page of %s failed", client_address)
 
 
-def current_page(service: Service) -> dict[str, Any]:
-    """What the loop last wrote, with what only a reader can tell: how long ago it turned."""
+def current_page(service: Service, stall_after_s: float) -> dict[str, Any]:
+    """What the loop last wrote, with what only a reader can tell: how long ago it turned, and what follows."""
     page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
-    page["live"] = page["loop_age_s"] < STALL_S
+    page["live"] = page["loop_age_s"] < STUCK_S
     page["ready"] = page["live"] and page.get("state") == "ready"
+    page["stalled"] = page["ready"] and page["stalled_s"] > stall_after_s
     return page
 
 
-def _answer(service: Service, path: str) -> tuple[int, str, bytes]:
+def _answer(service: Service, stall_after_s: float, path: str) -> tuple[int, str, bytes]:
     """Status, content type and body for a path."""
-    page = current_page(service)
+    page = current_page(service, stall_after_s)
     if path == "/metrics":
         return 200, metrics.CONTENT_TYPE, metrics.render(page)
     good = {"/livez": page["live"], "/readyz": page["ready"], "/healthz": True}.get(path)
@@ -123,12 +125,12 @@ def _answer(service: Service, path: str) -> tuple[int, str, bytes]:
     return status, "application/json", json.dumps(page, default=str).encode()
 
 
-def _handler_for(service: Service) -> type[BaseHTTPRequestHandler]:
+def _handler_for(service: Service, stall_after_s: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5
 
         def do_GET(self) -> None:
-            status, kind, body = _answer(service, self.path.partition("?")[0])
+            status, kind, body = _answer(service, stall_after_s, self.path.partition("?")[0])
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

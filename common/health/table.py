@@ -7,7 +7,7 @@ from typing import Any
 
 from common.health import figures, hops
 from common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
-from common.health.verdict import healthy
+from common.health.verdict import Verdict, healthy
 from common.health.views import ServiceView
 
 COLUMNS: dict[str, Callable[[ServiceView], str]] = {
@@ -47,11 +47,11 @@ def hop_table(services: Sequence[ServiceView]) -> str:
     return _aligned([["hop", "median", "90 %", "what"], *rows], {"hop", "what"}) if rows else ""
 
 
-def as_json(services: Sequence[ServiceView], sentence: str) -> dict[str, Any]:
+def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]:
     """What the table says and more: every page as it is."""
     return {
-        "verdict": sentence,
-        "healthy": bool(services) and all(map(healthy, services)),
+        "verdict": verdict.sentence,
+        "healthy": bool(services) and verdict.good,
         "services": [
             {
                 "name": view.name,

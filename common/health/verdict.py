@@ -1,4 +1,5 @@
-"""Which service limits the throughput, and what to scale. Pages in, one sentence out; no sockets, no clock.
+"""Whether a run trains, which service limits its throughput, and what to scale. Pages in, one sentence out; no sockets,
+no clock.
 
 The learner is asked first: where it never waits, nothing else matters. Where it waits, somebody in front of it is
 busy all the time, or nobody is, and then what is missing is work under way.
@@ -6,37 +7,53 @@ busy all the time, or nobody is, and then what is missing is work under way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from common.health import figures, hops
-from common.health.figures import count, decimal, milliseconds, number, share
+from common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
 from common.health.views import ServiceView
 
 ROLES = ("learner", "broker", "envserver", "actor")
-STARTING, HEALTHY = "starting", "ready"
+STARTING = "starting"
 BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time
 CORES_FULL = 0.9
 MOSTLY = 0.5  #: of the time of a step
-STANDSTILL_S = 30.0  #: without progress, from where on a run does not train
+ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
+MOST = 3  #: services that refuse, and reasons of each, in a sentence
+
+
+class Verdict(NamedTuple):
+    """What a person or a script should know first."""
+
+    sentence: str
+    good: bool  #: all services take work and, as far as they have any, get it done
+
+
+def ready(view: ServiceView) -> bool:
+    """Whether a service takes work: what probes ask for. One that stalls does."""
+    return figures.state(view) in (READY, STALLED)
 
 
 def healthy(view: ServiceView) -> bool:
     """Whether a service does what it is there for."""
-    return figures.state(view) == HEALTHY
+    return figures.state(view) == READY
+
+
+def judge(services: Sequence[ServiceView]) -> Verdict:
+    """The verdict on a whole run."""
+    if sentence := _starting(services) or _missing(services) or _unready(services):
+        return Verdict(sentence, good=False)
+    if sentence := _finished(services):
+        return Verdict(sentence, good=True)
+    stalled = _stalled(services)
+    return Verdict(_unsaved(services) or stalled or _limit(services), good=not stalled)
 
 
 def verdict(services: Sequence[ServiceView]) -> str:
-    """What a person should know first about a run."""
-    return (
-        _starting(services)
-        or _missing(services)
-        or _unhealthy(services)
-        or _unsaved(services)
-        or _standstill(services)
-        or _limit(services)
-    )
+    """Its sentence alone."""
+    return judge(services).sentence
 
 
 def _starting(services: Sequence[ServiceView]) -> str:
@@ -44,7 +61,7 @@ def _starting(services: Sequence[ServiceView]) -> str:
     states = {view.name: figures.state(view) for view in services}
     coming = [name for name, state in states.items() if state == STARTING]
     complete = {view.role for view in services} >= set(ROLES)
-    if not coming or not complete or not {STARTING, HEALTHY}.issuperset(states.values()):
+    if not coming or not complete or not {STARTING, READY, STALLED}.issuperset(states.values()):
         return ""
     return f"starting: {', '.join(coming)}"
 
@@ -54,8 +71,8 @@ def _missing(services: Sequence[ServiceView]) -> str:
     return f"not training: no {' and no '.join(missing)} answers" if missing else ""
 
 
-def _unhealthy(services: Sequence[ServiceView]) -> str:
-    bad = [f"{view.name} is {figures.state(view)}" for view in services if not healthy(view)]
+def _unready(services: Sequence[ServiceView]) -> str:
+    bad = [f"{view.name} is {figures.state(view)}" for view in services if not ready(view)]
     return f"not well: {', '.join(bad)}" if bad else ""
 
 
@@ -64,19 +81,43 @@ def _unsaved(services: Sequence[ServiceView]) -> str:
     return f"not saved: {fault}" if fault else ""
 
 
-def _standstill(services: Sequence[ServiceView]) -> str:
-    learner = _of(services, "learner")[0]
-    age = number(learner.page, "progress_age_s")
-    if age is None or age < STANDSTILL_S:
+def _finished(services: Sequence[ServiceView]) -> str:
+    learner = _of(services, "learner")[0].page
+    done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or float("inf"))
+    return "finished: the run has reached its last step" if done else ""
+
+
+def _stalled(services: Sequence[ServiceView]) -> str:
+    """A sentence where services have work and get none of it done: the run, or some that it can do without."""
+    stalled = [view for view in services if figures.state(view) == STALLED]
+    if not stalled:
         return ""
-    if (number(learner.page, "agent_steps") or 0) >= (number(learner.page, "total_steps") or float("inf")):
-        return "finished: the run has reached its last step"
+    time = figures.duration(max(number(view.page, "stalled_s") or 0.0 for view in stalled))
+    roles = {view.role for view in services} - {view.role for view in services if view not in stalled}
+    if roles.isdisjoint({"learner", "actor"}):
+        return f"not well: {', '.join(view.name for view in stalled)} stalled for {time}"
+    causes = [_waiting(services), *_refusing(services)]
+    return f"stalled for {time}: {'; '.join(causes)}"
+
+
+def _waiting(services: Sequence[ServiceView]) -> str:
     waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") for what, key in ACTOR_WAITS.items()}
-    what = max(waits, key=lambda name: waits[name] or 0.0)
-    return f"standing still for {figures.duration(age)}: the actors wait for {what}"
+    return f"the actors wait for {max(waits, key=lambda name: waits[name] or 0.0)}"
 
 
-ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
+def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:
+    """Who refuses messages and gets nothing done, those with the most first."""
+    refused = {view.name: _counts(view.page.get("refused_since_progress")) for view in services}
+    for name in sorted(refused, key=lambda each: -sum(refused[each].values()))[:MOST]:
+        if reasons := sorted(refused[name].items(), key=lambda entry: -entry[1])[:MOST]:
+            many = ", ".join(f"{count(number)} x {reason}" for reason, number in reasons)
+            yield f"{name} refuses what it is sent ({many})"
+
+
+def _counts(page: Any) -> dict[str, float]:
+    if not isinstance(page, Mapping):
+        return {}
+    return {str(key): many for key in page if (many := number(page, key) or 0.0) > 0}
 
 
 def _limit(services: Sequence[ServiceView]) -> str:
@@ -140,7 +181,7 @@ def _is_busy(value: float | None) -> bool:
 
 def _full_machine(services: Sequence[ServiceView]) -> str:
     """A sentence where all services share one machine and its cores are in use."""
-    if len({view.page.get("host") for view in services}) != 1:
+    if len({str(view.page.get("host")) for view in services}) != 1:
         return ""
     cores = number(services[0].page, "cpus")
     used = {view.name: _cpu(view) for view in services}

@@ -9,13 +9,13 @@ from pathlib import Path
 from common.config.tree import RunConfig
 from common.errors import ConfigError
 from common.health.command import add_flags, show, view_at
-from common.health.verdict import ROLES, verdict
+from common.health.verdict import ROLES, Verdict, healthy, judge
 from common.health.views import ServiceView
 from deploy.health import compose, run
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.
-Exit code: 0 all healthy, 1 a service is not, 2 none can be reached."""
+Exit code: 0 it trains or is about to, 1 a service is missing, not well or stalled, 2 none can be reached."""
 
 Look = Callable[[], list[ServiceView]]
 
@@ -33,10 +33,23 @@ def main(argv: list[str]) -> int:
         services = look()
         return [view for view in services if flags.role in (None, view.role)]
 
-    def sentence(services: Sequence[ServiceView]) -> str:
-        return verdict(services) if flags.role is None and not flags.endpoint else ""
+    def judged(services: Sequence[ServiceView]) -> Verdict:
+        return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)
 
-    return show(wanted, sentence, watch=flags.watch, as_json_text=flags.json)
+    return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
+
+
+def _of_pages(services: Sequence[ServiceView]) -> Verdict:
+    """Of pages that were named one by one: the run's, unless they are of some roles only."""
+    missing = [role for role in ROLES if role not in {view.role for view in services}]
+    if missing and all(view.role for view in services):  # one that does not answer may be any of them
+        return _of_some(services, f"no verdict on the run: it takes an --endpoint of {' and '.join(missing)} too")
+    return judge(services)
+
+
+def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
+    """What can be said without the others."""
+    return Verdict(sentence, good=all(map(healthy, services)))
 
 
 def _parser() -> argparse.ArgumentParser:

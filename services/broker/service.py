@@ -61,7 +61,7 @@ class Broker(Service):
     """
 
     role = "broker"
-    work = "rows"
+    work = ("rows",)
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
@@ -121,6 +121,10 @@ class Broker(Service):
     def _armed(self) -> bool:
         """Whether weights are there. Before, requests wait: the learner starts only once actors know the policy."""
         return self._inbox is not None and self._inbox.version >= 0
+
+    def idle(self) -> bool:
+        """Whether no request waits. Those that wait for the first weights count: nobody is served meanwhile."""
+        return self._running is None and self._held is None and not len(self._batcher)
 
     def drain(self) -> None:
         """Answer what has been asked, then tell every client that this is the end."""

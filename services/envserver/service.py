@@ -55,6 +55,7 @@ class EnvServer(Service):
     """
 
     role = "envserver"
+    work = ("agent_steps", "sessions")
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
@@ -79,8 +80,7 @@ class EnvServer(Service):
 
     def poll(self, timeout_s: float) -> None:
         """Take requests, then answer whatever is finished."""
-        at_work = any(session.state.request for session in self.table)
-        self.wait(self._poller, timeout_s, idle=not at_work)
+        self.wait(self._poller, timeout_s, idle=self.idle())
         self._has_made = False
         for _ in range(MAX_REQUESTS_PER_TURN):
             message = None if self._has_made else self.port.receive()
@@ -104,6 +104,10 @@ class EnvServer(Service):
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
         ]
+
+    def idle(self) -> bool:
+        """Whether no request is being worked on."""
+        return not any(session.state.request for session in self.table)
 
     def drain(self) -> None:
         """Tell every client that this is the end, so that it goes elsewhere at once."""

@@ -52,6 +52,7 @@ class Learner(Service):
     """
 
     role = "learner"
+    work = ("agent_steps", "queue_rows")
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)
@@ -127,6 +128,10 @@ class Learner(Service):
     def deadline(self) -> float:
         """When the next row or checkpoint is due."""
         return min(self._log_at, self._checkpoint_at)
+
+    def idle(self) -> bool:
+        """Whether no actor is there."""
+        return self.intake is None or not self.intake.peers
 
     def drain(self) -> None:
         """Leave the last weights, the last row and the last checkpoint."""

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from common.config.tree import HealthConfig
+from common.health.command import main as probe
 from common.health.pages import fetch_page
-from common.health.server import STALL_S, HealthServer
+from common.health.server import STUCK_S, HealthServer
+from common.health.verdict import ROLES
 from common.service import Service
 from deploy.cli import main
 from tests.helpers import free_port, wait_until
@@ -24,18 +27,22 @@ from tests.integration.envservers import running
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
+ANYWHERE = HealthConfig()
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 class Worker(Service):
-    """Does one piece of work a turn, until it is told to hang."""
+    """Does one piece of work a turn, until it is told to hang, or to turn and do none."""
 
     role = "broker"
-    work = "rows"
+    work = ("rows",)
 
-    def __init__(self) -> None:
+    def __init__(self, **page: object) -> None:
         super().__init__()
         self.rows = 0
+        self.said = page
+        self.stall = threading.Event()
+        self.has_work = True
         self.hang = threading.Event()
         self.resume = threading.Event()
 
@@ -43,19 +50,22 @@ class Worker(Service):
         pass
 
     def poll(self, timeout_s: float) -> None:
-        self.rows += 1
+        self.rows += not self.stall.is_set()
         if self.hang.wait(min(timeout_s, 0.01)):
             self.resume.wait()
 
     def report(self) -> dict[str, object]:
-        return {"rows": self.rows, "refused_by_reason": {"kind": 2}}
+        return {"rows": self.rows, "refused_by_reason": {"kind": 2}, **self.said}
+
+    def idle(self) -> bool:
+        return not self.has_work
 
 
 @contextmanager
-def served() -> Iterator[tuple[Worker, str]]:
-    worker = Worker()
+def served(settings: HealthConfig = ANYWHERE, **page: object) -> Iterator[tuple[Worker, str]]:
+    worker = Worker(**page)
     thread = threading.Thread(target=worker.run)
-    with HealthServer(worker, "127.0.0.1", 0) as health:
+    with HealthServer(worker, settings) as health:
         thread.start()
         try:
             wait_until(lambda: worker.page.get("state") == "ready" or worker.page.get("rows"))
@@ -91,12 +101,44 @@ def test_a_service_answers_about_its_own_loop() -> None:
 def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
     with served() as (worker, address):
         worker.hang.set()
-        clock, worker.clock = worker.clock, lambda: clock() + STALL_S + 1
+        clock, worker.clock = worker.clock, lambda: clock() + STUCK_S + 1
         wait_until(lambda: get(address, "/livez")[0] == 503)
         assert get(address, "/readyz")[0] == 503
         assert get(address, "/healthz")[0] == 200
         assert 'zerobeast_live{role="broker"} 0.0' in get(address, "/metrics")[1]
         assert main(["health", "--endpoint", address]) == 1
+
+
+def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_people(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with served(HealthConfig(stall_after_s=0.1)) as (worker, address):
+        wait_until(lambda: main(["health", "broker", "--endpoint", address]) == 0)
+        worker.stall.set()
+        wait_until(lambda: 'zerobeast_stalled{role="broker"} 1.0' in get(address, "/metrics")[1])
+        assert [get(address, path)[0] for path in PATHS] == [200] * 4
+        assert probe("broker", ["--endpoint", address], {}) == 0
+        capsys.readouterr()
+        assert main(["health", "--endpoint", address]) == 1
+        assert "  stalled  " in capsys.readouterr().out
+        worker.has_work = False
+        wait_until(lambda: main(["health", "--endpoint", address]) == 0)
+
+
+def test_pages_given_by_hand_have_the_verdict_of_the_run_that_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        pages = {"learner": {"waiting_fraction": 0.0, "agent_steps_per_s": 9.0, "update_ms": 5.0}}
+        flags: list[str] = []
+        for role in ROLES:
+            _, address = stack.enter_context(served(role=role, cpus=10**6, **pages.get(role, {})))
+            wait_until(lambda address=address: get(address, "/readyz")[0] == 200)
+            flags += ["--endpoint", address]
+        assert main(["health", *flags]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith("training-bound: the learner never waits")
+        assert main(["health", *flags[:-1], f"127.0.0.1:{free_port()}"]) == 1
+        assert capsys.readouterr().out.splitlines()[-1] == "not training: no actor answers"
+        assert main(["health", *flags[:-2]]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "no verdict on the run: it takes an --endpoint of actor too"
 
 
 def test_metrics_are_what_prometheus_reads() -> None:
@@ -108,7 +150,10 @@ def test_metrics_are_what_prometheus_reads() -> None:
         assert all(family.documentation for family in families.values())
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n\r\n[1]", b"HTTP/1.1 200 OK\r\n\r\n{", b"\0" * 100])
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [b"", OK + b"[1]", OK + b"{", OK + b"[" * 500_000, b"\0" * 100])
 def test_a_stranger_at_the_address_is_no_page(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -139,7 +184,7 @@ def health(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int,
 
 
 def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable() -> None:
-    with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, "127.0.0.1", 0) as page:
+    with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
         here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
         wait_until(lambda: server.page.get("state") == "ready")
         code, out = health(environ=here)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.integration
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time
+from common.config.tree import HealthConfig
 from common.health.server import HealthServer
 from common.logs import log_to_stderr
 from common.service import Service
@@ -30,7 +31,7 @@ class Idle(Service):
     def report(self): return {"clients": 7}
 log_to_stderr("broker-0")
 service = Idle()
-with HealthServer(service, "127.0.0.1", 0) as health:
+with HealthServer(service, HealthConfig()) as health:
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"health": f"127.0.0.1:{health.port}"}))
     service.run()
 """

@@ -6,7 +6,7 @@ import pytest
 
 from common.health.hops import Histogram
 from common.health.table import as_json, table
-from common.health.verdict import verdict
+from common.health.verdict import Verdict, verdict
 from common.health.views import ServiceView
 
 pytestmark = pytest.mark.unit
@@ -94,10 +94,6 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ),
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
         ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),
-        (
-            {"learner": {"progress_age_s": 75.0}, "actor": {"waiting_broker_fraction": 0.9}},
-            "standing still for 0:01:15: the actors wait for brokers",
-        ),
         ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}}, "finished: the run has reached its last step"),
         ({"broker": {"state": "draining"}}, "not well: broker 0 is draining"),
         ({"actor": {"loop_age_s": 40.0}}, "not well: actor 0 is stuck"),
@@ -149,12 +145,12 @@ def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know(
 
 
 def test_json_has_every_page_and_says_what_is_healthy() -> None:
-    found = as_json(services(broker={"state": "starting"}), "a sentence")
+    found = as_json(services(broker={"state": "starting"}), Verdict("a sentence", good=False))
     assert found["verdict"] == "a sentence"
     assert not found["healthy"]
     assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
     assert found["services"][0]["page"]["queue_rows"] == 3
-    assert not as_json([], "")["healthy"]
+    assert not as_json([], Verdict("", good=True))["healthy"]
 
 
 def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
@@ -162,5 +158,5 @@ def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
     seen = services(learner=full)
     assert verdict(seen) == "not saved: runs/x: metrics are lost: No space left on device"
     assert "3 failed writes" in table(seen)
-    assert verdict(services(learner={**full, "progress_age_s": 100.0})).startswith("not saved")
+    assert verdict(services(learner={**full, "stalled": True})).startswith("not saved")
     assert not verdict(services(learner={"unsaved": ""})).startswith("not saved")

@@ -3,9 +3,11 @@
 import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.health.metrics import HOP_METRIC, METRICS, PREFIX, exported, render
@@ -66,13 +68,27 @@ def test_a_map_that_holds_no_numbers_is_no_metric() -> None:
     assert samples({"role": "learner", "refused_by_reason": 3}) == {}
 
 
+def asked(expressions: Iterable[str]) -> set[str]:
+    return {name for expression in expressions for name in re.findall(rf"{PREFIX}\w+", expression)}
+
+
+EXPORTED = {exported(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
+
+
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     dashboard = json.loads((ROOT / "deploy/monitoring/grafana/dashboards/zerobeast.json").read_text())
-    asked = {
-        name
-        for panel in dashboard["panels"]
-        for target in panel["targets"]
-        for name in re.findall(rf"{PREFIX}\w+", target["expr"])
-    }
-    assert len(asked) > 20
-    assert asked <= {exported(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
+    names = asked(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    assert len(names) > 20
+    assert names <= EXPORTED
+
+
+def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> None:
+    (group,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule.keys() <= {"alert", "expr", "for", "annotations"}
+        assert asked([rule["expr"]])
+        assert asked([rule["expr"], rule["annotations"]["summary"]]) <= EXPORTED
+    assert "zerobeast_stalled" in asked(rule["expr"] for rule in group["rules"])
+    files = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yml").read_text())["rule_files"]
+    volumes = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
+    assert [f"./deploy/monitoring/{file}:/etc/prometheus/{file}:ro" for file in files] == volumes[1:-1]

@@ -1,0 +1,73 @@
+"""What the README tells an operator to type does what it says."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.kubernetes.objects import of_kind
+from tests.unit.kubernetes.render import KUBERNETES, OVERLAYS, needs_kubectl, render
+
+pytestmark = pytest.mark.unit
+
+README = (KUBERNETES / "README.md").read_text(encoding="utf-8")
+(AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
+
+#: pods are folders of keys; a call of `exec` is a line of a log, and with its fifth a kubelet brings the last pod up
+#: to date
+KUBECTL = """#!/bin/sh
+case "$*" in
+*get*) ls "$PODS" | sed s,^,pod/, ;;
+*exec*)
+    echo >> calls
+    [ $(wc -l < calls) -ne 5 ] || cp keys/public/* "$PODS/broker-1"
+    pod=${4#pod/}
+    shift 7
+    sh -c "$(echo "$1" | sed "s,/keys/public,$PODS/$pod,")" ;;
+esac
+"""
+
+
+def test_the_wait_for_keys_ends_once_every_pod_has_them(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    for name, text in {"kubectl": KUBECTL, "sleep": "#!/bin/sh\n"}.items():
+        tools.mkdir(exist_ok=True)
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    for folder in ("keys/public", "pods/actor-0", "pods/broker-0", "pods/broker-1"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("actor.key", "actor-2.key")[: 1 if folder.endswith("1") else 2]:
+            (tmp_path / folder / name).write_text(name)
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "PODS": str(tmp_path / "pods")}
+    done = subprocess.run(["sh", "-c", f"{AWAIT}\nawait"], cwd=tmp_path, env=environ, timeout=60, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "calls").read_text().count("\n") == 6, "three pods, twice: the second time all have the keys"
+
+
+def test_nobody_is_restarted_before_every_pod_has_the_new_keys() -> None:
+    *before, _ = re.split(r"rollout restart", README)
+    assert len(before) == 2
+    assert all("publish && await" in text for text in before)
+
+
+@needs_kubectl
+def test_what_one_overlay_has_and_another_has_not_is_pruned_and_nothing_that_holds_data() -> None:
+    pruned = {kind.rpartition("/")[2] for kind in re.findall(r"--prune-allowlist=(\S+)", README)}
+    named = {folder: {(it["kind"], it["metadata"]["name"]) for it in render(folder)} for folder in OVERLAYS}
+    for before, after in itertools.permutations(OVERLAYS, 2):
+        assert {kind for kind, _ in named[before] - named[after]} - {"ConfigMap"} <= pruned
+    assert not pruned & {"Namespace", "PersistentVolumeClaim", "StatefulSet", "Secret", "ConfigMap"}
+    versions = {f"{it['apiVersion']}/{it['kind']}".replace("v1/Service", "core/v1/Service") for it in render("base")}
+    assert set(re.findall(r"--prune-allowlist=(\S+)", README)) <= versions
+
+
+@needs_kubectl
+def test_a_corrected_setting_reaches_a_pod_that_never_became_ready() -> None:
+    for folder in OVERLAYS:
+        for found in of_kind(render(folder), "StatefulSet"):
+            assert found["spec"]["podManagementPolicy"] == "Parallel"

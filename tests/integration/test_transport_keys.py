@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.helpers import free_port
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).parents[2]
 ACTOR = "secret/actor.key_secret"
 
 
@@ -46,6 +49,16 @@ def test_keygen_writes_secrets_for_their_owner_alone_and_overwrites_nothing(
     assert main(["keygen", str(folder)]) == 2
     assert "holds keys already" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in files} == before
+
+
+def test_keygen_needs_no_torch_nor_anything_else_that_an_extra_brings(tmp_path: Path) -> None:
+    """As in the image of an actor, or after a `pip install` without extras."""
+    extras = ("torch", "tensorboard", "gymnasium", "ale_py", "rich", "psutil", "matplotlib")
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from deploy.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "keygen", str(tmp_path / "keys")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(names(tmp_path / "keys")) == 8
 
 
 def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(

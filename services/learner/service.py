@@ -52,7 +52,6 @@ class Learner(Service):
     """
 
     role = "learner"
-    work = ("agent_steps", "queue_rows")
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)

@@ -21,7 +21,7 @@ NEVER_WAITS = 0.1  #: of the learner's time
 CORES_FULL = 0.9
 MOSTLY = 0.5  #: of the time of a step
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
-MOST = 3  #: services that refuse, and reasons of each, in a sentence
+MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of one that a service words itself
 
 
 class Verdict(NamedTuple):
@@ -96,8 +96,7 @@ def _stalled(services: Sequence[ServiceView]) -> str:
     roles = {view.role for view in services} - {view.role for view in services if view not in stalled}
     if roles.isdisjoint({"learner", "actor"}):
         return f"not well: {', '.join(view.name for view in stalled)} stalled for {time}"
-    causes = [_waiting(services), *_refusing(services)]
-    return f"stalled for {time}: {'; '.join(causes)}"
+    return f"stalled for {time}: {'; '.join([_waiting(services), *_troubles(services), *_refusing(services)])}"
 
 
 def _waiting(services: Sequence[ServiceView]) -> str:
@@ -105,13 +104,18 @@ def _waiting(services: Sequence[ServiceView]) -> str:
     return f"the actors wait for {max(waits, key=lambda name: waits[name] or 0.0)}"
 
 
+def _troubles(services: Sequence[ServiceView]) -> list[str]:
+    """What actors say that keeps them from going on, each once."""
+    said = dict.fromkeys(str(view.page["trouble"]) for view in _of(services, "actor") if view.page.get("trouble"))
+    return [sentence[:MOST_TEXT] for sentence in said][:MOST]
+
+
 def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:
     """Who refuses messages and gets nothing done, those with the most first."""
     refused = {view.name: _counts(view.page.get("refused_since_progress")) for view in services}
     for name in sorted(refused, key=lambda each: -sum(refused[each].values()))[:MOST]:
         if reasons := sorted(refused[name].items(), key=lambda entry: -entry[1])[:MOST]:
-            many = ", ".join(f"{count(number)} x {reason}" for reason, number in reasons)
-            yield f"{name} refuses what it is sent ({many})"
+            yield f"{name} refuses what it is sent ({', '.join(f'{count(many)} x {why}' for why, many in reasons)})"
 
 
 def _counts(page: Any) -> dict[str, float]:

@@ -37,6 +37,10 @@ STALLED = {"stalled": True, "stalled_s": 75.0}
             {"actor": STALLED | {"refused_since_progress": {"payload": 7}}},
             "stalled for 0:01:15: the actors wait for brokers; actor 0 refuses what it is sent (7 x payload)",
         ),
+        (
+            {"actor": STALLED | {"waiting_env_fraction": 1.0, "trouble": "the env-server at tcp://e:5550 sends NaN"}},
+            "stalled for 0:01:15: the actors wait for env-servers; the env-server at tcp://e:5550 sends NaN",
+        ),
         ({"broker": STALLED}, "not well: broker 0 stalled for 0:01:15"),
     ],
 )
@@ -73,7 +77,7 @@ BUCKETS = st.lists(st.integers(-1, 1) | HUGE, min_size=len(EDGES_S) + 1, max_siz
 HOP = VALUES | st.fixed_dictionaries({"recent": BUCKETS, "recent_s": st.floats() | HUGE})
 KEYS = (
     *sorted({key for page in PAGES.values() for key in page}),
-    *("state", "stalled", "stalled_s", "host", "cpus", "cpu_share", "loop_age_s", "unsaved", "refused_since_progress"),
+    *"state stalled stalled_s host cpus cpu_share loop_age_s unsaved trouble refused_since_progress".split(),
 )
 CHANGES = st.tuples(st.sampled_from(KEYS), VALUES) | st.tuples(
     st.just("hops"), st.fixed_dictionaries({"env_round_trip": HOP, "broker_round_trip": HOP})

@@ -23,7 +23,7 @@ class VTrace(NamedTuple):
     """Targets for the critic and advantages for the policy gradient, without gradient."""
 
     vs: Tensor  #: [T, B] targets of V(s_t); values[t] where void
-    pg_advantages: Tensor  #: [T, B] already weighted by min(pg_rho_bar, rho); 0 where void
+    pg_advantages: Tensor  #: [T, B] `unweighted_advantages`, weighted by min(pg_rho_bar, rho); 0 where void
     rhos: Tensor  #: [T, B] before any clip
 
 
@@ -42,7 +42,8 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
 ) -> VTrace:
     """Targets and advantages of equation 1, by the recursion of remark 1.
 
-    On policy (log_rhos 0, clips >= 1) vs is the n-step return, and with trace_decay lambda vs - values is GAE(lambda).
+    On policy (log_rhos 0, clips >= 1) vs is the n-step return, and with trace_decay lambda vs - values and the
+    advantages are GAE(lambda).
 
     Args:
       log_rhos: [T, B] log pi(a_t|s_t) - log mu(a_t|s_t).
@@ -70,19 +71,22 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
         corrections.append(correction)
     vs = values[:-1] + torch.stack(corrections[::-1])
 
-    vs_next = torch.cat([vs[1:], values[-1:]])
-    pg_advantages = rhos.clamp(max=pg_rho_bar) * (rewards + discounts * vs_next - values[:-1])
+    advantages = unweighted_advantages(
+        vs=vs, discounts=discounts, rewards=rewards, values=values, mask=mask, trace_decay=trace_decay
+    )
+    pg_advantages = rhos.clamp(max=pg_rho_bar) * advantages
     return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages), rhos)
 
 
 @torch.no_grad()
 def unweighted_advantages(
-    *, vs: Tensor, discounts: Tensor, rewards: Tensor, values: Tensor, mask: Tensor, trace_decay: float
+    *, vs: Tensor, discounts: Tensor, rewards: Tensor, values: Tensor, mask: Tensor | None, trace_decay: float
 ) -> Tensor:
     """Advantages of the actions taken that do not carry their own ratio, for losses that weigh them by one.
 
-    r_t + gamma V(s_t+1) - V(s_t) + gamma lambda (vs_t+1 - V(s_t+1)): on policy GAE(lambda) (Schulman et al. 2016,
-    equation 16), and with lambda 1 what `pg_advantages` are before their weight.
+    q_t - V(s_t) with q_t = r_t + gamma (lambda vs_t+1 + (1 - lambda) V(s_t+1)): on policy GAE(lambda) (Schulman et al.
+    2016, equation 16). With lambda 1 q_t is that of Espeholt et al. 2018, section 4.2, r_t + gamma vs_t+1. Below 1 the
+    paper leaves it open; this q_t is the lambda-return of the action where vs_t is that of the state.
 
     Args:
       vs: [T, B] targets that `vtrace` made of the same arguments.
@@ -91,9 +95,9 @@ def unweighted_advantages(
     Returns:
       [T, B], without gradient; 0 where void.
     """
-    corrections = torch.cat([vs[1:] - values[1:-1], torch.zeros_like(vs[:1])])
-    beyond = values[1:] + trace_decay * corrections
-    return _only(mask, rewards + discounts * beyond - values[:-1])
+    beyond = torch.lerp(values[1:], torch.cat([vs[1:], values[-1:]]), trace_decay)  # with 1 exactly vs
+    advantages = rewards + discounts * beyond - values[:-1]
+    return advantages if mask is None else _only(mask, advantages)
 
 
 def _only(mask: Tensor, entries: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ def definition(
     pg_rho_bar: float = 1.0,
     trace_decay: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equation 1 as the sum that it is, in O(T^2); a void transition ends the sum."""
+    """Equation 1 as the sum that it is, in O(T^2); a void transition ends the sum. With trace_decay 1 the advantages
+    are written as the paper writes them."""
     n_steps, n_rows = rewards.shape
     valid = np.ones_like(rewards, bool) if mask is None else mask
     rhos = np.exp(log_rhos)
@@ -38,7 +39,8 @@ def definition(
                 delta = rewards[t, b] + discounts[t, b] * values[t + 1, b] - values[t, b]
                 vs[s, b] += weight * min(rho_bar, rhos[t, b]) * delta
                 weight *= discounts[t, b] * trace_decay * min(c_bar, rhos[t, b])
-    advantages = np.minimum(pg_rho_bar, rhos) * (rewards + discounts * vs[1:] - values[:-1])
+    beyond = vs[1:] if trace_decay == 1.0 else trace_decay * vs[1:] + (1 - trace_decay) * values[1:]
+    advantages = np.minimum(pg_rho_bar, rhos) * (rewards + discounts * beyond - values[:-1])
     return vs[:-1], np.where(valid, advantages, 0.0)
 
 
@@ -132,6 +134,7 @@ def test_on_policy_with_a_trace_decay_the_correction_is_generalised_advantage_es
         expected.append(gae)
     result = vtrace(**torched(inputs), trace_decay=0.95)
     np.testing.assert_allclose(result.vs - torch.from_numpy(values[:-1]), expected[::-1], atol=1e-12)
+    np.testing.assert_allclose(result.pg_advantages, expected[::-1], atol=1e-12)
 
 
 def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
@@ -219,10 +222,11 @@ def test_unweighted_advantages_are_generalised_advantage_estimation_on_policy(se
     torch.testing.assert_close(unweighted_advantages(vs=vs, **inputs), vs - inputs["values"][:-1], rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("decay", [1.0, 0.9])
 @pytest.mark.parametrize("seed", range(5))
-def test_unweighted_advantages_times_their_clipped_ratio_are_those_of_v_trace(seed: int) -> None:
+def test_unweighted_advantages_times_their_clipped_ratio_are_those_of_v_trace(seed: int, decay: float) -> None:
     inputs = torched(random_inputs(seed))
-    result = vtrace(**inputs, pg_rho_bar=1.3)
+    result = vtrace(**inputs, pg_rho_bar=1.3, trace_decay=decay)
     ratios = inputs.pop("log_rhos").exp().clamp(max=1.3)
-    unweighted = unweighted_advantages(vs=result.vs, trace_decay=1.0, **inputs)
+    unweighted = unweighted_advantages(vs=result.vs, trace_decay=decay, **inputs)
     torch.testing.assert_close(ratios * unweighted, result.pg_advantages, rtol=0, atol=1e-13)

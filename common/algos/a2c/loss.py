@@ -1,8 +1,11 @@
-"""A2C's loss: policy gradient with the advantages of n-step returns (Mnih et al. 2016, section 4)."""
+"""A2C's loss: policy gradient with the advantages of n-step returns (Mnih et al. 2016, section 4).
+
+Steps that another policy took are corrected by V-trace (Espeholt et al. 2018). On policy its ratios are 1, and what is
+left are the n-step returns.
+"""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from common.algos.a2c.config import A2CConfig
@@ -16,23 +19,24 @@ from common.ops.vtrace import vtrace
 
 
 def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
-    """The weighted sum of the three terms, and its parts. Whoever acted is taken for the policy that learns."""
+    """The weighted sum of the three terms, and its parts."""
     logits, values = unroll(net, batch)
-    policy, mask = family.of(logits), batch.mask
-    rewards = shaped(batch.reward[1:], config)
+    policy, actions, mask = family.of(logits), batch.last_action[1:], batch.mask
+    taken = policy.log_prob(actions)
+    behaviour = family.of(batch.behaviour_logits).log_prob(actions)
     targets = vtrace(
-        log_rhos=torch.zeros_like(rewards),
+        log_rhos=taken.detach() - behaviour,
         discounts=discounts(batch, config.discount),
-        rewards=rewards,
+        rewards=shaped(batch.reward[1:], config),
         values=values.detach(),
         mask=mask,
         trace_decay=config.trace_decay,
     )
-    advantages = targets.vs - values.detach()[:-1]
+    advantages = targets.pg_advantages
     return three_terms(
         config,
         policy,
-        log_probs=policy.log_prob(batch.last_action[1:]),
+        log_probs=taken,
         advantages=normalized(advantages, mask) if config.normalize_advantages else advantages,
         values=values[:-1],
         targets=targets.vs,

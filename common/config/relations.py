@@ -40,8 +40,28 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             ("local.env_servers", "local.actors"),
             f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
         )
+    yield from _minibatches(config)
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),
             "security.secret is of no use without security.keys, the folder of the public ones",
+        )
+
+
+def _minibatches(config: RunConfig) -> Iterator[Relation]:
+    """PPO cannot make more minibatches than a batch has sequences."""
+    if config.algo != "ppo":
+        return
+    parts, rows, steps = config.ppo.minibatches, config.learner.batch_size, config.learner.unroll_length
+    if config.net.use_lstm and parts > rows:
+        yield Relation(
+            ("ppo.minibatches", "learner.batch_size", "net.use_lstm"),
+            f"ppo.minibatches {parts} is above learner.batch_size {rows}: with net.use_lstm a rollout stays whole, "
+            f"so a batch has {rows} of them to share out",
+        )
+    elif parts > rows * steps:
+        yield Relation(
+            ("ppo.minibatches", "learner.batch_size", "learner.unroll_length"),
+            f"ppo.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
+            f"the {rows * steps} steps of a batch",
         )

@@ -92,7 +92,7 @@ def test_cartpole_is_learned_synchronously_with_the_presets_of_other_algorithms(
 @pytest.mark.parametrize(
     ("algo", "steps", "goal", "settings"),
     [
-        ("ppo", 70_000, 250, "--ppo.vtrace true --learner.batch_size 8 --ppo.minibatches 4"),
+        ("ppo", 70_000, 250, "--learner.batch_size 8 --ppo.minibatches 4"),
         ("vmpo", 150_000, 400, ""),
         ("impact", 100_000, 400, ""),
     ],

@@ -218,6 +218,21 @@ def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
     assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
 
 
+def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
+    batch = ["--algo", "ppo", "--learner.batch_size", "4", "--learner.unroll_length", "5"]
+    assert mistakes([*batch, "--ppo.minibatches", "5", "--net.use_lstm", "true"]) == [
+        "ppo.minibatches 5 is above learner.batch_size 4: with net.use_lstm a rollout stays whole, so a batch has 4 of "
+        "them to share out (from flag --ppo.minibatches, flag --learner.batch_size, flag --net.use_lstm)"
+    ]
+    assert mistakes([*batch, "--ppo.minibatches", "21"]) == [
+        "ppo.minibatches 21 is above learner.batch_size 4 x learner.unroll_length 5, the 20 steps of a batch "
+        "(from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
+    ]
+    assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).ppo.minibatches == 4
+    assert load([*batch, "--ppo.minibatches", "20"], {}).ppo.minibatches == 20
+    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

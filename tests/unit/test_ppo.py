@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from common.algos.ppo import learning as module
 from common.algos.ppo.samples import Samples
 from common.algos.protocol import Batch
 from common.nets.agent import AgentNet, StepInput
@@ -65,6 +66,8 @@ def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> AgentNet:
     returns = advantages + values[:-1]
     old = torch.distributions.Categorical(logits=batch.behaviour_logits).log_prob(batch.last_action[1:])
     places = [(t, b) for t in range(T) for b in range(B) if batch.mask[t, b]]
+    valid = advantages[batch.mask]
+    gains = (advantages - valid.mean()) / (valid.std(correction=0) + 1e-8)
     for _ in range(c.epochs):
         for part in torch.randperm(len(places)).tensor_split(c.minibatches):
             t, b = torch.tensor([places[i] for i in part]).unbind(1)
@@ -74,8 +77,7 @@ def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> AgentNet:
             (logits, value), _ = net(inputs, torch.zeros(len(part), 0))
             policy = torch.distributions.Categorical(logits=logits[0])
             ratio = (policy.log_prob(batch.last_action[t + 1, b]) - old[t, b]).exp()
-            gain = advantages[t, b]
-            gain = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
+            gain = gains[t, b]
             surrogate = torch.min(ratio * gain, ratio.clamp(1 - c.clip, 1 + c.clip) * gain).mean()
             loss = -surrogate + c.baseline_cost * 0.5 * (value[0] - returns[t, b]).square().mean()
             loss = loss - c.entropy_cost * policy.entropy().mean()
@@ -92,7 +94,7 @@ def same(one: nn.Module, two: nn.Module) -> bool:
 
 @pytest.mark.parametrize("lagging", [False, True], ids=["on policy", "behind"])
 def test_an_update_is_what_one_writes_out_by_hand(*, lagging: bool) -> None:
-    algorithm = ppo(entropy_cost=0.02, trace_decay=0.9, discount=0.8, clip=0.1)
+    algorithm = ppo(entropy_cost=0.02, trace_decay=0.9, discount=0.8, clip=0.1, vtrace=False)
     batch = make_batch(algorithm, resets=0.4)
     batch = batch if lagging else on_policy(algorithm.network(), batch)
     net, learned = updated(algorithm, batch)
@@ -151,6 +153,22 @@ def test_a_network_with_memory_learns_from_whole_rollouts_and_their_states() -> 
     assert not same(net, updated(algorithm, batch._replace(core_state=batch.core_state + 1))[0])
 
 
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_advantages_are_normalised_over_the_batch_however_it_falls_into_minibatches(
+    monkeypatch: pytest.MonkeyPatch, *, use_lstm: bool
+) -> None:
+    algorithm = ppo(net={"use_lstm": use_lstm}, minibatches=B, epochs=1)
+    batch = make_batch(algorithm, resets=0.3)
+    batch.reward[1:, 0] += 10.0  # a rollout that did better than all others: its every action is to gain
+    seen, real = list[Samples](), module.loss
+    monkeypatch.setattr(module, "loss", lambda *args: (seen.append(args[3]), real(*args))[1])
+    updated(algorithm, batch)
+    weighed = torch.cat([part.advantages[part.mask] for part in seen])
+    assert weighed.mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert weighed.std(correction=0).item() == pytest.approx(1.0, abs=1e-4)
+    assert max(part.advantages[part.mask].mean().item() for part in seen) > 0.1
+
+
 def numbered(mask: Tensor, core_size: int = 2) -> Samples:
     """Samples whose every entry says where it came from."""
     place = torch.arange(mask.numel()).view(mask.shape)
@@ -200,7 +218,7 @@ def test_the_rest_of_a_batch_is_left_out_once_the_policy_has_moved_too_far() -> 
 
 
 def test_with_vtrace_a_lagging_batch_is_corrected_and_another_is_not_touched() -> None:
-    plain, corrected = ppo(), ppo(vtrace=True)
+    plain, corrected = ppo(vtrace=False), ppo()
     lagging = make_batch(plain, resets=0.3)
     current = on_policy(plain.network(), lagging)
     assert not same(updated(plain, lagging)[0], updated(corrected, lagging)[0])
@@ -229,7 +247,7 @@ def test_returns_are_scaled_from_the_first_batch_on() -> None:
 
 
 def test_the_scale_of_returns_is_their_deviation_and_is_remembered() -> None:
-    algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0)
+    algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0, vtrace=False)
     net = algorithm.network()
     learning = algorithm.learning(net)
     seen = []
@@ -256,7 +274,7 @@ def test_observations_join_the_statistics_after_the_epochs() -> None:
 
 
 def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:
-    algorithm = ppo(minibatches=T * B, epochs=1, normalize_advantages=False)
+    algorithm = ppo(minibatches=T * B, epochs=1, normalize_advantages=False, vtrace=False)
     batch = make_batch(algorithm)
     batch.behaviour_logits[2, 1] = math.nan
     net, learned = updated(algorithm, batch)

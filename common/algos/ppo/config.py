@@ -16,7 +16,7 @@ class PPOConfig(Section):
     clip: float = setting(0.2, "epsilon: how far the ratio of the policies may matter", gt=0)
     value_clip: float = setting(0.0, "how far a batch may move values (OpenAI Baselines: as clip); 0: no limit", ge=0)
     target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is left out; 0: never", ge=0)
-    vtrace: bool = setting(False, "correct advantages for the lag of the policy that acted (APPO)")
+    vtrace: bool = setting(True, "correct advantages for the lag of the policy that acted (APPO); false: plain GAE")
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.0

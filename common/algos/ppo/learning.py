@@ -16,7 +16,7 @@ from common.algos.protocol import Batch, Learned, Metrics
 from common.algos.returns import ReturnScale, discounts, explained_variance, shaped
 from common.nets.agent import AgentNet, StepInput
 from common.ops.distributions import Family
-from common.ops.losses import masked_reduce
+from common.ops.losses import masked_reduce, normalized
 from common.ops.vtrace import MAX_LOG_RHO, unweighted_advantages, vtrace
 
 
@@ -81,7 +81,7 @@ class PPOLearning:
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
-            advantages=advantages,
+            advantages=normalized(advantages, mask) if self._config.normalize_advantages else advantages,
             mask=mask,
             core_state=batch.core_state,
         )

@@ -20,11 +20,8 @@ def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> 
     (logits, values), _ = net(samples.inputs, samples.core_state)
     policy, mask = family.of(logits), samples.mask
     log_ratios = policy.log_prob(samples.actions) - samples.behaviour
-    advantages = samples.advantages
-    if config.normalize_advantages:
-        advantages = losses.normalized(advantages, mask)
     pg = losses.clipped_surrogate_loss(
-        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
+        log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=mask, reduction="mean"
     )
     if config.value_clip:
         baseline = losses.clipped_baseline_loss(

@@ -23,7 +23,7 @@ class Samples(NamedTuple):
     logits: Tensor  #: [T, S, A] of the policy before the batch
     values: Tensor  #: [T, S] likewise
     targets: Tensor  #: [T, S] for the values
-    advantages: Tensor  #: [T, S] of the actions
+    advantages: Tensor  #: [T, S] of the actions, normalised over the batch if the settings say so
     mask: Tensor  #: [T, S] bool, True where a step is valid
     core_state: Tensor  #: [S, core_size] before step 0
 

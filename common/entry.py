@@ -47,6 +47,7 @@ class Instance:
     """Which process of a role this is, and who looks after it: `common.config.process` says what each means."""
 
     index: int | None = None
+    start: int = 0
     supervisor_pid: int = 0
     status_file: Path | None = None
 

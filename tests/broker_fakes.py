@@ -57,6 +57,7 @@ class EchoAlgorithm:
             raise ConfigError(f"echo: actions are {env.action.kind}, expected discrete")
         self.env = env
         self.seen: list[StepInput] = []
+        self.seeds: list[int] = []  #: that actions were drawn by
 
     def network(self) -> EchoNet:
         return EchoNet()
@@ -65,6 +66,7 @@ class EchoAlgorithm:
         self, net: EchoNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
     ) -> tuple[Act, Tensor]:
         self.seen.append(StepInput(*(entry.clone() for entry in inputs)))
+        self.seeds.append(generator.initial_seed())
         batch = inputs.first.shape[1]
         newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]
         logits = newest.reshape(batch, -1)[:, :3].float() + 1
@@ -167,7 +169,7 @@ class Stage:
         self.context = context
         self.config = config
         self.algorithms = algorithms
-        self.broker = Broker(config, Instance())
+        self.broker = Broker(config, Instance(0))
         self.clients: list[Client] = []
         self.learner = FakeLearner(context, config.learner.endpoint)
         self.failed: list[BaseException] = []

@@ -11,5 +11,8 @@ class ProcessFlags(Section):
     """Which process of its role this is, and who looks after it."""
 
     index: int | None = setting(None, "which of the processes of this role, if counted", ge=0, le=65_535)
+    start: int = setting(
+        0, "agent steps that the run continues after: an actor with an index plays on by other seeds", ge=0
+    )
     supervisor_pid: int = setting(0, "end when this is no longer the parent process; 0: never", ge=0)
     status_file: Path | None = setting(None, "JSON file to write the address of the health page to")

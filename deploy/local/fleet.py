@@ -12,7 +12,7 @@ from common.config.layers import PREFIX
 from common.config.tree import RunConfig
 from common.descriptors import LEAST
 from deploy.local.child import Child, ChildSpec
-from deploy.local.folder import CONFIG, LOGS, SERVICES
+from deploy.local.folder import CONFIG, LOGS, SERVICES, start
 from deploy.local.supervisor import Stage
 from deploy.local.threads import thread_flags, threads_of
 
@@ -30,11 +30,11 @@ def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, st
       environ: of the launcher.
     """
     counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
-    threads = thread_flags(config)
+    flags = ["--start", str(start(config.folder)), *thread_flags(config)]
     shared = child_environ(environ)
     return [
         Stage(
-            [Child(_spec(config, role, index, sockets, lock, threads, shared)) for index in range(count)],
+            [Child(_spec(config, role, index, sockets, lock, flags, shared)) for index in range(count)],
             HEAD_START_S[role],
         )
         for role, count in counts.items()

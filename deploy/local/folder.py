@@ -150,6 +150,11 @@ def trained(folder: Path) -> bool:
     return any((folder / name).exists() for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
 
 
+def start(folder: Path) -> int:
+    """Agent steps that the run continues after, at least 1; 0 where it begins."""
+    return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
+
+
 def final_figures(folder: Path) -> dict[str, float]:
     """Steps and mean return of the run so far, as the last row of its metrics says; empty where there is none."""
     try:

@@ -10,6 +10,7 @@ from common.config.tree import RunConfig
 from common.entry import Instance
 from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.messages import Header, Kind, Plane
+from common.seeds import continued
 from common.service import MAX_POLL_S, Service
 from common.session import Stream
 from common.transport import ClientPort, Poller, open_context, random_id
@@ -43,9 +44,10 @@ class Actor(Service):
         count, size = config.actor.env_groups, config.actor.envs_per_group
         place = self.sender if instance.index is None else instance.index
         numbers = range(place * count, (place + 1) * count)  # of its groups among those of all actors
+        seeds = (_seed(config.seed, number * size, instance.start) for number in numbers)
         self.groups = [
-            EnvGroup(_of_group(config, number), self.sender, slot, _seed(config.seed, number, size), now, self.hops)
-            for slot, number in enumerate(numbers)
+            EnvGroup(_of_group(config, number), self.sender, slot, seed, now, self.hops)
+            for slot, (number, seed) in enumerate(zip(numbers, seeds, strict=True))
         ]
         endpoints = {
             Plane.STEPS: config.envserver.endpoint,
@@ -262,10 +264,10 @@ def _of_group(config: RunConfig, group: int) -> RunConfig:
     return config.model_copy(update={"env": config.env.alone(tasks[group % len(tasks)])})
 
 
-def _seed(run_seed: int, group: int, envs_per_group: int) -> int:
-    """Environment seeds of different groups never overlap, nor do those of nearby run seeds.
+def _seed(run_seed: int, envs_before: int, start: int) -> int:
+    """Of a group's first environment. Those of different groups never overlap, nor do those of nearby run seeds.
 
-    Where a random id stands for the index of an actor that nobody counted, they differ in every run and are as good
-    as certain not to overlap.
+    Where a random id stands for the index of an actor without one, they differ in every run and are as good as certain
+    not to overlap. As certain is that a run which continues does not repeat the seeds of an earlier start.
     """
-    return (run_seed * 1_000_003 + group * envs_per_group) % 2**31
+    return continued(run_seed * 1_000_003 + envs_before, start) % 2**31

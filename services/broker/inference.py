@@ -132,6 +132,10 @@ class Inference:
         with self._on_stream():
             load_flat(self._net, weights)
 
+    def reseed(self, seed: int) -> None:
+        """Draw actions from here on as a policy that was made with this seed."""
+        self._generator.manual_seed(seed)
+
     def submit(self, n: int, *, with_cores: bool) -> None:
         """Compute the first n rows of `batch`, which becomes another one. Only after `done`.
 

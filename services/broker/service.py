@@ -19,6 +19,7 @@ from common.entry import Instance
 from common.errors import RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.nets.precision import pick_device, pick_dtype
+from common.seeds import continued
 from common.service import DRAIN_LIMIT_S, Service
 from common.session import Arrival, Session
 from common.transport import Incoming, Poller, ServerPort, open_context, random_id
@@ -289,6 +290,8 @@ class Broker(Service):
             return
         if self._inbox.connect(now):
             self._poller = Poller([self._port, self._inbox])
-        weights = self._inbox.newest(now)
+        before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
             self._lobby.policy.load(weights)
+            if before < 0:  # where the run begins, as configured; where it continues, other draws than those
+                self._lobby.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)

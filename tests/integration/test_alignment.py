@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from common.algos.protocol import Act
 from common.config.tree import RunConfig
+from common.entry import Instance
 from common.messages import Header, Kind, Plane
 from common.nets.agent import StepInput
 from common.nets.weights import flatten, layout_id
@@ -137,7 +137,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
             "envserver": {"endpoint": f"ipc://{folder}/e"},
         }
     )
-    instance = SimpleNamespace(index=0, supervisor_pid=0, status_file=None)
+    instance = Instance(0)
     context = Context()
     stub = StubLearner(context, config.learner.endpoint)
     with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config.tree import RunConfig
 from common.messages import Kind
 from common.session import Reply
 from common.transport import Context
@@ -52,6 +53,24 @@ def test_64_clients_with_100_requests_each_get_exactly_their_own_rows(
         assert sum(batches) == sum(100 * client.n for client in clients)
         assert max(batches) <= 48
         assert len(batches) < 6400, "requests share batches"
+
+
+def test_a_run_that_continues_draws_other_actions_than_when_it_began(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def drawn_by(run: int, version: int) -> set[int]:
+        (folder := tmp_path / str(run)).mkdir()
+        with stage(context, monkeypatch, endpoint, folder, (version,)) as the:
+            client = the.welcomed()
+            client.ask()
+            the.learner.publish(version + 1)
+            wait_until(lambda: (client.ask(), the.broker.report()["policy_version"] > version)[1])
+            client.ask()
+            return set(the.algorithms[0].seeds[1:])  # the first is a trial
+
+    first, again, *later = [drawn_by(run, version) for run, version in enumerate([0, 0, 5, 6])]
+    assert first == again == {RunConfig().seed}, "later versions change nothing"
+    assert len(set.union(first, *later)) == 3
 
 
 def test_requests_of_several_streams_of_one_client_do_not_mix(

@@ -11,10 +11,10 @@ from services.actor.service import Actor
 pytestmark = pytest.mark.unit
 
 
-def seeds(index: int | None, run_seed: int = 1) -> list[int]:
+def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
     """Of all environments of an actor with 2 groups of 3."""
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
-    firsts = [group.steps.hello_terms["seed"] for group in Actor(config, Instance(index)).groups]
+    firsts = [group.steps.hello_terms["seed"] for group in Actor(config, Instance(index, start)).groups]
     return [first + i for first in firsts for i in range(3)]
 
 
@@ -34,6 +34,14 @@ def test_actors_that_are_counted_repeat_their_seeds_and_share_none() -> None:
     assert seeds(1) != seeds(1, run_seed=2)
     everyone = list(itertools.chain.from_iterable(seeds(index) for index in range(50)))
     assert len(set(everyone)) == 50 * 6
+
+
+def test_a_run_begins_with_the_seeds_that_follow_from_its_own_and_goes_on_with_others() -> None:
+    assert seeds(1, run_seed=2) == [2_000_006 + 6 + i for i in range(6)]
+    assert seeds(1, start=5000) == seeds(1, start=5000)
+    starts = [0, 1, 2, 160, 5000, 5160, 10**6, 10**12]
+    everything = [seed for start in starts for index in range(50) for seed in seeds(index, start=start)]
+    assert len(set(everything)) == len(starts) * 50 * 6
 
 
 def test_actors_that_nobody_counts_share_no_seeds_either() -> None:

@@ -275,6 +275,23 @@ def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None
     assert shared == {"ipc:///tmp/s/l"}
 
 
+def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path: Path) -> None:
+    config = load(["--name", "x", "--root", str(tmp_path)], {})
+
+    def starts() -> set[str]:
+        children = [child for stage in fleet.stages(config, Path("/tmp/s"), 9, {}) for child in stage.children]
+        return {value_of(list(child.spec.command), "--start") for child in children}
+
+    config.folder.mkdir()
+    metrics = config.folder / "metrics.csv"
+    metrics.write_text("agent_steps,mean_return_100\n160,\n5000,1.5\n")
+    assert starts() == {"0"}, "without a checkpoint it begins again"
+    (config.folder / "checkpoint.pt").touch()
+    assert starts() == {"5000"}
+    metrics.unlink()
+    assert starts() == {"1"}, "where nobody knows how many"
+
+
 def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
     config = load(["--name", "x", "--health.port", "9000"], {})
     ports = {

@@ -17,7 +17,7 @@ worth. So there is nothing more to a seam for
     a target network          `deepcopy(net)`, in `state`
     a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
     multipliers               an `nn.Module` of them, with the policy in one `Descent` or in its own, in `state`
-    old batches               `batch.copy()`, in `state` as far as they count
+    old batches               `batch.packed(k)`, or `copy()`; in `state` as far as they count
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 
 from common.nets.agent import AgentNet, StepInput
+from common.ops.frames import single_frames, stack_frames
 from common.specs import EnvSpec, PolicySpec
 
 
 class Batch(NamedTuple):
     """B unrolls of T steps and the step after them, time-major; see `common.records` for the time index."""
 
-    obs: Tensor  #: [T + 1, B, *frame], or [T + 1, B, k, *frame] with a frame stack of k > 1
+    obs: Tensor  #: [T + 1, B, *frame], or [T + 1, B, k, *frame] with a frame stack of k > 1; packed [T + k, B, *frame]
     first: Tensor  #: [T + 1, B] bool
     reward: Tensor  #: [T + 1, B] float32, unclipped
     terminated: Tensor  #: [T + 1, B] bool
@@ -51,6 +52,18 @@ class Batch(NamedTuple):
     def copy(self) -> Batch:
         """The same in memory of its own, for a `Learning` that keeps batches."""
         return Batch._make(entry.clone() for entry in self)
+
+    def packed(self, frame_stack: int) -> Batch:
+        """The same in memory of its own, and in as little of it as can be: each frame once. Packed or not before."""
+        alone = frame_stack == 1 or len(self.obs) > len(self.first)
+        return self._replace(obs=self.obs if alone else single_frames(self.obs)).copy()
+
+    def unpacked(self) -> Batch:
+        """What was packed, bit for bit."""
+        k = len(self.obs) - len(self.first) + 1
+        if k == 1:
+            return self
+        return self._replace(obs=stack_frames(self.obs.transpose(0, 1), self.first.transpose(0, 1), k))
 
     def pick(self, rows: Tensor) -> Batch:
         """The rows of these numbers [n], in memory of their own."""
@@ -102,7 +115,7 @@ class Learning(Protocol):
         """Learn from a batch.
 
         Args:
-          batch: its memory is the caller's, and used again afterwards: `batch.copy()` stays.
+          batch: its memory is the caller's, and used again afterwards: `batch.packed(k)` stays.
           agent_steps: learned from so far, without this batch.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Frame stacks, rebuilt from the frames that travelled once each."""
+"""Frame stacks, rebuilt from the frames that travelled once each, and taken apart again."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
         for age in range(min(k - 1, n_steps - 1 - start)):
             stacks[start + 1 + age, row, : k - 1 - age] = opening
     return stacks
+
+
+def single_frames(stacks: Tensor) -> Tensor:
+    """Each frame of an unroll once: what `stack_frames` makes the same stacks of.
+
+    Args:
+      stacks: [T + 1, B, k, *frame].
+
+    Returns:
+      [T + k, B, *frame], time-major: the stack of step 0, then the newest frame of each later step.
+    """
+    return torch.cat([stacks[0].transpose(0, 1), stacks[1:, :, -1]])

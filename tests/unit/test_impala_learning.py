@@ -52,7 +52,7 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, 
     nets = [algorithm.network(), algorithm.network()]
     descents = [Descent(config, config.impala, net) for net in nets]
     plain = OneStep(nets[0], descents[0], algorithm.loss)
-    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], Replay(0.0, 1, 0), None)
+    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], Replay(0.0, 1, 0), None, 1)
     for seed in range(4):
         one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
         assert one == two

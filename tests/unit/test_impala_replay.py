@@ -12,10 +12,14 @@ from common.algos.descent import Descent
 from common.algos.impala import learning as module
 from common.algos.impala.replay import Replay
 from common.algos.protocol import Batch
+from common.ops.frames import stack_frames
+from common.specs import ActionSpec, EnvSpec
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
 
 pytestmark = pytest.mark.unit
 
+K = 3
+STACKED = EnvSpec("Stacked-v0", (5,), "<f4", ActionSpec.discrete(3), frame_stack=K)
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
 
@@ -34,6 +38,52 @@ def alone(batch: Batch, at: int) -> Batch:
     """One row, written out by field, so as to know nothing of how rows are picked."""
     steps = (entry[:, at : at + 1] for entry in batch[:-3])
     return Batch(*steps, batch.core_state[at : at + 1], batch.mask[:, at : at + 1], batch.task[at : at + 1])
+
+
+def with_stacks(algorithm: Any, first: int) -> Batch:
+    """`numbered`, of stacks of K frames in which episodes begin."""
+    batch = numbered(algorithm, first)
+    begins = torch.rand(T + 1, B, generator=torch.Generator().manual_seed(first)) < 0.3
+    frames = torch.randn(B, T + K, *algorithm.env.obs_shape)
+    return batch._replace(obs=stack_frames(frames, begins.T, K), first=begins)
+
+
+def test_stacks_come_back_bit_for_bit_from_each_frame_held_once() -> None:
+    algorithm = impala(STACKED)
+    batch = with_stacks(algorithm, 0)
+    packed = batch.packed(K)
+    assert packed.obs.shape == (T + K, B, *STACKED.obs_shape)
+    assert packed.packed(K).obs.equal(packed.obs), "packed is packed"
+    assert same(list(packed.unpacked()), list(batch))
+    assert same(list(packed.pick(torch.tensor([2])).unpacked()), list(alone(batch, 2)))
+    for entry in batch:
+        entry.zero_()
+    assert packed.obs.any(), "in memory of its own"
+    assert same(list(batch.packed(1)), list(batch)), "without stacks a copy"
+
+
+@pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"uses": 2, "batches": 2}], ids=["replay", "uses"])
+def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(settings: dict[str, Any]) -> None:
+    algorithm = impala(STACKED, **settings)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    batches = [with_stacks(algorithm, first) for first in (0, 4)]
+    kept = [batch.copy() for batch in batches]
+    learning.update(batches[0], 0)
+    state = learning.state()
+    [held] = state["batches"] or state["replay"]["held"]
+    assert held["obs"].shape == (T + K, B, *STACKED.obs_shape)
+    seen = _seen(learning, batches[1])
+    by_number = {int(each.reward[0, at]): alone(each, at) for each in kept for at in range(B)}
+    assert any(number < B for each in seen for number in numbers(each)), "an old one is among them"
+    for each in seen:
+        for at, number in enumerate(numbers(each)):
+            assert same(list(alone(each, at)), list(by_number[number]))
+    # a checkpoint of before batches were packed
+    held.update(Batch(**held).unpacked()._asdict())
+    again = algorithm.learning(algorithm.network())
+    again.load(state)
+    assert all(same(list(one), list(two)) for one, two in zip(_seen(again, batches[1]), seen, strict=True))
 
 
 @pytest.mark.parametrize(("share", "old"), [(0.5, 4), (0.2, 1), (0.75, 12), (0.9, 36)])
@@ -95,12 +145,18 @@ def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_row
 
 
 def _mixed(learning: Any, batch: Batch) -> Batch:
-    """One update; returns what the loss was worked out from."""
+    """One update of one step; returns what the loss was worked out from."""
+    [seen] = _seen(learning, batch)
+    return seen
+
+
+def _seen(learning: Any, batch: Batch) -> list[Batch]:
+    """One update; returns what the loss of each step was worked out from."""
     seen, real = list[Batch](), module.loss
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "loss", lambda *args, **more: (seen.append(args[3]), real(*args, **more))[1])
         learning.update(batch, 0)
-    return seen[0]
+    return seen
 
 
 def test_a_restart_draws_the_same_and_learns_the_same_bit_for_bit() -> None:
@@ -123,14 +179,14 @@ def test_a_restart_with_less_room_keeps_the_newest() -> None:
     algorithm, replay, smaller = impala(), Replay(0.5, 100, seed=1), Replay(0.75, 3, seed=1)
     for first in (0, 4):
         replay.mix(numbered(algorithm, first))
-    smaller.load(replay.state(), torch.device("cpu"))
+    smaller.load(replay.state(), torch.device("cpu"), 1)
     assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
 
 
 def test_a_restart_without_a_share_lets_all_of_them_go() -> None:
     algorithm, replay, off = impala(), Replay(0.5, 100, seed=1), Replay(0.0, 100, seed=1)
     replay.mix(numbered(algorithm, 0))
-    off.load(replay.state(), torch.device("cpu"))
+    off.load(replay.state(), torch.device("cpu"), 1)
     assert off.state()["held"] == [], "or every checkpoint would hold them for ever"
 
 

@@ -53,4 +53,4 @@ class Impala(ActorCritic):
             return OneStep(net, descent, self.loss)
         replay = Replay(settings.replay_share, settings.replay_rollouts, self.config.seed)
         weight = EntropyWeight(self.config, net.value.weight.device) if settings.entropy_target else None
-        return ImpalaLearning(settings, self.family, net, descent, replay, weight)
+        return ImpalaLearning(settings, self.family, net, descent, replay, weight, self.env.frame_stack)

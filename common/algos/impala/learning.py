@@ -25,6 +25,7 @@ class ImpalaLearning:
       descent: over its parameters.
       replay: of old rollouts, which may be none.
       weight: of the entropy bonus; None: as configured.
+      frame_stack: k of the observations: batches and rollouts are held with each frame once.
     """
 
     def __init__(
@@ -35,17 +36,18 @@ class ImpalaLearning:
         descent: Descent,
         replay: Replay,
         weight: EntropyWeight | None,
+        frame_stack: int,
     ) -> None:
         self._config, self._family, self._net = config, family, net
         self._descent, self._replay, self._weight = descent, replay, weight
+        self._frame_stack = frame_stack
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
         self._net.observe(batch.obs[:-1])  # once, however often it is used
-        mixed = self._replay.mix(batch)
-        kept = batch.copy() if mixed is batch else mixed
-        return summary([self._step(each, agent_steps) for each in self._circular.add(kept)])
+        mixed = self._replay.mix(batch.packed(self._frame_stack))
+        return summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
 
     def state(self) -> dict[str, Any]:
         """What training has to remember; rollouts and batches that may be used again are in it whole."""
@@ -59,10 +61,10 @@ class ImpalaLearning:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
         self._descent.load(state["optimizer"])
-        device = self._net.value.weight.device
-        self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
+        device, k = self._net.value.weight.device, self._frame_stack
+        self._circular.load([Batch.restored(entries, device).packed(k) for entries in state.get("batches", ())])
         if "replay" in state:
-            self._replay.load(state["replay"], device)
+            self._replay.load(state["replay"], device, k)
         weight = state.get("entropy_weight")
         if self._weight is not None and weight is not None:
             self._weight.load(weight)

@@ -14,7 +14,7 @@ class Replay:
     """The newest rollouts, first in, first out; each batch goes on with some of those that came before it.
 
     They are drawn at random with equal chances, one may come twice, and stay where they are. V-trace corrects for their
-    age. With a share of 0 batches pass through as they are, and nothing is held.
+    age. With a share of 0 batches pass through as they are, and nothing is held. Batches are packed, each frame once.
 
     Args:
       share: of a batch's rows that are old, below 1; so n new ones are joined by n share / (1 - share), rounded.
@@ -44,14 +44,14 @@ class Replay:
         held = [Batch.joined(self._held)._asdict()] if self._held else []
         return {"held": held, "generator": self._generator.get_state()}
 
-    def load(self, state: dict[str, Any], device: torch.device) -> None:
+    def load(self, state: dict[str, Any], device: torch.device, frame_stack: int) -> None:
         """Continue from `state`, with the newest of its rollouts where there is less room, and none without a share."""
         self._generator.set_state(state["generator"].cpu())
         self._held.clear()
         if not self._per_new:
             return
-        for batch in (Batch.restored(entries, device) for entries in state["held"]):
-            self._hold(batch)
+        for entries in state["held"]:
+            self._hold(Batch.restored(entries, device).packed(frame_stack))
 
     def _hold(self, batch: Batch) -> None:
         rows = torch.arange(batch.mask.shape[1], device=batch.mask.device)

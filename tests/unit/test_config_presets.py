@@ -1,5 +1,8 @@
 """Presets against the tables that they claim to be."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from common.config import preset
@@ -8,6 +11,8 @@ from common.config.table import value_at
 from common.errors import ConfigError
 
 pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
 
 #: Espeholt et al. 2018, table G.1; 200M frames of 4 per step; RMSProp's decay from the published code
 TABLE_G1 = {
@@ -171,6 +176,20 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert (config.impala.optimizer, config.learner.batch_size) == ("rmsprop", 2)
     assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
     assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
+
+
+def test_every_preset_says_where_its_values_come_from_and_what_it_reached() -> None:
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    headings = [line.lstrip("# ") for line in results.splitlines() if line.startswith("#")]
+    files = [*preset.FOLDER.glob("*.yaml"), *preset.ALGORITHMS.glob("*/presets/*.yaml")]
+    assert len(files) == len(preset.names())
+    for file in files:
+        head = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+        comment = " ".join(line.removeprefix("# ") for line in head)
+        _, source, rest = comment.partition("Source: ")
+        assert source, file
+        for section in re.findall(r'docs/results\.md, "([^"]+)"', rest):
+            assert any(heading.startswith(section) for heading in headings), (file, section)
 
 
 def test_an_unknown_preset_is_named_with_those_there_are() -> None:

@@ -7,7 +7,12 @@ from common.config.setting import Section, setting
 
 
 class ImpalaConfig(Section):
-    """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, where nothing else is said."""
+    """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, where nothing else is said.
+
+    The optimiser is TorchBeast's: torch's RMSProp under the table's numbers. The table is for TensorFlow 1, in which
+    epsilon 0.01 stands inside the root and damps as 0.1 does outside, where torch has it. So the defaults are ten times
+    less damped than the paper's optimiser. That is `rmsprop_tf`, which the preset `impala-atari` takes.
+    """
 
     discount: s.Discount = 0.99
     entropy_cost: s.EntropyCost = 0.01
@@ -35,10 +40,10 @@ class ImpalaConfig(Section):
     )
     batches: s.Batches = 4  # as for IMPACT here; without effect where uses is 1
     uses: s.Uses = 1
-    optimizer: s.Optimizer = "rmsprop"
+    optimizer: s.Optimizer = "rmsprop"  # monobeast.py
     learning_rate: s.LearningRate = 6e-4
     schedule: s.Schedule = "linear"
     alpha: s.Alpha = 0.99  # the code of the paper
     momentum: s.Momentum = 0.0
-    epsilon: s.Epsilon = 0.01
+    epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0

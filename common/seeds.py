@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+MAX_ENV_SEED = 2**31 - 1  #: what HELLO may ask an env-server for
 SPREAD = 2_654_435_769  #: 2^32 / golden ratio: its multiples lie far apart (Knuth, volume 3, section 6.4)
 
 

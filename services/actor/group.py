@@ -20,6 +20,7 @@ from common.errors import ConfigError, RemoteProtocolError
 from common.health.hops import Hops
 from common.messages import Header, Kind, Plane
 from common.records import act_record, action_record, step_record
+from common.seeds import MAX_ENV_SEED, continued
 from common.session import Frames, Reply, Stream
 from common.specs import EnvSpec, PolicySpec
 from common.transport import Incoming
@@ -75,6 +76,7 @@ class EnvGroup:
         self._needs_reset = True  # the env session is new
         self._resetting = False
         self._forgotten = False  # the broker session is new: it has no memory of these environments
+        self._seed = seed
         self._episodes: list[list[float]] = []
 
     def due(self, plane: Plane, now: float) -> tuple[Header, Frames] | None:
@@ -171,6 +173,8 @@ class EnvGroup:
         """Whatever server answers next on this plane knows nothing of this group."""
         if plane is Plane.STEPS:
             self._needs_reset = True
+            # the next environments shall not repeat the episodes that these began with
+            self.steps.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
             self._interrupt(Wait.ENV, now)
         elif plane is Plane.INFERENCE:
             self._forgotten = True

@@ -10,7 +10,7 @@ from common.config.tree import RunConfig
 from common.entry import Instance
 from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.messages import Header, Kind, Plane
-from common.seeds import continued
+from common.seeds import MAX_ENV_SEED, continued
 from common.service import MAX_POLL_S, Service
 from common.session import Stream
 from common.transport import ClientPort, Poller, open_context, random_id
@@ -270,4 +270,4 @@ def _seed(run_seed: int, envs_before: int, start: int) -> int:
     Where a random id stands for the index of an actor without one, they differ in every run and are as good as certain
     not to overlap. As certain is that a run which continues does not repeat the seeds of an earlier start.
     """
-    return continued(run_seed * 1_000_003 + envs_before, start) % 2**31
+    return continued(run_seed * 1_000_003 + envs_before, start) % (MAX_ENV_SEED + 1)

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from common.config.tree import EnvConfig
 from common.errors import RemoteProtocolError
+from common.seeds import MAX_ENV_SEED
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
 MAX_ID_LENGTH = 200
-MAX_SEED = 2**31 - 1
 
 
 class Terms(NamedTuple):
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
           RemoteProtocolError: it cannot be; the sentence names the entry.
         """
         num_envs = _integer(entries, "num_envs", 1, MAX_ENVS_PER_SESSION)
-        seed = _integer(entries, "seed", 0, MAX_SEED)
+        seed = _integer(entries, "seed", 0, MAX_ENV_SEED)
         wanted = entries.get("env")
         if isinstance(wanted, dict) and len(wanted) > len(EnvConfig.model_fields):  # pydantic would describe each
             raise RemoteProtocolError(

@@ -246,6 +246,20 @@ def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
     world.goes_on()
 
 
+def test_environments_that_are_made_anew_play_by_other_seeds() -> None:
+    world = World()
+    asked = [world.group.steps.hello_terms["seed"]]
+    for _ in range(3):
+        for _ in range(40):
+            world.turn()
+        asked.append(world.group.steps.hello_terms["seed"])
+        world.end(Plane.STEPS, politely=True)
+        world.start(Plane.STEPS)
+    assert asked[:2] == [0, 0], "a session that begins says what it was given"
+    assert len(set(asked)) == 3
+    assert all(0 <= seed < 2**31 for seed in asked)
+
+
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:

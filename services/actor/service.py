@@ -200,6 +200,8 @@ class Actor(Service):
             )
             raise PeerLost(f"{what} for {self.config.actor.connect_timeout_s:.0f} s")
         key = (plane, stream.slot)
+        if self._servers[plane].port_of(stream.slot) is None:
+            self._tried_at[key] = now  # its name is unknown: there is nothing that could be silent yet
         absent = now - max(self._absent_since.get(key, now), self._tried_at[key])
         silent = min(silence, now - self._tried_at[key])
         if (absent > ABSENT_S or silent > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):

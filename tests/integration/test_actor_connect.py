@@ -96,6 +96,26 @@ def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
         wait_until(lambda: actor.tick(time()))
 
 
+def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
+    make_actor: Callable[..., Actor], time: Time, lookups: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = make_actor("somewhere.invalid")
+    for _ in range(20):
+        time.now += 0.1 * SILENT_S
+        actor.tick(time())
+    assert actor.report()["reconnects"] == 0
+    monkeypatch.setattr(Endpoint, "addresses", lambda place: [Endpoint("127.0.0.1", place.port)])
+
+    def connected() -> bool:
+        time.now += 0.1
+        actor.tick(time())
+        return all(servers.ports for servers in actor._servers.values())
+
+    wait_until(connected)
+    actor.tick(time())
+    assert actor.report()["reconnects"] == 0, "it has only just been asked"
+
+
 def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
     actor = make_actor("127.0.0.1")
     actor.poll(0)

@@ -89,7 +89,7 @@ class EnvServerConfig(Section):
     """The service that steps environments."""
 
     endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
-    threads: int = setting(0, f"C++ threads of a native vector environment; {BY_CORES}", ge=0, le=1024)
+    threads: int = setting(0, f"C++ threads of an Atari session, at least 1 for 4 games; {BY_CORES}", ge=0, le=1024)
     workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     max_envs: int = setting(8192, "environments of all sessions at most", ge=1, le=2**20)
     max_workers: int = setting(128, "processes of all sessions, beyond which no further one opens", ge=1, le=65_536)

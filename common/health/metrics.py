@@ -84,6 +84,7 @@ METRICS: dict[str, Metric] = {
     "clients": _gauge("env groups with a session"),
     # env-server
     "sessions": _gauge("vector environments hosted"),
+    "sessions_making": _gauge("those of them that are still to be made"),
     "env_errors": _counter("environments that raised or died"),
     "env_timeouts": _counter("processes of environments that were killed because they hung"),
     # learner

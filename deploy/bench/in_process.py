@@ -123,4 +123,4 @@ def finish(envs: VectorEnv) -> None:
       EnvError: as `envs.collect`.
     """
     while not envs.collect():
-        Poller(files=envs.files).wait(1.0)
+        Poller(files=envs.files).wait(0.0 if envs.inline else 1.0)

@@ -228,8 +228,8 @@ class Actor(Service):
         self._absent_since.pop((plane, slot), None)
 
     def _farewell(self, plane: Plane, stream: Stream) -> None:
-        if stream.open:
-            self._servers[plane].say(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
+        """Also to a server that has not answered yet: it may be making environments."""
+        self._servers[plane].say(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
 
     def _reopen(self, plane: Plane, slot: int, now: float) -> None:
         servers = self._servers[plane]

@@ -57,19 +57,32 @@ class NativeVectorEnv(InlineVectorEnv):
             self._env.close()
 
 
-def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv | None:
-    """The environment, or None where gymnasium's own implementation does not restart episodes by our rule.
+def has_native(env_id: str) -> bool:
+    """Whether gymnasium has a vectorised implementation of an id that restarts episodes by our rule.
+
+    Raises:
+      EnvError: its package is not installed.
+      gymnasium.error.Error: the id is unknown.
+    """
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+    from gymnasium.vector import AutoresetMode
+
+    entry_point: Any = gymnasium.spec(env_id).vector_entry_point
+    with contained(f"env.id {env_id!r} cannot be made"):
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return getattr(creator, "metadata", {}).get("autoreset_mode") is AutoresetMode.NEXT_STEP
+
+
+def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv:
+    """The environment of an id that has one.
 
     Raises:
       EnvError: it cannot be made.
     """
     import gymnasium
-    from gymnasium.vector import AutoresetMode
 
     kwargs: dict[str, Any] = dict(config.kwargs)
     with contained(f"env.id {config.id!r} cannot be made"):
         env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    if env.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
-        env.close()
-        return None
     return NativeVectorEnv(env, config.id, seed)

@@ -1,6 +1,7 @@
-"""Many environments of a kind that is slow to make and has to be made in this thread: some in each turn of the loop.
+"""Environments that are made in this thread, bit by bit: while one is made, nobody else's step and no HELLO is heard.
 
-An emulator takes a sixth of a second, during which nobody else's environments step. A HELLO may ask for thousands.
+ale-py holds Python's lock for all of an emulator's making, a fourteenth of a second on a fast core, so that a thread
+would not help; and what renders belongs to the thread that made it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from services.envserver.vector import VectorEnv, rows_for
 
 
 class PartsVectorEnv(VectorEnv):
-    """N environments as several vector environments, stepped one after the other.
+    """N environments as one or more vector environments, stepped side by side.
+
+    Each `collect` makes a part, or resets one for the first time: seeding an emulator takes as long as making it.
 
     Args:
       make: a vector environment of n copies, seeded from a number on, that finishes what it begins without waiting.
@@ -24,17 +27,21 @@ class PartsVectorEnv(VectorEnv):
       most: environments of a part.
     """
 
+    inline = True
+
     def __init__(self, make: Callable[[int, int], VectorEnv], num_envs: int, seed: int, most: int) -> None:
         super().__init__(num_envs)
         self._make, self._seed, self._most = make, seed, most
         self._parts: list[tuple[slice, VectorEnv]] = []
-        self._made, self._begun = 0, False
+        self._made = 0  #: environments that exist and were reset
+        self._was_reset = self._begun = False
 
     def reset(self) -> None:
         """See the base class."""
         self._begun = True
-        for _, env in self._parts:
+        for _, env in self._parts if self._was_reset else ():
             env.reset()
+        self._was_reset = True
 
     def step(self, actions: NDArray[Any]) -> None:
         """See the base class."""
@@ -45,7 +52,7 @@ class PartsVectorEnv(VectorEnv):
     def collect(self) -> bool:
         """See the base class."""
         if self._made < self.num_envs:
-            self._add()
+            self._get_on()
             return self._made == self.num_envs
         begun, self._begun = self._begun, False
         for _, env in self._parts if begun else ():
@@ -58,7 +65,14 @@ class PartsVectorEnv(VectorEnv):
         for _, env in self._parts:
             env.close()
 
-    def _add(self) -> None:
+    def _get_on(self) -> None:
+        """Reset the newest part, or make the next."""
+        if self._parts and self._parts[-1][0].stop > self._made:
+            part, env = self._parts[-1]
+            env.reset()
+            env.collect()
+            self._made = part.stop
+            return
         part = slice(self._made, min(self._made + self._most, self.num_envs))
         env = self._make(part.stop - part.start, self._seed + part.start)
         env.collect()
@@ -66,4 +80,3 @@ class PartsVectorEnv(VectorEnv):
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
         env.rows = self.rows[part]
         self._parts.append((part, env))
-        self._made = part.stop

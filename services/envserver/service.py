@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from common.transport import Incoming, Poller, ServerPort, open_context, random_
 from services.envserver.actions import ActionCheck
 from services.envserver.catalogue import make_vector_env
 from services.envserver.room import MAX_SESSIONS, find_room
+from services.envserver.sessions import Hosted, getting_on
 from services.envserver.terms import Terms
 from services.envserver.vector import VectorEnv
 
@@ -34,16 +35,6 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS_PER_TURN = 256  #: so that a flood cannot keep the loop from answering
 CLOSE_LIMIT_S = 2.0  #: for environments to close themselves before they are killed
 RATE_PERIOD_S = 5.0
-
-
-@dataclass
-class Hosted:
-    """The environments of one session."""
-
-    env: VectorEnv
-    request: Header | None  #: being worked on; the HELLO at first
-    check: ActionCheck | None = None
-    actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
 
 
 class EnvServer(Service):
@@ -70,7 +61,6 @@ class EnvServer(Service):
         self._past_errors = self._past_timeouts = 0  #: of sessions that are closed
         self._past = (self.clock(), 0)
         self._steps_per_s = 0.0
-        self._has_made = False  #: environments in this turn, which is slow: now answers come first
 
     def open(self) -> None:
         """Bind."""
@@ -81,13 +71,12 @@ class EnvServer(Service):
     def poll(self, timeout_s: float) -> None:
         """Take requests, then answer whatever is finished."""
         self.wait(self._poller, timeout_s, idle=self.idle())
-        self._has_made = False
         for _ in range(MAX_REQUESTS_PER_TURN):
-            message = None if self._has_made else self.port.receive()
+            message = self.port.receive()
             if message is None:
                 break
             self._handle(message)
-        for session in self.table:
+        for session in getting_on(self.table):
             self._collect(session)
         for sender in self.port.departures():
             for session in self.table.leave(sender):
@@ -100,7 +89,8 @@ class EnvServer(Service):
         for session in self.table:
             session.state.env.tend(now, limit_s if now - self.awake_since > limit_s else math.inf)
         for session in self.table.unused(now, self.awake_since):
-            self._end(session)
+            if session.welcome is not None:  # else it is this server that takes its time
+                self._end(session)
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
         ]
@@ -108,6 +98,10 @@ class EnvServer(Service):
     def idle(self) -> bool:
         """Whether no request is being worked on."""
         return not any(session.state.request for session in self.table)
+
+    def deadline(self) -> float:
+        """At once, while environments are made in this thread."""
+        return 0.0 if any(session.state.occupies_the_loop for session in self.table) else math.inf
 
     def drain(self) -> None:
         """Tell every client that this is the end, so that it goes elsewhere at once."""
@@ -132,6 +126,7 @@ class EnvServer(Service):
         envs = [session.state.env for session in self.table]
         return {
             "sessions": len(self.table),
+            "sessions_making": sum(session.welcome is None for session in self.table),
             "envs": sum(env.num_envs for env in envs),
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
@@ -155,7 +150,8 @@ class EnvServer(Service):
             if header.kind is Kind.HELLO:
                 self._hello(header)
             elif header.kind is Kind.BYE:
-                if session := self.table.of(header):
+                # A client that leaves need not know the epoch: it may not have been welcomed yet.
+                if session := self.table.of(replace(header, epoch=self.table.epoch)):
                     self._end(session)
             elif header.kind in (Kind.RESET, Kind.STEP):
                 self._request(message)
@@ -172,20 +168,13 @@ class EnvServer(Service):
         terms = Terms.read(header.body[0])
         if not self.port.hears(header.sender):
             return  # its subscription is still under way, and so is its next HELLO
-        self._find_room(terms.num_envs)
-        self._has_made = True
+        hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
+        find_room(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
         try:
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
         except EnvError as error:
             raise RemoteProtocolError(str(error), "environment") from error
-        log.info("hosting %d x %s", terms.num_envs, terms.env.id)
-        self.table.open(header, Hosted(env, header), self.clock())
-
-    def _find_room(self, num_envs: int) -> None:
-        hosted = [session.state.env for session in self.table]
-        making = [session.state.env for session in self.table if session.welcome is None]
-        leaving = [env for env, _ in self._leaving]
-        find_room(num_envs, self.settings, hosted=hosted, making=making, leaving=leaving)
+        self._send_welcome(self.table.open(header, Hosted(env, header), self.clock()))
 
     def _request(self, message: Incoming) -> None:
         header = message.header
@@ -253,7 +242,8 @@ class EnvServer(Service):
         hosted = session.state
         hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
         hosted.check = ActionCheck(hosted.env.spec.action)
-        session.welcome = {"env": hosted.env.spec.to_wire()}
+        session.welcome, session.opened_at = {"env": hosted.env.spec.to_wire()}, self.clock()
+        log.info("hosting %d x %s", hosted.env.num_envs, hosted.env.spec.env_id)
         self._send_welcome(session)
 
     def _send_welcome(self, session: Session[Hosted]) -> None:
@@ -268,9 +258,9 @@ class EnvServer(Service):
         """Tell the client why its session is over."""
         log.error("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
         self._past_errors += 1
+        self._end(session)
         request = Header(Kind.STEP, session.sender, session.slot, seq=session.seq)
         self.port.error(request, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
-        self._end(session)
 
     def _end(self, session: Session[Hosted]) -> None:
         self.table.close(session)

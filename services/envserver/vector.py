@@ -2,7 +2,7 @@
 
     env.reset()                  # or env.step(actions)
     while not env.collect():     # True once for each thing begun; creation itself is the first
-        ...                      # wait until one of env.files can be read
+        ...                      # wait until one of env.files can be read, if it has any
     env.rows, env.episodes       # the answer, unchanged until the next reset or step
 
 Every backend restarts episodes by the one rule of `common.records`: the row after an episode's last is the first of
@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,10 @@ class VectorEnv(ABC):
       errors: environments that raised or died so far, and were made anew.
       timeouts: processes killed so far because they did not answer.
       files: descriptors that become readable when `collect` has work; may change in any call.
+      inline: there are none, because `collect` does the work itself, a bit in each call.
     """
 
+    inline: ClassVar[bool] = False
     spec: EnvSpec
     rows: NDArray[Any]
 
@@ -77,7 +79,7 @@ class VectorEnv(ABC):
 
     @property
     def processes(self) -> int:
-        """Processes that it has, those that are ending included."""
+        """Processes that it has or will have, those that are ending included."""
         return 0
 
     @abstractmethod
@@ -125,6 +127,8 @@ class InlineVectorEnv(VectorEnv):
       spec: of one environment.
       num_envs: N.
     """
+
+    inline = True
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         super().__init__(num_envs)

@@ -49,7 +49,8 @@ class _Worker:
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
     mark: str = ""  #: that whatever it starts carries
-    awaits: Literal["spec", "rows", ""] = ""
+    seed: int | None = None  #: for its first process
+    awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for; without a process: when there shall be one
     deaths: int = 0
     replaced: bool = False  #: has to reset before it can answer
@@ -79,14 +80,12 @@ class WorkerVectorEnv(VectorEnv):
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
-        self._workers = [_Worker(slice(low, high)) for low, high in pairwise(bounds)]
-        for worker in self._workers:
-            self._start(worker, seed + worker.part.start)
+        self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
 
     @property
     def processes(self) -> int:
         """See the base class."""
-        return len(self.files) + len(self._leaving)
+        return len(self._workers) + len(self._leaving)
 
     def reset(self) -> None:
         """See the base class."""
@@ -101,7 +100,7 @@ class WorkerVectorEnv(VectorEnv):
         now = time.monotonic()
         for worker in self._workers:
             if worker.pipe is None and worker.awaits and now >= worker.since:
-                self._restart(worker)
+                self._try_to_start(worker)
         for file, _ in self._poll.poll(0):
             self._take(next(worker for worker in self._workers if worker.pipe and worker.pipe.fileno() == file))
         if not self._begun or any(worker.awaits for worker in self._workers):
@@ -132,6 +131,7 @@ class WorkerVectorEnv(VectorEnv):
         """See the base class."""
         for worker in self._workers:
             self._drop(worker)
+        self._workers = []
 
     def closed(self, *, force: bool) -> bool:
         """See the base class."""
@@ -150,7 +150,8 @@ class WorkerVectorEnv(VectorEnv):
         if left := end_marked(ended):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
-    def _start(self, worker: _Worker, seed: int | None) -> None:
+    def _start(self, worker: _Worker) -> None:
+        seed, worker.seed = worker.seed, None
         worker.mark = new_mark()
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, for all workers: it must not carry a mark
@@ -165,10 +166,12 @@ class WorkerVectorEnv(VectorEnv):
         self._poll.register(ours, select.POLLIN)
         self._list_files()
 
-    def _restart(self, worker: _Worker) -> None:
+    def _try_to_start(self, worker: _Worker) -> None:
         try:
-            self._start(worker, None)
+            self._start(worker)
         except EnvError as error:
+            if not self._opened:
+                raise
             self._lost(worker, str(error))
 
     def _drop(self, worker: _Worker) -> None:

@@ -6,31 +6,35 @@ import pytest
 
 from common.config.tree import EnvConfig, EnvServerConfig
 from common.errors import EnvError
-from services.envserver.atari import AtariVectorEnv
 from services.envserver.catalogue import closest, games, make_vector_env
-from services.envserver.native import NativeVectorEnv
-from tests.helpers import wait_until
+from services.envserver.vector import VectorEnv
+from services.envserver.workers import WorkerVectorEnv
 
 pytestmark = pytest.mark.unit
 
 
+def made(env: VectorEnv) -> VectorEnv:
+    while not env.collect():
+        assert env.inline, "only those of processes have to be waited for"
+    return env
+
+
 def refusal(env_id: str, **settings: object) -> str:
     with pytest.raises(EnvError) as caught:
-        make_vector_env(EnvConfig.model_validate({"id": env_id, **settings}), 1, 0, EnvServerConfig())
+        made(make_vector_env(EnvConfig.model_validate({"id": env_id, **settings}), 1, 0, EnvServerConfig()))
     return str(caught.value)
 
 
 @pytest.mark.parametrize("env_id", ["ALE/MsPacman-v5", "MsPacmanNoFrameskip-v4"])
 def test_both_kinds_of_atari_ids_mean_the_emulators_vector_environment(env_id: str) -> None:
-    env = make_vector_env(EnvConfig(id=env_id), 2, 0, EnvServerConfig())
-    assert isinstance(env, AtariVectorEnv)
+    env = made(make_vector_env(EnvConfig(id=env_id), 2, 0, EnvServerConfig()))
     assert (env.spec.env_id, env.spec.action.sizes, env.num_envs) == (env_id, (9,), 2)
     env.close()
 
 
 def test_ids_with_a_vectorised_implementation_use_it() -> None:
-    env = make_vector_env(EnvConfig(id="CartPole-v1"), 3, 0, EnvServerConfig())
-    assert isinstance(env, NativeVectorEnv)
+    env = made(make_vector_env(EnvConfig(id="CartPole-v1"), 3, 0, EnvServerConfig()))
+    assert (env.spec.env_id, env.num_envs, env.processes) == ("CartPole-v1", 3, 0)
     env.close()
 
 
@@ -96,9 +100,7 @@ def same_step_id() -> Iterator[str]:
 
 def test_a_vectorised_implementation_with_another_autoreset_is_not_used(same_step_id: str) -> None:
     env = make_vector_env(EnvConfig(id=same_step_id), 1, 0, EnvServerConfig())
-    assert not isinstance(env, NativeVectorEnv)
-    env.close()
-    wait_until(lambda: env.closed(force=True))
+    assert isinstance(env, WorkerVectorEnv)
 
 
 def test_the_closest_name_ignores_case_and_may_be_none() -> None:

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.unit
 
 def cartpole(num_envs: int, seed: int = 0) -> NativeVectorEnv:
     env = make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
-    assert env is not None
     assert env.collect(), "creation"
     assert not env.collect(), "only once"
     env.reset()

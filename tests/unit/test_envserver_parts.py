@@ -8,6 +8,7 @@ from common.errors import EnvError
 from services.envserver import catalogue
 from services.envserver.atari import AtariVectorEnv
 from services.envserver.catalogue import make_vector_env
+from services.envserver.native import make_native
 from services.envserver.parts import PartsVectorEnv
 from services.envserver.vector import VectorEnv
 
@@ -30,11 +31,12 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
     whole, parts = made(emulators(5, 3)), made(PartsVectorEnv(emulators, 5, 3, most=2))
     assert parts.spec == whole.spec
     generator, ends = np.random.default_rng(0), 0
-    for env in (whole, parts):
-        env.reset()
-        assert env.collect()
-        assert not env.collect()
-    for _ in range(400):
+    for t in range(400):
+        if t % 300 == 0:
+            for env in (whole, parts):
+                env.reset()
+                assert env.collect()
+                assert not env.collect()
         assert (parts.rows == whole.rows).all()
         assert parts.episodes == whole.episodes
         ends += len(whole.episodes)
@@ -47,7 +49,7 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
     whole.close()
 
 
-def test_a_part_is_made_in_each_turn() -> None:
+def test_each_turn_makes_a_part_or_resets_it_with_its_seeds() -> None:
     asked = []
 
     def make(n: int, seed: int) -> VectorEnv:
@@ -56,17 +58,33 @@ def test_a_part_is_made_in_each_turn() -> None:
 
     env = PartsVectorEnv(make, 5, 10, most=2)
     assert asked == []
-    turns = [env.collect() for _ in range(3)]
-    assert turns == [False, False, True]
+    turns = [(env.collect(), len(asked)) for _ in range(6)]
+    assert turns == [(False, 1), (False, 1), (False, 2), (False, 2), (False, 3), (True, 3)]
     assert asked == [(2, 10), (2, 12), (1, 14)]
     assert env.rows["obs"].shape == (5, 84, 84)
+    begun = env.rows.copy()
+    env.reset()
+    assert env.collect()
+    assert (env.rows == begun).all(), "the first reset is the one that seeded them"
     env.close()
 
 
-def test_only_emulators_that_are_many_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "MAX_AT_ONCE", 2)
-    kinds = {n: type(make_vector_env(BREAKOUT, n, 0, EnvServerConfig())) for n in (2, 3)}
-    assert kinds == {2: AtariVectorEnv, 3: PartsVectorEnv}
+@pytest.mark.parametrize(
+    ("num_envs", "threads", "parts"),
+    [(16, 1, [(4, 1)] * 4), (16, 2, [(4, 1)] * 4), (16, 6, [(4, 2)] * 4), (6, 3, [(4, 2), (2, 2)]), (2, 2, [(2, 2)])],
+)
+def test_the_threads_of_a_session_are_shared_out_over_its_parts(
+    monkeypatch: pytest.MonkeyPatch, num_envs: int, threads: int, parts: list[tuple[int, int]]
+) -> None:
+    asked = []
+
+    def emulator(_rom: str, _config: EnvConfig, n: int, seed: int, threads: int) -> VectorEnv:
+        asked.append((n, threads))
+        return make_native(EnvConfig(id="CartPole-v1"), n, seed)
+
+    monkeypatch.setattr(catalogue, "AtariVectorEnv", emulator)
+    made(make_vector_env(BREAKOUT, num_envs, 0, EnvServerConfig(threads=threads))).close()
+    assert asked == parts
 
 
 def test_rows_that_fit_no_message_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Whether another session can be opened, by what is hosted, made and ending."""
+"""Whether another session can be opened, by what is hosted and ending."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from common.config.tree import EnvServerConfig
 from common.errors import RemoteProtocolError
-from services.envserver.room import MAX_IN_THE_MAKING, MAX_SESSIONS, find_room
+from services.envserver.room import MAX_SESSIONS, find_room
 
 pytestmark = pytest.mark.unit
 
@@ -18,12 +18,9 @@ def env(num_envs: int = 1, processes: int = 0) -> Any:
     return SimpleNamespace(num_envs=num_envs, processes=processes)
 
 
-def room(
-    num_envs: int, hosted: list[Any], *, making: list[Any] | None = None, leaving: list[Any] | None = None
-) -> bool:
-    making = making or []
+def room(num_envs: int, hosted: list[Any], *, leaving: list[Any] | None = None) -> bool:
     try:
-        find_room(num_envs, SETTINGS, hosted=[*hosted, *making], making=making, leaving=leaving or [])
+        find_room(num_envs, SETTINGS, hosted=hosted, leaving=leaving or [])
     except RemoteProtocolError as error:
         return error.reason != "busy"
     return True
@@ -44,13 +41,4 @@ def test_sessions_count() -> None:
 def test_processes_count_until_they_have_ended() -> None:
     assert room(1, [env(4, 4), env(5, 5)])
     assert not room(1, [env(5, 5), env(5, 5)])
-    assert not room(1, [env(5, 5)], leaving=(env(5, 5),))
-
-
-def test_few_are_in_the_making_at_a_time() -> None:
-    assert room(1, [], making=(env(1, 1),) * (MAX_IN_THE_MAKING - 1))
-    assert not room(1, [], making=(env(1, 1),) * MAX_IN_THE_MAKING)
-
-
-def test_nothing_is_begun_while_the_loop_itself_makes_environments() -> None:
-    assert not room(1, [], making=(env(64),))
+    assert not room(1, [env(5, 5)], leaving=[env(5, 5)])

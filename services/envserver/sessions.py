@@ -1,0 +1,47 @@
+"""What each session of an env-server hosts, and which sessions a turn of its loop attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from common.messages import Header
+from common.session import Session
+from services.envserver.actions import ActionCheck
+from services.envserver.vector import VectorEnv
+
+MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
+
+
+@dataclass
+class Hosted:
+    """The environments of one session."""
+
+    env: VectorEnv
+    request: Header | None  #: being worked on; the HELLO at first
+    check: ActionCheck | None = None
+    actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
+
+    @property
+    def occupies_the_loop(self) -> bool:
+        """Whether the next turn has something to do here, though no file will say so."""
+        return self.request is not None and self.env.inline
+
+
+def getting_on(sessions: Iterable[Session[Hosted]]) -> list[Session[Hosted]]:
+    """Those that a turn attends to: all whose environments exist and, last and in order of arrival, a few others.
+
+    Processes make environments side by side, a few sessions at a time. The server's own thread makes those of one
+    session at a time: the first can be stepped while the others still wait.
+    """
+    sessions = list(sessions)
+    if all(session.welcome is not None for session in sessions):
+        return sessions
+    queue = sorted((session for session in sessions if session.welcome is None), key=lambda session: session.opened_at)
+    apart = [session for session in queue if not session.state.env.inline]
+    inline = [session for session in queue if session.state.env.inline]
+    made = [session for session in sessions if session.welcome is not None]
+    return [*made, *apart[:MAX_IN_THE_MAKING], *inline[:1]]

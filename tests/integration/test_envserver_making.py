@@ -1,0 +1,170 @@
+"""Environments that take long to make, in worker processes and in the env-server's own thread: nobody waits in silence,
+and none is made in vain."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import session
+from common.config.tree import EnvConfig, RunConfig
+from common.endpoints import Endpoint
+from common.entry import Instance
+from common.messages import Header, Kind, Plane
+from common.transport import ClientPort, Context, random_id
+from services.actor.service import SILENT_S, Actor
+from services.envserver import catalogue, sessions
+from services.envserver.native import make_native
+from services.envserver.service import EnvServer
+from services.envserver.vector import VectorEnv
+from services.envserver.workers import WorkerVectorEnv
+from tests.helpers import free_port, wait_until
+from tests.integration.envservers import ODD, running
+
+pytestmark = pytest.mark.integration
+
+FASTER = 8  #: than the clock on the wall runs that of the actors
+MAKE_S = 0.1  #: of the wall's
+ACTORS = 8
+PONG = "PongNoFrameskip-v4"
+
+
+class Thread:
+    """Emulators, which the server makes in its own thread; `begun` are the seeds of all that were begun."""
+
+    groups = 8
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
+        self.env = {"id": PONG}
+        self.make_s = make_s
+        self.begun: list[int] = []
+        monkeypatch.setattr(catalogue, "AtariVectorEnv", self._make)
+
+    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, _threads: int) -> VectorEnv:
+        self.begun.append(seed)
+        time.sleep(self.make_s)
+        return make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
+
+
+class Processes:
+    """Environments that worker processes make."""
+
+    groups = 1
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
+        self.env = {"id": ODD, "kwargs": {"make_s": make_s}}
+        self.begun: list[int] = []
+        self._own_start, self._lock = WorkerVectorEnv._start, threading.Lock()
+        monkeypatch.setattr(WorkerVectorEnv, "_start", lambda env, worker: self._start(env, worker))
+        monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 1)
+
+    def _start(self, env: WorkerVectorEnv, worker: Any) -> None:
+        self.begun.append(worker.seed)
+        with self._lock:  # each start changes this process's environment for a moment, and several servers share it
+            self._own_start(env, worker)
+
+
+@pytest.mark.parametrize("kind", [Thread, Processes])
+@pytest.mark.parametrize("servers", [1, 2, 4])
+def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_once(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Thread | Processes], servers: int
+) -> None:
+    envs, port = kind(monkeypatch), free_port(2)
+    hosts = [f"127.0.0.{2 + n}" for n in range(servers)]
+    own = Endpoint.addresses
+    monkeypatch.setattr(
+        Endpoint,
+        "addresses",
+        lambda place: [Endpoint(host, place.port) for host in hosts] if place.host == "all" else own(place),
+    )
+    with ExitStack() as stack:
+        for host in hosts:
+            stack.enter_context(running(f"tcp://{host}:{port}", workers=1))
+        actors = [stack.enter_context(closing(open_actor(n, port, envs))) for n in range(ACTORS)]
+
+        def welcomed() -> bool:
+            for actor in actors:
+                actor.poll(0.0)
+                actor.tick(actor.clock())
+            return all(group.steps.open for actor in actors for group in actor.groups)
+
+        wait_until(welcomed, timeout_s=60)
+    assert len(envs.begun) == len(set(envs.begun)) == ACTORS * kind.groups
+    assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * SILENT_S
+
+
+def open_actor(index: int, port: int, envs: Thread | Processes) -> Actor:
+    """One whose broker and learner are not there."""
+    settings = {
+        "envserver": {"endpoint": f"tcp://all:{port}"},
+        "actor": {"env_groups": envs.groups, "envs_per_group": 1, "connect_timeout_s": 1000.0},
+        "env": envs.env,
+    }
+    actor = Actor(RunConfig.model_validate(settings), Instance(index))
+    actor.clock = lambda: FASTER * time.monotonic()
+    actor.open()
+    return actor
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/s"
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
+    return Thread(monkeypatch, make_s=0.002)
+
+
+def greeting(context: Context, endpoint: str, seed: int, num_envs: int) -> tuple[ClientPort, Callable[[], Kind | None]]:
+    """A client, and what says its HELLO and returns the kind of the answer, if there is one."""
+    port = ClientPort(context, Plane.STEPS, endpoint, random_id())
+
+    def greet() -> Kind | None:
+        port.send(Header(Kind.HELLO, port.sender, body=({"env": {"id": PONG}, "num_envs": num_envs, "seed": seed},)))
+        answer = port.receive()
+        return answer.header.kind if answer is not None and answer.header.seq else None
+
+    return port, greet
+
+
+def queued(server: EnvServer, greet: Callable[[], Kind | None], count: int) -> None:
+    wait_until(lambda: greet() is Kind.HERE and server.report()["sessions_making"] == count)
+
+
+@pytest.mark.parametrize("how", ["BYE", "its connection ends"])
+def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
+    context: Context, endpoint: str, thread: Thread, how: str
+) -> None:
+    with running(endpoint) as server:
+        first, greet_first = greeting(context, endpoint, 0, 4096)
+        queued(server, greet_first, 1)
+        second, greet_second = greeting(context, endpoint, 5000, 1)
+        queued(server, greet_second, 2)
+        if how == "BYE":
+            second.send(Header(Kind.BYE, second.sender))  # it knows no epoch
+        else:
+            second.close()
+        wait_until(lambda: server.report()["sessions_making"] == 1)
+        first.close()
+        wait_until(lambda: len(server.table) == 0)
+        second.close()
+    assert 0 <= max(thread.begun) < 4096, "only the first was ever begun, and left half made"
+    assert len(thread.begun) < 4096 / catalogue.EMULATORS_AT_ONCE
+
+
+def test_a_session_in_the_making_is_not_closed_as_unused(
+    context: Context, endpoint: str, thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "UNUSED_S", -1.0)
+    monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.0)
+    with running(endpoint) as server:
+        port, greet = greeting(context, endpoint, 0, 200)
+        queued(server, greet, 1)
+        wait_until(lambda: len(server.table) == 0)
+        port.close()
+    assert len(thread.begun) == 200 / catalogue.EMULATORS_AT_ONCE, "it is made to the end, and only then looks unused"

@@ -1,0 +1,38 @@
+"""Which sessions a turn of the env-server's loop attends to."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.messages import Header, Kind
+from common.session import Session
+from services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, getting_on
+
+pytestmark = pytest.mark.unit
+
+HELLO = Header(Kind.HELLO, 1)
+
+
+def session(at: float, *, inline: bool, made: bool = False) -> Session[Hosted]:
+    env: Any = SimpleNamespace(inline=inline)
+    return Session(1, 0, Hosted(env, None if made else HELLO), opened_at=at, welcome={} if made else None)
+
+
+def test_what_is_made_gets_on_always_and_before_what_is_not() -> None:
+    made = [session(at, inline=True, made=True) for at in range(20)]
+    assert getting_on(made) == made
+    new = session(-1, inline=True)
+    assert getting_on([new, *made]) == [*made, new]
+
+
+def test_processes_make_few_sessions_side_by_side_and_the_thread_one_in_the_order_of_arrival() -> None:
+    apart = [session(at, inline=False) for at in range(MAX_IN_THE_MAKING + 5)]
+    inline = [session(at, inline=True) for at in range(3)]
+    assert getting_on([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]
+
+
+def test_the_loop_does_not_wait_for_messages_while_it_has_environments_to_make() -> None:
+    assert session(0, inline=True).state.occupies_the_loop
+    assert not session(0, inline=True, made=True).state.occupies_the_loop
+    assert not session(0, inline=False).state.occupies_the_loop

@@ -55,3 +55,14 @@ def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> Non
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert "privileged" not in service
+
+
+def test_an_actor_waits_for_the_others_instead_of_using_up_its_restarts() -> None:
+    """Docker counts failures and cannot tell a peer that is away (75) from a wrong setting (2), which has to end."""
+    all_services = services("docker-compose.yml")
+    for service in all_services.values():
+        policy, _, most = service["restart"].partition(":")
+        assert policy == "on-failure", "what has done its work stays down"
+        assert int(most) < 20
+    a_month = 30 * 24 * 3600
+    assert settings(all_services["actor"]).actor.connect_timeout_s > a_month

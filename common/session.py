@@ -169,6 +169,8 @@ class Stream:
         if self.open and header.epoch == self.epoch:
             self.ask_again(now)
             return Reply.STALE
+        if self._asked_at < 0:
+            return Reply.STALE  # it has not been asked for anything yet
         self.greet_again(now)
         return Reply.LOST if was_open else Reply.STALE
 

@@ -1,7 +1,6 @@
 """Environments that are made in this thread, bit by bit: while one is made, nobody else's step and no HELLO is heard.
 
-ale-py holds Python's lock for all of an emulator's making, a fourteenth of a second on a fast core, so that a thread
-would not help; and what renders belongs to the thread that made it.
+A thread would not help: ale-py (0.12.1) holds Python's lock for all of an emulator's making.
 """
 
 from __future__ import annotations

@@ -236,6 +236,13 @@ def test_a_stream_without_a_session_says_hello_as_soon_as_a_server_is_here() -> 
     assert found.due(0.01) is not None
 
 
+def test_a_server_that_is_here_before_it_is_asked_owes_nothing_until_then() -> None:
+    found = stream()
+    assert found.accept(from_server(Kind.HERE), 1.0) is Reply.STALE
+    assert found.due(100.0) is not None
+    assert found.silent_s(105.0) == 5.0
+
+
 def test_a_server_owes_a_sign_of_life_only_while_it_is_asked() -> None:
     found = stream()
     assert found.due(5.0) is not None

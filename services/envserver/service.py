@@ -46,7 +46,7 @@ class EnvServer(Service):
     """
 
     role = "envserver"
-    work = ("agent_steps", "sessions")
+    work = ("agent_steps", "sessions", "sessions_making")
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         super().__init__(supervisor_pid=instance.supervisor_pid)

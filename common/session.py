@@ -164,13 +164,11 @@ class Stream:
     def _noticed(self, header: Header, now: float) -> Reply:
         """The server works on what was asked, or has just got this client's subscription."""
         was_open, self.heard_at = self.open, now
-        if header.seq:
+        if header.seq or self._asked_at < 0:  # the latter: it has not been asked for anything yet, and owes nothing
             return Reply.STALE
         if self.open and header.epoch == self.epoch:
             self.ask_again(now)
             return Reply.STALE
-        if self._asked_at < 0:
-            return Reply.STALE  # it has not been asked for anything yet
         self.greet_again(now)
         return Reply.LOST if was_open else Reply.STALE
 

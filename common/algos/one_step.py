@@ -28,10 +28,11 @@ class OneStep:
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch."""
-        self._net.observe(batch.obs[:-1])  # the last step is the first of the next rollout
         with self._descent.autocast():
             loss, metrics = self._loss(self._net, batch)
         step = self._descent.step(loss, agent_steps)
+        # not before: the loss compares with the policy that acted; the last step is the first of the next rollout
+        self._net.observe(batch.obs[:-1])
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
 

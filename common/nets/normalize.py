@@ -4,8 +4,9 @@ What hardly changes tells nothing, and in Pong that is almost every pixel. Unnor
 the shallow torso's features is one constant vector; every noisy gradient is mostly noise along it, and what the ball
 does has to be learned in the rest.
 
-The learner feeds the statistics from its batches, each once, before or after the update, as the algorithm
-needs it. Brokers get them as they get the weights, so the behaviour policy is always one that the learner had.
+The learner adds each batch to the statistics once, after learning from it: a batch is learned from under the
+normalisation that it was acted with, so that on policy every importance ratio is 1. Brokers get them as they get the
+weights, so the behaviour policy is always one that the learner had.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from common.algos.actor_critic import unroll
-from common.algos.registry import make_algorithm
+from common.algos.registry import ALGORITHMS, make_algorithm
 from common.config.tree import RunConfig
 from common.errors import ConfigError
-from common.nets.agent import StepInput
+from common.nets.agent import AgentNet, StepInput
 from common.specs import EnvSpec, PolicySpec
 from tests.algo_fakes import (
     ENDLESS,
@@ -22,6 +22,7 @@ from tests.algo_fakes import (
     algorithm_of,
     generator,
     make_batch,
+    on_policy,
     unrolled,
 )
 
@@ -65,6 +66,29 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
     metrics = algorithm.loss(net, recorded)[1]
     assert metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "impala with replay"])
+def test_a_batch_is_learned_from_under_the_normalisation_that_acted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, *replay = name.split(" with ")
+    settings = {"vmpo": {"target_period": 1}, "impact": {"batches": 1, "uses": 1}}.get(name, {})
+    settings |= {"replay_share": 0.5} if replay else {}
+    algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
+    net, seen, forward = algorithm.network(), list[torch.Tensor](), AgentNet.forward
+    learning = algorithm.learning(net)
+    learning.update(make_batch(algorithm), 0)
+    batch = make_batch(algorithm, seed=2)
+    batch = on_policy(net, batch._replace(obs=5 * batch.obs + 3))
+
+    def noted(self: AgentNet, inputs: StepInput, *others: torch.Tensor) -> Any:
+        output = forward(self, inputs, *others)
+        if self.value.weight.requires_grad:  # not the target of IMPACT
+            seen.append(output[0].logits.detach())
+        return output
+
+    monkeypatch.setattr(AgentNet, "forward", noted)
+    learning.update(batch, 0)
+    torch.testing.assert_close(seen[0][:T, :B], batch.behaviour_logits)
 
 
 @pytest.mark.parametrize(("env", "net_settings"), SHARES)

@@ -129,7 +129,7 @@ def test_statistics_travel_with_the_weights() -> None:
     torch.testing.assert_close(there(inputs, core), here(inputs, core), rtol=0, atol=0)
 
 
-def test_the_learner_counts_every_observation_once_and_before_it_learns(tmp_path: Path) -> None:
+def test_the_learner_counts_every_observation_once(tmp_path: Path) -> None:
     config = run_config(tmp_path)
     config = config.model_copy(update={"net": config.net.model_copy(update={"normalize_obs": True})})
     trainer = trainer_for(config)

@@ -48,7 +48,7 @@ class ImpactLearning:
         """Learn from a batch, and from those that came before it."""
         due = self._circular.add(Kept(batch.copy()))
         learned = summary([self._step(kept, agent_steps) for kept in due])
-        self._net.observe(batch.obs[:-1])  # only now: so far the policy was compared with the one that acted
+        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return learned
 
     def state(self) -> dict[str, Any]:

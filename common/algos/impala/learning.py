@@ -45,9 +45,10 @@ class ImpalaLearning:
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
-        self._net.observe(batch.obs[:-1])  # once, however often it is used
         mixed = self._replay.mix(batch.packed(self._frame_stack))
-        return summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
+        learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
+        self._net.observe(batch.obs[:-1])  # once, however often it is used; not before, as in `OneStep`
+        return learned
 
     def state(self) -> dict[str, Any]:
         """What training has to remember; rollouts and batches that may be used again are in it whole."""

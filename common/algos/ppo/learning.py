@@ -38,7 +38,7 @@ class PPOLearning:
         """Learn from a batch, up to the divergence that is allowed."""
         samples, metrics = self._prepare(batch)
         learned = summary(list(self._steps(samples, agent_steps)))
-        self._net.observe(batch.obs[:-1])  # only now: so far the policy was compared with the one that acted
+        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def state(self) -> dict[str, Any]:

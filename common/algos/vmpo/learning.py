@@ -43,7 +43,7 @@ class VMPOLearning:
             return summary([(step, metrics)])
         self._multipliers.project()
         online.observe_targets(targets, batch.mask, batch.task)
-        online.observe(batch.obs[:-1])  # only now: so far the policy was compared with the one that acted
+        online.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return summary([(step, metrics)])._replace(changed=self._target.count())
 
     def state(self) -> dict[str, Any]:

@@ -82,6 +82,28 @@ def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     return logits, torch.cat([values, bootstrap])
 
 
+def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor, mask: Tensor) -> Metrics:
+    """How far the policy that learns is from the one that acted: 0 and 1 where they are the same.
+
+    The mean ratio could not tell, since E_mu[pi / mu] = 1 however far the two are apart.
+
+    Args:
+      behaviour: mu, that acted.
+      policy: pi, that learns.
+      log_rhos: [T, B] log pi - log mu of the actions taken.
+      mask: [T, B] bool, True where transition t is valid.
+
+    Returns:
+      behaviour_kl: the mean of KL(mu || pi), exact.
+      rho_clipped_mean: the mean of min(1, pi / mu), which estimates 1 - TV(mu, pi), TV being the total variation.
+    """
+    with torch.no_grad():
+        return {
+            "behaviour_kl": losses.masked_reduce(behaviour.kl(policy), mask, "mean"),
+            "rho_clipped_mean": losses.masked_reduce(log_rhos.clamp(max=0.0).exp(), mask, "mean"),
+        }
+
+
 def three_terms(
     settings: LossSettings,
     policy: Distribution,

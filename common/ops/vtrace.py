@@ -24,7 +24,6 @@ class VTrace(NamedTuple):
 
     vs: Tensor  #: [T, B] targets of V(s_t); values[t] where void
     pg_advantages: Tensor  #: [T, B] `unweighted_advantages`, weighted by min(pg_rho_bar, rho); 0 where void
-    rhos: Tensor  #: [T, B] before any clip
 
 
 @torch.no_grad()
@@ -75,7 +74,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
         vs=vs, discounts=discounts, rewards=rewards, values=values, mask=mask, trace_decay=trace_decay
     )
     pg_advantages = rhos.clamp(max=pg_rho_bar) * advantages
-    return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages), rhos)
+    return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages))
 
 
 @torch.no_grad()

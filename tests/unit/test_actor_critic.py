@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from common.algos.actor_critic import unroll
+from common.algos.actor_critic import lag_metrics, unroll
 from common.algos.registry import ALGORITHMS, make_algorithm
 from common.config.tree import RunConfig
 from common.errors import ConfigError
 from common.nets.agent import AgentNet, StepInput
+from common.ops.distributions import family_of
 from common.specs import EnvSpec, PolicySpec
 from tests.algo_fakes import (
     ENDLESS,
@@ -65,7 +66,36 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     torch.testing.assert_close(learner_logits[:-1], recorded.behaviour_logits, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
     metrics = algorithm.loss(net, recorded)[1]
-    assert metrics["rho_mean"].item() == pytest.approx(1.0, abs=1e-3)
+    assert metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
+    assert metrics["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["impala", "a2c", "ppo", "impact"])
+@pytest.mark.parametrize(("env", "net_settings"), SHARES[2:])
+def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str, Any]) -> None:
+    algorithm = algorithm_of(name, env, net=net_settings)
+    batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.3))
+    lagged = batch._replace(behaviour_logits=batch.behaviour_logits + 0.3 * torch.arange(algorithm.policy.n_logits))
+    fresh, late = (algorithm.learning(algorithm.network()).update(each, 0).metrics for each in (batch, lagged))
+    assert fresh["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
+    assert fresh["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-4)
+    acted, learns = (algorithm.family.of(each.behaviour_logits) for each in (lagged, batch))
+    assert late["behaviour_kl"].item() == pytest.approx(acted.kl(learns)[batch.mask].mean().item(), rel=1e-3)
+    rhos = (learns.log_prob(batch.last_action[1:]) - acted.log_prob(batch.last_action[1:])).exp()[batch.mask]
+    assert late["rho_clipped_mean"].item() == pytest.approx(rhos.clamp(max=1).mean().item(), rel=1e-3)
+
+
+def test_the_mean_ratio_cannot_see_lag_and_what_is_reported_can() -> None:
+    family, n = family_of(VECTORS.action), 200_000
+    mu, pi = torch.tensor([1.0, 0.0, -1.0]), torch.tensor([-1.0, 0.0, 1.0])
+    behaviour, policy = family.of(mu.expand(n, 1, 3)), family.of(pi.expand(n, 1, 3))
+    drawn = behaviour.sample(generator())
+    log_rhos = policy.log_prob(drawn) - behaviour.log_prob(drawn)
+    found = lag_metrics(behaviour, policy, log_rhos, torch.ones(n, 1, dtype=torch.bool))
+    assert log_rhos.exp().mean().item() == pytest.approx(1.0, abs=0.02)
+    p, q = mu.softmax(0), pi.softmax(0)
+    assert found["behaviour_kl"].item() == pytest.approx((p * (p / q).log()).sum().item(), rel=1e-4)
+    assert found["rho_clipped_mean"].item() == pytest.approx(1 - (p - q).abs().sum().item() / 2, abs=0.005)
 
 
 @pytest.mark.parametrize("name", [*ALGORITHMS, "impala with replay"])

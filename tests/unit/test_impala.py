@@ -192,23 +192,6 @@ def test_the_mean_is_the_sum_over_the_number_of_valid_transitions() -> None:
     torch.testing.assert_close(mean.loss(net, batch)[0] * batch.mask.sum(), summed.loss(net, batch)[0])
 
 
-def test_ratios_are_measured_before_they_are_clipped() -> None:
-    algorithm = impala()
-    net = algorithm.network()
-    batch = on_policy(net, make_batch(algorithm))
-    behaviour = batch.behaviour_logits.clone()
-    taken = batch.last_action[1:].unsqueeze(-1)
-    probability = behaviour.softmax(-1).gather(-1, taken)
-    # mu gives the action taken half of what pi gives it, so that rho is 2
-    halved = behaviour.scatter(
-        -1, taken, behaviour.gather(-1, taken) + (0.5 * (1 - probability) / (1 - probability / 2)).log()
-    )
-    metrics = algorithm.loss(net, batch._replace(behaviour_logits=halved))[1]
-    assert metrics["rho_mean"].item() == pytest.approx(2.0, rel=1e-4)
-    assert metrics["rho_clipped"] == 1.0
-    assert algorithm.loss(net, batch)[1]["rho_clipped"] < 1.0
-
-
 def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one() -> None:
     algorithm = impala(discount=0.0, reward_clipping="none")
     net = algorithm.network()
@@ -247,7 +230,7 @@ def test_metrics_are_detached_scalars() -> None:
     algorithm = impala()
     loss, metrics = algorithm.loss(algorithm.network(), make_batch(algorithm))
     assert loss.requires_grad
-    assert {"total", "pg_loss", "baseline_loss", "entropy", "rho_mean", "explained_variance"} <= set(metrics)
+    assert {"total", "pg_loss", "baseline_loss", "entropy", "behaviour_kl", "explained_variance"} <= set(metrics)
     assert all(metric.shape == () and not metric.requires_grad for metric in metrics.values())
 
 

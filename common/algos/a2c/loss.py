@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from common.algos.a2c.config import A2CConfig
-from common.algos.actor_critic import three_terms, unroll
+from common.algos.actor_critic import lag_metrics, three_terms, unroll
 from common.algos.protocol import Batch, Metrics
 from common.algos.returns import discounts, shaped
 from common.nets.agent import AgentNet
@@ -23,9 +23,10 @@ def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tupl
     logits, values = unroll(net, batch)
     policy, actions, mask = family.of(logits), batch.last_action[1:], batch.mask
     taken = policy.log_prob(actions)
-    behaviour = family.of(batch.behaviour_logits).log_prob(actions)
+    behaviour = family.of(batch.behaviour_logits)
+    log_rhos = taken.detach() - behaviour.log_prob(actions)
     targets = vtrace(
-        log_rhos=taken.detach() - behaviour,
+        log_rhos=log_rhos,
         discounts=discounts(batch, config.discount),
         rewards=shaped(batch.reward[1:], config),
         values=values.detach(),
@@ -33,7 +34,7 @@ def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tupl
         trace_decay=config.trace_decay,
     )
     advantages = targets.pg_advantages
-    return three_terms(
+    total, metrics = three_terms(
         config,
         policy,
         log_probs=taken,
@@ -43,3 +44,4 @@ def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tupl
         mask=mask,
         entropy_cost=config.entropy_cost,
     )
+    return total, metrics | lag_metrics(behaviour, policy, log_rhos, mask)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import unroll
+from common.algos.actor_critic import lag_metrics, unroll
 from common.algos.impact.config import ImpactConfig
 from common.algos.protocol import Batch, Metrics
 from common.algos.returns import discounts, explained_variance, shaped
@@ -41,9 +41,10 @@ def loss(
     """
     logits, values = unroll(net, batch)
     policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
-    aimed, behaviour = target.log_prob(actions), family.of(batch.behaviour_logits).log_prob(actions)
-    vs, advantages, rhos = _estimate(config, batch, values.detach(), aimed - behaviour)
-    log_ratios = log_ratio(policy.log_prob(actions), aimed, behaviour, config.rho)
+    behaviour = family.of(batch.behaviour_logits)
+    learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
+    vs, advantages = _estimate(config, batch, values.detach(), aimed - taken)
+    log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
         advantages = losses.normalized(advantages, mask)
     pg = losses.clipped_surrogate_loss(
@@ -64,20 +65,20 @@ def loss(
         "kl": kl.detach(),
         "kl_cost": torch.full_like(kl.detach(), kl_cost),
         "clipped": losses.masked_reduce(clipped, mask, "mean"),
-        "rho_mean": losses.masked_reduce(rhos, mask, "mean"),
+        **lag_metrics(behaviour, policy, learner - taken, mask),
         "explained_variance": explained_variance(vs, values.detach()[:-1], mask),
         "valid_fraction": mask.float().mean(),
     }
 
 
-def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Targets of the values, advantages, and the ratios pi_target / mu that corrected both, [T, B] each.
+def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor]:
+    """Targets of the values and advantages, both corrected by the ratios pi_target / mu, [T, B] each.
 
     The target stands for the policy (section 3.1): what is estimated then moves with the values alone, not with every
     step of the policy. Advantages carry no weight of their own: R is their weight.
     """
     rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
-    corrected = vtrace(
+    vs = vtrace(
         log_rhos=log_rhos,
         discounts=gammas,
         rewards=rewards,
@@ -86,13 +87,13 @@ def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tens
         rho_bar=config.rho_bar,
         c_bar=config.c_bar,
         trace_decay=config.trace_decay,
-    )
+    ).vs
     advantages = unweighted_advantages(
-        vs=corrected.vs,
+        vs=vs,
         discounts=gammas,
         rewards=rewards,
         values=values,
         mask=batch.mask,
         trace_decay=config.trace_decay,
     )
-    return corrected.vs, advantages, corrected.rhos
+    return vs, advantages

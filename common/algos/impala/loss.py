@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.actor_critic import Loss, three_terms, unroll
+from common.algos.actor_critic import Loss, lag_metrics, three_terms, unroll
 from common.algos.impala.config import ImpalaConfig
 from common.algos.protocol import Batch
 from common.algos.returns import discounts, shaped
 from common.nets.agent import AgentNet
 from common.ops.distributions import Family
-from common.ops.losses import masked_reduce, normalized
+from common.ops.losses import normalized
 from common.ops.vtrace import vtrace
 
 
@@ -30,9 +30,10 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, e
     logits, values = unroll(net, batch)
     policy, actions, mask = family.of(logits), batch.last_action[1:], batch.mask
     taken = policy.log_prob(actions)
-    behaviour = family.of(batch.behaviour_logits).log_prob(actions)
+    behaviour = family.of(batch.behaviour_logits)
+    log_rhos = taken.detach() - behaviour.log_prob(actions)
     targets = vtrace(
-        log_rhos=taken.detach() - behaviour,
+        log_rhos=log_rhos,
         discounts=discounts(batch, config.discount),
         rewards=shaped(batch.reward[1:], config),
         values=values.detach(),
@@ -54,7 +55,4 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, e
         mask=mask,
         entropy_cost=entropy_cost,
     )
-    # how far the behaviour was from the policy: the mean ratio, and the share that was clipped
-    metrics["rho_mean"] = masked_reduce(targets.rhos, mask, "mean")
-    metrics["rho_clipped"] = masked_reduce((targets.rhos > config.rho_bar).float(), mask, "mean")
-    return Loss(total, targets.vs, metrics)
+    return Loss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))

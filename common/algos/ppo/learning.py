@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.algos.actor_critic import lag_metrics
 from common.algos.descent import Descent, Step, summary
 from common.algos.ppo.config import PPOConfig
 from common.algos.ppo.loss import loss
@@ -16,8 +17,8 @@ from common.algos.protocol import Batch, Learned, Metrics
 from common.algos.returns import ReturnScale, discounts, explained_variance, shaped
 from common.nets.agent import AgentNet, StepInput
 from common.ops.distributions import Family
-from common.ops.losses import masked_reduce, normalized
-from common.ops.vtrace import MAX_LOG_RHO, unweighted_advantages, vtrace
+from common.ops.losses import normalized
+from common.ops.vtrace import unweighted_advantages, vtrace
 
 
 class PPOLearning:
@@ -68,8 +69,9 @@ class PPOLearning:
         with self._descent.autocast():
             (logits, values), _ = self._net(inputs, batch.core_state)
         actions, mask = batch.last_action[1:], batch.mask
-        behaviour = self._family.of(batch.behaviour_logits).log_prob(actions)
-        log_rhos = self._family.of(logits[:-1]).log_prob(actions) - behaviour
+        behaviour, policy = self._family.of(batch.behaviour_logits), self._family.of(logits[:-1])
+        taken = behaviour.log_prob(actions)
+        log_rhos = policy.log_prob(actions) - taken
         targets, advantages = self._estimate(batch, values, log_rhos)
         samples = Samples(
             obs=batch.obs[:-1],
@@ -77,7 +79,7 @@ class PPOLearning:
             reward=batch.reward[:-1],
             first=batch.first[:-1],
             actions=actions,
-            behaviour=behaviour,
+            behaviour=taken,
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
@@ -86,7 +88,7 @@ class PPOLearning:
             core_state=batch.core_state,
         )
         metrics = {
-            "rho_mean": masked_reduce(log_rhos.clamp(max=MAX_LOG_RHO).exp(), mask, "mean"),
+            **lag_metrics(behaviour, policy, log_rhos, mask),
             "explained_variance": explained_variance(targets, values[:-1], mask),
             "valid_fraction": mask.float().mean(),
         }

@@ -11,7 +11,7 @@ from common.algos.protocol import Act, Batch, Metrics
 from common.algos.returns import explained_variance
 from common.algos.settings import LossSettings
 from common.config.tree import RunConfig
-from common.nets.agent import AgentNet, StepInput
+from common.nets.agent import AgentNet, AgentOutput, StepInput
 from common.nets.popart import PopArt
 from common.ops import losses
 from common.ops.distributions import Distribution, family_of
@@ -80,6 +80,14 @@ def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core, batch.task)
     return logits, torch.cat([values, bootstrap])
+
+
+@torch.no_grad()
+def policy_logits(net: AgentNet, batch: Batch) -> Tensor:
+    """Logits [T, B, A] of a policy that does not learn, from the states that the rollouts began with."""
+    inputs = StepInput(batch.obs[:-1], batch.last_action[:-1], batch.reward[:-1], batch.first[:-1])
+    answer: AgentOutput = net(inputs, batch.core_state)[0]
+    return answer.logits
 
 
 def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor, mask: Tensor) -> Metrics:

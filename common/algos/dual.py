@@ -1,8 +1,8 @@
 """A Lagrange multiplier that is learned: it grows while what it limits is above its limit, and shrinks below.
 
 dual = Dual(initial=1.0, limit=0.01)
-loss = ... + dual.penalty(kl)       # weighs kl for the policy, and compares it with the limit for the multiplier
-...                                 # one step of the optimiser over policy and dual
+policy_loss = ... + dual.penalty(kl)    # a step of the policy's optimiser
+dual_loss = dual.loss(kl)               # a step of the multiplier's
 dual.project()
 """
 
@@ -15,7 +15,7 @@ FLOOR = 1e-8  #: Song et al. 2019, section 4.2: multipliers are projected to be 
 
 
 class Dual(nn.Module):
-    """Minimising `penalty` is the alternation of block coordinate descent in one step (Song et al. 2019, equation 5).
+    """Minimising `penalty` and `loss` in turn is the block coordinate descent of Song et al. 2019, equation 5.
 
     Args:
       initial: of the multiplier.
@@ -28,8 +28,12 @@ class Dual(nn.Module):
         self.limit = limit
 
     def penalty(self, measured: Tensor) -> Tensor:
-        """value * (limit - sg(measured)) + sg(value) * measured, for a scalar; its own value is value * limit."""
-        return self.value * (self.limit - measured.detach()) + self.value.detach() * measured
+        """sg(value) * measured, for a scalar: what the limited one minimises."""
+        return self.value.detach() * measured
+
+    def loss(self, measured: Tensor) -> Tensor:
+        """value * (limit - sg(measured)), for a scalar: what the multiplier minimises."""
+        return self.value * (self.limit - measured.detach())
 
     @torch.no_grad()
     def project(self) -> None:

@@ -101,7 +101,7 @@ class Learned(NamedTuple):
 
     steps: int  #: of the optimiser that were applied; 0 where nothing was learned
     skipped: int  #: that were not, because loss or gradient was not finite
-    changed: bool  #: whether the policy that acts is another one now
+    changed: bool  #: whether the policy that acts is another one now, whose `policy_version` is then the next
     loss: float  #: of the last step
     grad_norm: float  #: of the last step, before clipping
     learning_rate: float

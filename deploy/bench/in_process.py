@@ -97,8 +97,7 @@ class InProcess:
         return update
 
     def _keep(self) -> None:
-        version = self._policies[-1][0] + 1 if self._policies else 0
-        self._policies.append((version, flatten(self.trainer.net)))
+        self._policies.append((self.trainer.counters.policy_version, flatten(self.trainer.net)))
 
     def _step(self, version: int) -> None:
         self._envs.step(self._legal(self._builder.act(self._answers(), version, self._inference.cores)))

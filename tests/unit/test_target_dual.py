@@ -55,12 +55,10 @@ def test_the_period_goes_on_after_a_restart() -> None:
     assert again.count()
 
 
-def test_the_gradients_of_a_penalty_are_those_of_its_two_parts() -> None:
+def test_a_penalty_moves_what_is_measured_and_a_loss_the_multiplier() -> None:
     dual = Dual(initial=2.0, limit=0.25).double()
     measured = torch.tensor(0.75, dtype=torch.float64, requires_grad=True)
-    penalty = dual.penalty(measured)
-    penalty.backward()  # type: ignore[no-untyped-call]
-    assert penalty.item() == 2.0 * 0.25
+    (dual.penalty(measured) + dual.loss(measured)).backward()  # type: ignore[no-untyped-call]
     assert dual.value.grad == 0.25 - 0.75
     assert measured.grad == 2.0
 
@@ -70,7 +68,7 @@ def test_what_is_limited_ends_at_its_limit() -> None:
     optimizer = torch.optim.SGD([*dual.parameters(), x], lr=0.05)
     for _ in range(2000):  # wants x = 2, may have x^2 = 0.5
         optimizer.zero_grad()
-        ((x - 2).square() + dual.penalty(x.square())).backward()
+        ((x - 2).square() + dual.penalty(x.square()) + dual.loss(x.square())).backward()
         optimizer.step()
         dual.project()
     assert x.square().item() == pytest.approx(0.5, abs=1e-3)

@@ -1,6 +1,7 @@
 """V-MPO: its loss against one written out by another route, its gradients, and who follows whom."""
 
 import math
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from common.algos.protocol import Batch
 from common.algos.vmpo.learning import VMPOLearning
 from common.algos.vmpo.loss import Loss, loss
 from common.algos.vmpo.multipliers import Multipliers
-from common.nets.agent import AgentNet
+from common.nets.agent import AgentNet, AgentOutput, StepInput
 from common.nets.popart import PopArt
 from common.nets.weights import flatten
 from common.specs import EnvSpec
@@ -38,10 +39,12 @@ vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 
 
-def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None) -> Loss:
+def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: Tensor | None = None) -> Loss:
+    """Of a target of these logits, or of the policy that acted."""
     config = algorithm.config.vmpo
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
-    return loss(config, algorithm.family, net or algorithm.network(), duals, batch)
+    target = batch.behaviour_logits if target is None else target
+    return loss(config, algorithm.family, net or algorithm.network(), duals, batch, target)
 
 
 def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
@@ -56,52 +59,107 @@ def online(learning: VMPOLearning) -> dict[str, Tensor]:
     return found
 
 
-def reference(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
-    """The whole loss in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
+def choice_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
+    policy = torch.distributions.Categorical(logits=params[t, b].double())
+    return float(policy.log_prob(batch.last_action[t + 1, b]))
+
+
+def box_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
+    mean, log_std = params[t, b].double().chunk(2, -1)
+    policy = torch.distributions.MultivariateNormal(mean, torch.diag((2 * log_std).exp()))
+    units = (batch.last_action[t + 1, b].double() - torch.tensor([0.0, 5.0])) / torch.tensor([2.0, 5.0])
+    return float(policy.log_prob(units)) - math.log(2.0 * 5.0)  # the box is [-2, 2] x [0, 10]
+
+
+def reference(algorithm: Any, batch: Batch, net: AgentNet, target: Tensor) -> tuple[float, float]:
+    """Both losses in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
     c = algorithm.config.vmpo
     logits, values = (entry.double() for entry in unrolled(net, batch))
     places = [(t, b) for b in range(B) for t in range(T) if batch.mask[t, b]]
-    found: dict[tuple[int, int], float] = {}
+    box = algorithm.env.action.kind == "box"
+    log_probs = partial(box_log_prob if box else choice_log_prob, batch)
+
+    def ratio(t: int, b: int) -> float:
+        return min(1.0, math.exp(log_probs(target, t, b) - log_probs(batch.behaviour_logits, t, b)))
+
+    gain, target_gain = {}, {}
     for b in range(B):
-        later = float(values[T, b])
+        ahead = 0.0  # what the target of the value of the step after is above it
         for t in reversed(range(T)):
-            ended = bool(batch.terminated[t + 1, b])
-            later = float(batch.reward[t + 1, b]) + (0.0 if ended else c.discount * later)
             if not batch.mask[t, b]:
-                later = float(values[t, b])  # the final observation before it bootstraps from here
-            found[t, b] = later
-
-    def policy(params: Tensor) -> Any:
-        if algorithm.env.action.kind == "box":
-            mean, log_std = params.chunk(2, -1)
-            return torch.distributions.MultivariateNormal(mean, torch.diag((2 * log_std).exp()))
-        return torch.distributions.Categorical(logits=params)
-
-    def log_prob(t: int, b: int) -> Tensor:
-        action = batch.last_action[t + 1, b]
-        if algorithm.env.action.kind == "box":  # in units of the box [-2, 2] x [0, 10]
-            action = (action.double() - torch.tensor([0.0, 5.0])) / torch.tensor([2.0, 5.0])
-            return policy(logits[t, b]).log_prob(action) - math.log(2.0 * 5.0)
-        return policy(logits[t, b]).log_prob(action)
-
-    gain = {place: found[place] - float(values[place]) for place in places}
+                ahead = 0.0
+                continue
+            gamma = 0.0 if batch.terminated[t + 1, b] else c.discount
+            delta = float(batch.reward[t + 1, b]) + gamma * float(values[t + 1, b]) - float(values[t, b])
+            gain[t, b] = delta + gamma * ahead
+            target_gain[t, b] = ahead = ratio(t, b) * (delta + gamma * ahead)
     best = sorted(places, key=lambda place: -gain[place])[: len(places) // 2]
-    raised = torch.tensor([gain[place] / c.eta for place in best], dtype=torch.float64).exp()
-    pg = -sum(raised[i] / raised.sum() * log_prob(*place) for i, place in enumerate(best))
-    temperature = c.eta * c.eta_limit + c.eta * raised.mean().log()
-    value = sum(0.5 * gain[place] ** 2 for place in places) / len(places)
-    limits = [c.kl_mean_limit, c.kl_std_limit] if algorithm.env.action.kind == "box" else [c.kl_limit]
-    return torch.as_tensor(pg + temperature + value + c.kl_weight * sum(limits))
+    w = [ratio(*place) for place in best]
+    raised = [weight * math.exp(gain[place] / c.eta) for weight, place in zip(w, best, strict=True)]
+    pg = -sum(e / sum(raised) * log_probs(logits, *place) for e, place in zip(raised, best, strict=True))
+    temperature = c.eta * c.eta_limit + c.eta * math.log(sum(raised) / sum(w))
+    value = sum(0.5 * target_gain[place] ** 2 for place in places) / len(places)
+    old, new = algorithm.family.of(target.double()), algorithm.family.of(logits[:-1])
+    parts = [float(part[batch.mask].mean()) for part in old.kl_parts(new)]
+    limits = [c.kl_mean_limit, c.kl_std_limit] if box else [c.kl_limit]
+    pressure = sum(c.kl_weight * (limit - part) for limit, part in zip(limits, parts, strict=True))
+    return pg + value + c.kl_weight * sum(parts), temperature + pressure
 
 
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool) -> None:
+@pytest.mark.parametrize("leapt", [False, True])
+def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool, leapt: bool) -> None:
     algorithm = vmpo(env, net={"use_lstm": use_lstm}, eta=0.6, eta_limit=0.2, kl_weight=3.0, discount=0.8)
     net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.4)
     batch = batch._replace(behaviour_logits=0.1 * batch.behaviour_logits)
-    found = loss_of(algorithm, batch, net)
-    assert found.total.item() == pytest.approx(reference(algorithm, batch, net).item(), rel=1e-5)
+    target = 0.3 * make_batch(algorithm, seed=2).behaviour_logits if leapt else batch.behaviour_logits
+    found = loss_of(algorithm, batch, net, target)
+    expected = reference(algorithm, batch, net, target)
+    assert (found.policy.item(), found.multipliers.item()) == pytest.approx(expected, rel=1e-5)
+
+
+@ENVS
+def test_a_rollout_of_the_target_before_is_weighed_and_compared_with_the_target_of_now(env: EnvSpec) -> None:
+    algorithm = vmpo(env, target_period=1, learning_rate=0.1)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    old = make_batch(algorithm, seed=2)
+    old = on_policy(net, old)
+    learning.update(on_policy(net, make_batch(algorithm)), 0)
+    now = on_policy(net, old)._replace(policy_version=old.policy_version + 1)
+    before = algorithm.family.of(old.behaviour_logits).kl(algorithm.family.of(now.behaviour_logits)).mean().item()
+    assert before > 1e-3, "there is something to see"
+    state, found = deepcopy(learning.state()), {}
+    for name, batch in (("old", old), ("now", now)):
+        again = algorithm.learning(deepcopy(net))
+        again.load(state)
+        found[name] = again.update(batch, 0).metrics
+        divergences = [value.item() for key, value in found[name].items() if key in ("kl", "kl_mean", "kl_std")]
+        assert divergences == pytest.approx([0.0] * len(divergences), abs=1e-6)
+    assert found["old"]["behaviour_kl"].item() == pytest.approx(before, rel=1e-3)
+    assert found["now"]["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)
+    assert found["old"]["pg_loss"] != found["now"]["pg_loss"]
+
+
+def test_only_rollouts_of_other_versions_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = vmpo()
+    net, asked, forward = algorithm.network(), list[int](), AgentNet.forward
+    learning = algorithm.learning(net)
+
+    def counted(self: AgentNet, inputs: StepInput, *others: Tensor) -> tuple[AgentOutput, Tensor]:
+        if self is net:
+            asked.append(inputs.obs.shape[1])
+        return forward(self, inputs, *others)
+
+    batch = on_policy(net, make_batch(algorithm))
+    version = batch.policy_version.clone()
+    version[3:, 1] = 7
+    monkeypatch.setattr(AgentNet, "forward", counted)
+    learning.update(batch, 0)
+    assert asked == []
+    learning.update(batch._replace(policy_version=version), 0)
+    assert asked == [1]
 
 
 @ENVS
@@ -110,8 +168,12 @@ def test_the_penalty_weighs_the_divergence_for_the_policy_and_compares_it_for_it
     c = algorithm.config.vmpo.model_copy(update={"kl_weight": 4.0})
     net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.3)
     duals = Multipliers(c, real=env is REACH)
-    found = loss(c, algorithm.family, net, duals, batch)
-    found.total.backward()  # type: ignore[no-untyped-call]
+    found = loss(c, algorithm.family, net, duals, batch, batch.behaviour_logits)
+    found.policy.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is None for parameter in duals.parameters()), "the network's loss is not theirs"
+    net.zero_grad()
+    found.multipliers.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is None for parameter in net.parameters()), "nor theirs the network's"
     old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unrolled(net, batch)[0][:-1])
     names = ["kl_mean", "kl_std"] if env is REACH else ["kl"]
     assert list(duals.alphas) == names
@@ -130,8 +192,9 @@ def test_a_weight_adds_its_multiple_of_the_divergences_gradient_to_the_policys(e
 
     def gradients(kl_weight: float) -> list[Tensor]:
         c = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
-        found = loss(c, algorithm.family, net, Multipliers(c, real=env is REACH), batch)
-        return list(torch.autograd.grad(found.total, parameters))
+        duals = Multipliers(c, real=env is REACH)
+        found = loss(c, algorithm.family, net, duals, batch, batch.behaviour_logits)
+        return list(torch.autograd.grad(found.policy, parameters))
 
     old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unroll(net, batch)[0])
     divergence = torch.stack([part[batch.mask].mean() for part in old.kl_parts(new)]).sum()
@@ -145,7 +208,7 @@ def moved(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
     """[T, B] bool, whose actions' parameters get a gradient."""
     seen: list[Tensor] = []
     net.policy.register_forward_hook(lambda _, __, out: seen.append(out))
-    (gradient,) = torch.autograd.grad(loss_of(algorithm, batch, net).total, seen[0])
+    (gradient,) = torch.autograd.grad(loss_of(algorithm, batch, net).policy, seen[0])
     return gradient.abs().amax(-1) > 1e-5
 
 
@@ -210,7 +273,7 @@ def test_the_policy_that_acts_follows_every_period_and_diverges_from_nothing_the
 
 
 def test_multipliers_stay_positive_whatever_the_rate() -> None:
-    algorithm = vmpo(REACH, learning_rate=3.0, eta_limit=50.0, kl_mean_limit=50.0, kl_std_limit=50.0)
+    algorithm = vmpo(REACH, multiplier_rate=3.0, eta_limit=50.0, kl_mean_limit=50.0, kl_std_limit=50.0)
     net = algorithm.network()
     learning = algorithm.learning(net)
     for seed in range(4):
@@ -218,6 +281,19 @@ def test_multipliers_stay_positive_whatever_the_rate() -> None:
     values = learning.state()["multipliers"]
     assert list(values) == ["eta.value", "kl_mean.value", "kl_std.value"]
     assert all(value.item() == pytest.approx(FLOOR) for value in values.values())
+
+
+@pytest.mark.parametrize("settings", [{}, {"learning_rate": 1e-9}, {"max_grad_norm": 1e-12}, {"optimizer": "rmsprop"}])
+def test_the_pace_of_multipliers_is_their_own(settings: dict[str, Any]) -> None:
+    limits = {"kl_limit": 1e-4, "eta_limit": 5.0}  # above the one and below the other
+    pace = {"multiplier_rate": 0.02, "schedule": "linear", "target_period": 10}
+    algorithm = algorithm_of("vmpo", **{**limits, **pace, **settings})
+    learning = algorithm.learning(algorithm.network())
+    for _ in range(5):
+        learning.update(make_batch(algorithm), agent_steps=999)  # of 1000: the policy's rate is all but 0
+    values = learning.state()["multipliers"]
+    assert values["kl.value"].item() == pytest.approx(1.0 + 5 * 0.02, abs=1e-3)
+    assert values["eta.value"].item() == pytest.approx(1.0 - 5 * 0.02, abs=1e-3)
 
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:
@@ -232,7 +308,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
 
 def test_with_popart_losses_are_small_and_values_in_units_of_rewards() -> None:
-    algorithm = vmpo(popart=True, discount=0.0, target_period=1, learning_rate=0.05)
+    algorithm = vmpo(popart=True, discount=0.0, target_period=60, learning_rate=0.05)
     net = algorithm.network()
     assert isinstance(net.value, PopArt)
     batch = make_batch(algorithm)

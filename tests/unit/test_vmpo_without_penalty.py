@@ -21,9 +21,10 @@ def outcome(env: EnvSpec, kl_weight: float) -> tuple[list[Tensor], Mapping[str, 
     """The policy's gradient, the metrics, and the multipliers with theirs, all of one batch."""
     algorithm = algorithm_of("vmpo", env, kl_weight=kl_weight)
     net, duals = algorithm.network(), Multipliers(algorithm.config.vmpo, real=env is REACH)
-    found = loss(algorithm.config.vmpo, algorithm.family, net, duals, make_batch(algorithm, resets=0.3))
-    gradient = torch.autograd.grad(found.total, list(net.policy.parameters()), retain_graph=True)
-    found.total.backward()  # type: ignore[no-untyped-call]
+    batch = make_batch(algorithm, resets=0.3)
+    found = loss(algorithm.config.vmpo, algorithm.family, net, duals, batch, batch.behaviour_logits)
+    gradient = torch.autograd.grad(found.policy, list(net.policy.parameters()))
+    found.multipliers.backward()  # type: ignore[no-untyped-call]
     return list(gradient), found.metrics, duals
 
 

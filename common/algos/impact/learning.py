@@ -6,16 +6,16 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from common.algos.actor_critic import policy_logits
 from common.algos.circular import Circular
 from common.algos.descent import Descent, Step, summary
 from common.algos.impact.config import ImpactConfig
 from common.algos.impact.loss import loss
 from common.algos.protocol import Batch, Learned, Metrics
 from common.algos.target import Target
-from common.nets.agent import AgentNet, AgentOutput, StepInput
+from common.nets.agent import AgentNet
 from common.ops.distributions import Family
 
 
@@ -75,7 +75,7 @@ class ImpactLearning:
     def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:
         with self._descent.autocast():
             if kept.target_logits is None:
-                kept.target_logits = self._evaluate(kept.batch)
+                kept.target_logits = policy_logits(self._target.copy, kept.batch)
             kl_cost = self._config.kl_cost * self._kl_scale
             total, terms = loss(self._config, self._family, self._net, kept.batch, kept.target_logits, kl_cost=kl_cost)
         step = self._descent.step(total, agent_steps)
@@ -85,13 +85,6 @@ class ImpactLearning:
             if kl_cost:
                 self._kl_scale = adapted(self._kl_scale, float(terms["kl"]), self._config.kl_target)
         return step, terms
-
-    @torch.no_grad()
-    def _evaluate(self, batch: Batch) -> Tensor:
-        """Logits [T, B, A] of the target, from the states that the rollouts began with."""
-        inputs = StepInput(batch.obs[:-1], batch.last_action[:-1], batch.reward[:-1], batch.first[:-1])
-        answer: AgentOutput = self._target.copy(inputs, batch.core_state)[0]
-        return answer.logits
 
 
 def adapted(weight: float, kl: float, aim: float) -> float:

@@ -47,7 +47,7 @@ class EntropyWeight:
 
     def step(self, entropy: Tensor, agent_steps: int) -> None:
         """Grow where the mean `entropy` [] is below the target, shrink where it is above."""
-        self._descent.step(self._dual.penalty(-entropy), agent_steps)
+        self._descent.step(self._dual.loss(-entropy), agent_steps)
         self._dual.project()
 
     def state(self) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
-
-from torch import nn
 
 from common.algos.actor_critic import ActorCritic
 from common.algos.descent import Descent
@@ -24,10 +23,12 @@ class VMPO(ActorCritic):
         return bool(self.config.vmpo.popart)
 
     def learning(self, net: AgentNet) -> VMPOLearning:
-        """One optimiser for policy and multipliers, so that a step is taken by all of them or by none."""
+        """An optimiser each for policy and multipliers: neither rate nor clip of the one touches the other."""
         settings: VMPOConfig = self.config.vmpo
         online = deepcopy(net)
-        multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)
-        descent = Descent(self.config, settings, nn.ModuleList([online, multipliers]))
         target = Target(source=online, copy=net, period=settings.target_period)
-        return VMPOLearning(settings, self.family, target, multipliers, descent)
+        multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)
+        constant = {"optimizer": "adam", "learning_rate": settings.multiplier_rate, "schedule": "constant"}
+        pace = settings.model_copy(update={**constant, "max_grad_norm": math.inf})
+        descents = Descent(self.config, settings, online), Descent(self.config, pace, multipliers)
+        return VMPOLearning(settings, self.family, target, multipliers, *descents)

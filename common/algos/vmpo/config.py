@@ -18,6 +18,9 @@ class VMPOConfig(Section):
     kl_limit: float = setting(0.01, "epsilon_alpha: limit on it, for choices", gt=0)
     kl_mean_limit: float = setting(0.01, "epsilon_alpha: likewise for the means of real actions", gt=0)
     kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their standard deviations", gt=0)
+    multiplier_rate: float = setting(
+        1e-2, "learning rate of eta and alpha, constant, in an Adam of their own", gt=0
+    )  # Stoix; the paper shares the policy's
     baseline_cost: s.BaselineCost = 1.0
     popart: s.PopArt = False
     reward_clipping: s.RewardClipping = "none"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
+from common.algos.actor_critic import policy_logits
 from common.algos.descent import Descent, summary
 from common.algos.protocol import Batch, Learned
 from common.algos.target import Target
@@ -21,30 +24,42 @@ class VMPOLearning:
       config: of V-MPO.
       family: of the policy's distributions.
       target: its source is trained, its copy acts.
-      multipliers: trained with the source.
-      descent: over the parameters of both.
+      multipliers: of the source's loss.
+      descent: over the parameters of the source.
+      pace: over those of the multipliers.
     """
 
     def __init__(
-        self, config: VMPOConfig, family: Family, target: Target[AgentNet], multipliers: Multipliers, descent: Descent
+        self,
+        config: VMPOConfig,
+        family: Family,
+        target: Target[AgentNet],
+        multipliers: Multipliers,
+        descent: Descent,
+        pace: Descent,
     ) -> None:
         self._config, self._family = config, family
-        self._target, self._multipliers, self._descent = target, multipliers, descent
+        self._target, self._multipliers = target, multipliers
+        self._descent, self._pace = descent, pace
+        self._version = 0  #: of the policy that acts, as in `Batch.policy_version`
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """One step of the optimiser."""
+        """One step of each optimiser."""
         if not batch.mask.any():
             return summary([])
         online = self._target.source
         with self._descent.autocast():
-            total, targets, metrics = loss(self._config, self._family, online, self._multipliers, batch)
-        step = self._descent.step(total, agent_steps)
-        if not step.applied:
-            return summary([(step, metrics)])
-        self._multipliers.project()
-        online.observe_targets(targets, batch.mask, batch.task)
-        online.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
-        return summary([(step, metrics)])._replace(changed=self._target.count())
+            target_logits = self._target_logits(batch)
+            found = loss(self._config, self._family, online, self._multipliers, batch, target_logits)
+        step = self._descent.step(found.policy, agent_steps)
+        if step.applied:
+            self._pace.step(found.multipliers, agent_steps)
+            self._multipliers.project()
+            online.observe_targets(found.targets, batch.mask, batch.task)
+            online.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+        changed = step.applied and self._target.count()
+        self._version += changed
+        return summary([(step, found.metrics)])._replace(changed=changed)
 
     def state(self) -> dict[str, Any]:
         """What training has to remember."""
@@ -52,6 +67,8 @@ class VMPOLearning:
             "target": self._target.state(other=self._target.source),
             "multipliers": self._multipliers.state_dict(),
             "optimizer": self._descent.state(),
+            "multipliers_optimizer": self._pace.state(),
+            "version": self._version,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -59,3 +76,12 @@ class VMPOLearning:
         self._target.load(state["target"], other=self._target.source)
         self._multipliers.load_state_dict(state["multipliers"])
         self._descent.load(state["optimizer"])
+        self._pace.load(state["multipliers_optimizer"])
+        self._version = state["version"]
+
+    def _target_logits(self, batch: Batch) -> Tensor:
+        """[T, B, A] of the policy that acts now: as rollouts of its version say, and asked again for all others."""
+        others = (batch.policy_version != self._version).any(0).nonzero().squeeze(-1)
+        if not len(others):
+            return batch.behaviour_logits
+        return batch.behaviour_logits.index_copy(1, others, policy_logits(self._target.copy, batch.pick(others)))

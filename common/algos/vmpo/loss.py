@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import Loss, unroll
+from common.algos.actor_critic import lag_metrics, unroll
 from common.algos.protocol import Batch, Metrics
 from common.algos.returns import discounts, explained_variance, shaped
 from common.algos.vmpo.config import VMPOConfig
@@ -13,82 +15,103 @@ from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
 from common.ops.distributions import Distribution, Family
 from common.ops.losses import baseline_loss, masked_reduce
-from common.ops.vtrace import vtrace
+from common.ops.vtrace import unweighted_advantages, vtrace
 
 
-def loss(config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipliers, batch: Batch) -> Loss:
-    """The sum of its four terms.
+class Loss(NamedTuple):
+    """What one look at a batch gives."""
+
+    policy: Tensor  #: [], imitation, divergence and value regression: for the network
+    multipliers: Tensor  #: [], for temperature and weights
+    targets: Tensor  #: [T, B] of the values, without gradient
+    metrics: Metrics
+
+
+def loss(
+    config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipliers, batch: Batch, target_logits: Tensor
+) -> Loss:
+    """Two sums, one for the network and one for the multipliers.
+
+    The target stands for the policy that acted, whatever did: a batch that an older target began counts by its ratio to
+    the target, which is 1 if nothing else acted.
 
     Args:
       config: of V-MPO.
       family: of the policy's distributions.
       net: that is trained, which also says what states are worth.
-      multipliers: trained with it.
-      batch: with at least one valid transition; its behaviour is the policy that the new one stays near to.
+      multipliers: trained beside it.
+      batch: with at least one valid transition, of any policy mu.
+      target_logits: [T, B, A] of the policy that the new one stays near to, without gradient.
     """
     logits, values = unroll(net, batch)
-    policy, mask = family.of(logits), batch.mask
-    targets = _targets(config, batch, values.detach())
+    policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.behaviour_logits)
+    actions, mask = batch.last_action[1:], batch.mask
+    learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
+    targets, advantages = _estimate(config, batch, values.detach(), aimed - taken)
     scale = net.value_scale(batch.task)
-    advantages = (targets - values.detach()[:-1]) / scale
-    pg, temperature, metrics = _imitation(multipliers, policy.log_prob(batch.last_action[1:]), advantages, mask)
-    penalty, divergences = _penalty(config, multipliers, family.of(batch.behaviour_logits), policy, mask)
+    best, log_weights = _better_half(advantages / scale, (aimed - taken).clamp(max=0.0), mask)
+    psi = multipliers.weights(best.values, log_weights)
+    pg = -(psi * learner[mask][best.indices]).sum()  # a sum: its weights add up to 1
+    penalty, pressure, metrics = _limits(config, multipliers, target, policy, mask)
     baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
-    total = pg + temperature + penalty + config.baseline_cost * baseline
-    metrics |= divergences
+    total = pg + penalty + config.baseline_cost * baseline
+    metrics |= lag_metrics(behaviour, policy, learner - taken, mask)
     metrics |= {
         "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "eta": multipliers.eta.value.detach().clone(),
+        "eta_kl": (psi * (psi.log() - log_weights.log_softmax(0))).nansum(),  # 0 log 0 is 0
         "baseline_loss": baseline.detach(),
         "entropy": masked_reduce(policy.entropy().detach(), mask, "mean"),
         "explained_variance": explained_variance(targets, values.detach()[:-1], mask),
         "valid_fraction": mask.float().mean(),
     }
-    return Loss(total, targets, metrics)
+    return Loss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
 
 
-def _targets(config: VMPOConfig, batch: Batch, values: Tensor) -> Tensor:
-    """[T, B]: n-step returns, where `trace_decay` is 1."""
-    rewards = shaped(batch.reward[1:], config)
-    return vtrace(
-        log_rhos=torch.zeros_like(rewards),
-        discounts=discounts(batch, config.discount),
+def _estimate(config: VMPOConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor]:
+    """Targets of the values and advantages, [T, B] each: n-step returns if `trace_decay` is 1, of the target's actions.
+
+    V-trace by pi_target / mu makes them so. Advantages carry no weight of their own: w is their weight.
+    """
+    rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
+    vs = vtrace(
+        log_rhos=log_rhos,
+        discounts=gammas,
         rewards=rewards,
         values=values,
         mask=batch.mask,
         trace_decay=config.trace_decay,
     ).vs
+    advantages = unweighted_advantages(
+        vs=vs, discounts=gammas, rewards=rewards, values=values, mask=batch.mask, trace_decay=config.trace_decay
+    )
+    return vs, advantages
 
 
-def _imitation(
-    multipliers: Multipliers, log_probs: Tensor, advantages: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor, Metrics]:
-    """The policy's loss and the temperature's, from the half of the valid steps with the largest advantages.
+def _better_half(advantages: Tensor, log_weights: Tensor, mask: Tensor) -> tuple[torch.return_types.topk, Tensor]:
+    """The half of the valid steps with the largest advantages, and their log w.
 
-    The policy's is a sum, because its weights add up to 1. A threshold at the median, instead of a number of steps,
-    would drop or add those of equal rank.
+    A threshold at the median, instead of a number of steps, would drop or add those of equal rank.
     """
     valid = advantages[mask]
-    best, where = valid.topk(max(1, len(valid) // 2))
-    weights = multipliers.weights(best)
-    pg = -(weights * log_probs[mask][where]).sum()
-    divergence = (weights * (weights * len(best)).log()).nansum()  # 0 log 0 is 0
-    metrics = {
-        "pg_loss": pg.detach(),
-        "eta": multipliers.eta.value.detach().clone(),
-        "eta_kl": divergence,
-    }
-    return pg, multipliers.temperature_loss(best), metrics
+    best = valid.topk(max(1, len(valid) // 2))
+    return best, log_weights[mask][best.indices]
 
 
-def _penalty(
+def _limits(
     config: VMPOConfig, multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor
-) -> tuple[Tensor, Metrics]:
-    """Equation 5, over all valid steps, summed over what is limited; with a weight of 0 it is only measured."""
-    total, metrics = torch.zeros_like(multipliers.eta.value), Metrics()
+) -> tuple[Tensor, Tensor, Metrics]:
+    """Equation 5, over all valid steps, summed over what is limited: for the network, and for the weights.
+
+    With a weight of 0 divergences are only measured.
+    """
+    zero = torch.zeros_like(multipliers.eta.value)
+    penalty, pressure, metrics = zero, zero, Metrics()
     for (name, dual), divergence in zip(multipliers.alphas.items(), old.kl_parts(new), strict=True):
         measured = masked_reduce(divergence, mask, "mean")
         metrics[name] = measured.detach()
         if config.kl_weight:
-            total = total + dual.penalty(measured)
+            penalty, pressure = penalty + dual.penalty(measured), pressure + dual.loss(measured)
             metrics[f"{name}_weight"] = dual.value.detach().clone()
-    return total, metrics
+    return penalty, pressure, metrics

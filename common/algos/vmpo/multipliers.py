@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor, nn
 
 from common.algos.dual import Dual
@@ -11,7 +9,7 @@ from common.algos.vmpo.config import VMPOConfig
 
 
 class Multipliers(nn.Module):
-    """Parameters in the policy's own optimiser.
+    """Parameters with an optimiser of their own.
 
     Args:
       config: their initial values and limits.
@@ -26,17 +24,22 @@ class Multipliers(nn.Module):
         for name, dual in self.alphas.items():
             self.add_module(name, dual)
 
-    def weights(self, advantages: Tensor) -> Tensor:
-        """psi (equation 3): how much each of n actions of `advantages` [n] is imitated; [n], without gradient."""
-        return (advantages / self.eta.value).softmax(0).detach()
+    def weights(self, advantages: Tensor, log_weights: Tensor) -> Tensor:
+        """psi (equation 3): how much each of n actions is imitated; [n], without gradient.
 
-    def temperature_loss(self, advantages: Tensor) -> Tensor:
-        """Equation 4, of `advantages` [n]: at its minimum the weights are as far from uniform as their limit.
+        Args:
+          advantages: [n].
+          log_weights: [n] log w: how much each action counts to begin with, 0 if it was drawn from the target.
+        """
+        return (advantages / self.eta.value + log_weights).softmax(0).detach()
 
-        The largest advantage stands apart, so that large numbers do not cancel where the temperature is low.
+    def temperature_loss(self, advantages: Tensor, log_weights: Tensor) -> Tensor:
+        """Equation 4: at its minimum psi is as far from w, normalised, as its limit. Arguments as for `weights`.
+
+        The largest advantage stands apart, so that large numbers do not cancel if the temperature is low.
         """
         largest, eta = advantages.max(), self.eta.value
-        log_mean = ((advantages - largest) / eta).logsumexp(0) - math.log(len(advantages))
+        log_mean = ((advantages - largest) / eta + log_weights).logsumexp(0) - log_weights.logsumexp(0)
         return eta * (self.eta.limit + log_mean) + largest
 
     def project(self) -> None:

@@ -157,7 +157,7 @@ class NetConfig(Section):
         "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
     )
     action_log_std: float = setting(
-        0.0, "log of the standard deviation that real actions begin with, 0: half their box", ge=-10, le=2
+        0.0, "log of the standard deviation that real actions begin with, 0: half their box", ge=-4, le=1
     )
     squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
 

@@ -8,7 +8,8 @@ compares.
 
     discrete          one categorical             P = choices: unnormalised log-probabilities
     multi_discrete    independent categoricals    P = choices of all components, component by component
-    box               independent normals         P = 2 per component: all means, then all log standard deviations
+    box               independent normals         P = 2 per component: all means, then all log standard deviations,
+                                                  which `common.ops.gaussian` bounds softly
 """
 
 from __future__ import annotations

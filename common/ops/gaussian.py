@@ -2,11 +2,15 @@
 
 They are in units of the box that the actions stand in: 0 is its middle, -1 and 1 are its bounds. A fresh policy, of
 mean 0 and deviation 1, thus explores boxes of any size alike. A component without bounds keeps its own unit.
+
+Parameters are bounded softly: what a network puts out counts as it is within a range, and beyond it ever less. So no
+deviation vanishes or explodes, no policy is lost behind the bound of its box, and a gradient always leads back.
 """
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +22,20 @@ from common.specs import ActionSpec
 UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
 NODES = 32  #: of the quadrature behind the entropy of squashed actions
+
+
+class Range(NamedTuple):
+    """Where a parameter counts as it is, and how far beyond it can get."""
+
+    low: float
+    high: float
+    room: float
+
+    def bounded(self, values: Tensor) -> Tensor:
+        """x within the range; e beyond it, its end + room e / (room + |e|). The slope is continuous and never 0."""
+        inside = values.clamp(self.low, self.high)
+        beyond = values - inside
+        return inside + self.room * beyond / (self.room + beyond.abs())
 
 
 class Box:
@@ -66,8 +84,11 @@ class Gaussian:
       box: that the actions stand in.
     """
 
+    LOG_STD: ClassVar = Range(-4.0, 1.0, room=1.0)  #: up to [-5, 2]; `net.action_log_std` is within the range
+
     def __init__(self, params: Tensor, box: Box) -> None:
-        self.mean, self.log_std = params.chunk(2, -1)
+        self.mean, log_std = params.chunk(2, -1)
+        self.log_std = self.LOG_STD.bounded(log_std)
         self._box = box
 
     def sample(self, generator: torch.Generator) -> Tensor:
@@ -114,10 +135,21 @@ class Gaussian:
 class SquashedGaussian(Gaussian):
     """tanh of normals, which fills the box and never leaves it (Haarnoja et al. 2018, appendix C).
 
+    An action tells what was drawn before the tanh up to 7.25, where `EDGE` cuts it off, which biases score and entropy.
+    Bounded means and deviations keep what is drawn below that: a mean of 4, whose tanh is 0.9993, is 3 deviations away
+    if the deviation is 1.
+
     Args:
       params: as for `Gaussian`, before the tanh.
       box: that the actions fill; it has bounds.
     """
+
+    MEAN: ClassVar = Range(-3.0, 3.0, room=1.0)
+    LOG_STD: ClassVar = Range(-4.0, 0.0, room=0.5)
+
+    def __init__(self, params: Tensor, box: Box) -> None:
+        super().__init__(params, box)
+        self.mean = self.MEAN.bounded(self.mean)
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [..., *shape]; gradients flow through them into the parameters."""

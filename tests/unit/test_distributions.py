@@ -11,20 +11,23 @@ from torch import distributions as reference
 from common.errors import ConfigError
 from common.ops.categorical import Categorical
 from common.ops.distributions import Family, family_of
-from common.ops.gaussian import EDGE, Gaussian, SquashedGaussian
+from common.ops.gaussian import EDGE, Gaussian
 from common.specs import ActionSpec
 from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generator
 
 pytestmark = pytest.mark.unit
 
 PLACES = (5, 3)
+ONE = ActionSpec("box", (1,), (), (-2.0,), (2.0,))
 CASES = [pytest.param(space, False, id=name) for name, space in SPACES.items()]
 CASES.append(pytest.param(BOX, True, id="squashed box"))
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def params_of(family: Family, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
-    return 0.5 * torch.randn(*PLACES, family.n_params, generator=generator(seed), dtype=dtype)
+    params = 0.5 * torch.randn(*PLACES, family.n_params, generator=generator(seed), dtype=dtype)
+    params[..., family.n_params // 2 :].abs_().neg_()  # log deviations, if actions are real, that count as they are
+    return params
 
 
 def torchs(params: Tensor, space: ActionSpec, *, squash: bool) -> Any:
@@ -88,8 +91,7 @@ def test_the_entropy_of_normals_grows_with_their_box() -> None:
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 0.1), (0.0, 1.0), (1.5, 0.5), (-2.0, 1.0)])
 def test_the_entropy_of_a_squashed_normal_is_the_integral_over_its_box(mean: float, std: float) -> None:
-    space = ActionSpec("box", (1,), (), (-2.0,), (2.0,))
-    family = family_of(space, squash=True)
+    family = family_of(ONE, squash=True)
     policy = family.of(torch.tensor([[mean, math.log(std)]], dtype=torch.float64))
     before = torch.linspace(mean - 9 * std, mean + 9 * std, 200_001, dtype=torch.float64)
     density = reference.Normal(torch.tensor(mean), torch.tensor(std)).log_prob(before).double()
@@ -220,12 +222,51 @@ def test_a_squashed_action_at_the_bound_has_a_finite_density_and_gradient() -> N
     family = family_of(BOX, squash=True)
     params = torch.tensor([[30.0, -30.0, 0.0, 0.0]], requires_grad=True)
     policy = family.of(params)
-    assert isinstance(policy, SquashedGaussian)
-    drawn = policy.sample(generator()).detach()
-    torch.testing.assert_close(drawn, torch.tensor([[2.0 - 2 * EDGE, 5 * EDGE]]), rtol=0, atol=1e-6)
-    policy.log_prob(drawn).sum().backward()
-    assert params.grad is not None
-    assert params.grad.isfinite().all()
+    edge = torch.tensor([[2.0 - 2 * EDGE, 5 * EDGE]])
+    for action in (edge, torch.tensor([[2.0, 0.0]])):
+        policy.log_prob(action).sum().backward(retain_graph=True)
+        assert params.grad is not None
+        assert params.grad.isfinite().all()
+    torch.testing.assert_close(policy.log_prob(torch.tensor([[2.0, 0.0]])), policy.log_prob(edge), rtol=0, atol=1.0)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("log_std", [-1.0, 0.0])
+@pytest.mark.parametrize("mean", [0.0, 3.0, 6.5, 30.0, 1e4])
+def test_the_score_is_0_on_average_however_far_the_mean_is(mean: float, log_std: float, *, squash: bool) -> None:
+    n = 200_000
+    params = torch.tensor([mean, log_std], dtype=torch.float64).repeat(n, 1).requires_grad_()
+    policy = family_of(ONE, squash=squash).of(params)
+    (score,) = torch.autograd.grad(policy.log_prob(policy.sample(generator()).detach()).sum(), params)
+    assert (score != 0).any(0).all(), "there is a way back"
+    assert (score.mean(0).abs() < 5 * score.std(0) / n**0.5).all()
+
+
+@pytest.mark.parametrize("raw", [(0.0, 0.0), (3.0, -1.0), (6.5, 0.0), (30.0, 3.0), (-1e4, -9.0)])
+def test_the_entropy_of_a_squashed_normal_is_that_of_its_samples_however_far_the_mean_is(
+    raw: tuple[float, float],
+) -> None:
+    n = 200_000
+    policy = family_of(ONE, squash=True).of(torch.tensor(raw, dtype=torch.float64).expand(n, -1))
+    surprise = -policy.log_prob(policy.sample(generator()))
+    assert (surprise.mean() - policy.entropy()[0]).abs() < 5 * surprise.std() / n**0.5 + 0.01
+
+
+@pytest.mark.parametrize(("squash", "low", "high"), [(False, -5.0, 2.0), (True, -4.5, 0.5)])
+def test_deviations_stay_in_their_range_are_exact_within_and_have_a_gradient_everywhere(
+    low: float, high: float, *, squash: bool
+) -> None:
+    raw = torch.cat([torch.linspace(-9, 7, 1601), torch.tensor([-1e4, 1e4])]).requires_grad_()
+    policy = family_of(ONE, squash=squash).of(torch.stack([torch.zeros(1603), raw], -1))
+    assert isinstance(policy, Gaussian)
+    found = policy.log_std[:, 0]
+    assert ((found > low) & (found < high)).all()
+    exact = (raw >= -4) & (raw <= (0 if squash else 1))
+    assert torch.equal(found[exact], raw[exact])
+    assert (found[:1601].diff() > 0).all()
+    (slope,) = torch.autograd.grad(found.sum(), raw)
+    assert ((slope > 0) & (slope <= 1)).all()
+    assert slope[:1601].diff().abs().max() < 0.05, "no kink"
 
 
 def test_squashing_needs_bounds_and_says_so() -> None:

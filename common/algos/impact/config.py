@@ -23,7 +23,7 @@ class ImpactConfig(Section):
     entropy_cost: s.EntropyCost = 0.01
     baseline_cost: s.BaselineCost = 1.0
     kl_cost: float = setting(0.0, "weight of KL(target || policy) at the start, then adapted; 0: none", ge=0)
-    kl_target: float = setting(0.04, "KL from the target, as it is replaced, that the weight aims at", gt=0)
+    kl_target: float = setting(0.04, "mean KL over the steps of a target that the weight aims at", gt=0)
     normalize_advantages: s.NormalizeAdvantages = False
     reward_clipping: s.RewardClipping = "none"
     reward_scale: s.RewardScale = 1.0

@@ -12,6 +12,7 @@ from common.algos.actor_critic import policy_logits
 from common.algos.circular import Circular
 from common.algos.descent import Descent, Step, summary
 from common.algos.impact.config import ImpactConfig
+from common.algos.impact.divergence import DivergenceWeight
 from common.algos.impact.loss import loss
 from common.algos.protocol import Batch, Learned, Metrics
 from common.algos.target import Target
@@ -42,7 +43,7 @@ class ImpactLearning:
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
         self._circular: Circular[Kept] = Circular(config.batches, config.uses)
-        self._kl_scale = 1.0  #: of the configured weight
+        self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it."""
@@ -61,7 +62,7 @@ class ImpactLearning:
             "optimizer": self._descent.state(),
             "target": self._target.state(other=self._target.copy),
             "batches": [kept.batch._asdict() for kept in self._circular.unfinished],
-            "kl_scale": self._kl_scale,
+            "divergence_weight": self._weight.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -70,25 +71,23 @@ class ImpactLearning:
         self._target.load(state["target"], other=self._target.copy)
         device = self._net.value.weight.device
         self._circular.load([Kept(Batch.restored(entries, device)) for entries in state["batches"]])
-        self._kl_scale = float(state["kl_scale"])
+        self._weight.load(state["divergence_weight"])
 
     def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:
         with self._descent.autocast():
             if kept.target_logits is None:
                 kept.target_logits = policy_logits(self._target.copy, kept.batch)
-            kl_cost = self._config.kl_cost * self._kl_scale
-            total, terms = loss(self._config, self._family, self._net, kept.batch, kept.target_logits, kl_cost=kl_cost)
+            cost = self._weight.value
+            total, terms = loss(self._config, self._family, self._net, kept.batch, kept.target_logits, kl_cost=cost)
         step = self._descent.step(total, agent_steps)
-        if step.applied and self._target.count():
-            for each in self._circular.held:
-                each.target_logits = None
-            if kl_cost:
-                self._kl_scale = adapted(self._kl_scale, float(terms["kl"]), self._config.kl_target)
+        if step.applied:
+            self._weight.observe(float(terms["kl"]))
+            if self._target.count():
+                self._replaced()
         return step, terms
 
-
-def adapted(weight: float, kl: float, aim: float) -> float:
-    """The next weight of a divergence that shall be near `aim`: Schulman et al. 2017, section 4, in RLlib's numbers."""
-    if kl > 2 * aim:
-        return 1.5 * weight
-    return 0.5 * weight if kl < 0.5 * aim else weight
+    def _replaced(self) -> None:
+        """What follows from a new target."""
+        self._weight.adapt()
+        for each in self._circular.held:
+            each.target_logits = None

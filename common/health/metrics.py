@@ -98,6 +98,7 @@ METRICS: dict[str, Metric] = {
     "mean_length_100": _gauge("mean length of the last 100 episodes, in agent steps"),
     "policy_lag_mean": _gauge("versions between the acting and the learning policy, mean"),
     "policy_lag_max": _gauge("versions between the acting and the learning policy, maximum"),
+    "stale_fraction": _gauge("share of the rollouts that are dropped because their policy is too old"),
     "waiting_fraction": _gauge("share of the time spent waiting for rollouts"),
     "update_ms": _gauge("milliseconds of one update"),
     "learning_rate": _gauge("present learning rate"),

@@ -18,6 +18,7 @@ ROLES = ("learner", "broker", "envserver", "actor")
 STARTING = "starting"
 BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time
+WASTEFUL = 0.2  #: of the rollouts
 CORES_FULL = 0.9
 MOSTLY = 0.5  #: of the time of a step
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
@@ -129,11 +130,22 @@ def _limit(services: Sequence[ServiceView]) -> str:
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
     return (
-        _full_machine(services)
+        _lag_bound(learner)
+        or _full_machine(services)
         or _training_bound(learner)
         or _server_bound(services)
         or _wire_bound(services)
         or _latency_bound(services)
+    )
+
+
+def _lag_bound(learner: Mapping[str, Any]) -> str:
+    stale = number(learner, "stale_fraction")
+    if stale is None or stale < WASTEFUL:
+        return ""
+    return (
+        f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped: "
+        "raise learner.batch_size, or take fewer environments"
     )
 
 

@@ -28,6 +28,7 @@ class Meters:
         self.last: Learned | None = None  #: from the newest batch of which something was learned
         self._lag = PolicyLag()
         self._steps, self._waited, self._updates, self._busy = Rate(), Rate(), Rate(), Rate()
+        self._used, self._stale = Rate(), Rate()  #: rollouts
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
         self._summed = 0
 
@@ -35,10 +36,12 @@ class Meters:
         """Count time without a batch."""
         self._waited.add(seconds, now)
 
-    def finished(self, messages: list[Message]) -> None:
-        """Count the episodes that ended in messages which are done."""
+    def finished(self, messages: list[Message], now: float) -> None:
+        """Count messages that are done, and the episodes that ended in them."""
         own = list(self._tasks.values())
         for message in messages:
+            if message.fate != "refused":
+                (self._used if message.fate == "used" else self._stale).add(message.rollouts, now)
             for episode in message.episodes:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)
@@ -63,7 +66,7 @@ class Meters:
 
     def page(self, now: float) -> dict[str, Any]:
         """Current figures, rates over the last seconds; None what is not known yet."""
-        updates = self._updates.per_s(now)
+        updates, used, stale = (rate.per_s(now) for rate in (self._updates, self._used, self._stale))
         return {
             "agent_steps_per_s": round(self._steps.per_s(now), 1),
             "episodes": self.episodes.count,
@@ -72,6 +75,7 @@ class Meters:
             "mean_return_100_by_task": self._by_task(),
             "policy_lag_mean": self._lag.mean,
             "policy_lag_max": self._lag.max,
+            "stale_fraction": round(stale / max(used + stale, 1e-9), 3),
             "waiting_fraction": round(min(1.0, self._waited.per_s(now)), 3),
             "update_ms": round(1000 * self._busy.per_s(now) / updates, 2) if updates > 0 else None,
             "learning_rate": self.last.learning_rate if self.last else None,

@@ -103,7 +103,8 @@ class Learner(Service):
         assert self.intake is not None, "open comes first"
         self._publisher.welcome()
         self.intake.receive(self.clock())
-        self.meters.finished(self.intake.settle(self._published - self.config.learner.max_policy_lag))
+        oldest = self._published - self.config.learner.max_policy_lag
+        self.meters.finished(self.intake.settle(oldest), self.clock())
         if self.trainer is not None and not self.trainer.steps_left:
             log.info("all %d agent steps are done", self.trainer.counters.agent_steps)
             self.stop()
@@ -235,7 +236,7 @@ class Learner(Service):
             self._publish(trainer)
         intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
         self.meters.updated(update, version, self.clock())
-        self.meters.finished(messages)
+        self.meters.finished(messages, self.clock())
         self._time(update, messages, taken_at)
 
     def _time(self, update: Update, messages: list[Message], taken_at: float) -> None:

@@ -73,6 +73,11 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ({}, "latency-bound: nobody is busy (learner waits 40%, brokers busy 40%, env-servers busy 50%)"),
         ({"learner": {"waiting_fraction": 0.02}}, "training-bound: the learner never waits (queue 3 of 32, 120.0 ms"),
         (
+            {"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.5}},
+            "lag-bound: 50% of the rollouts are older than",
+        ),
+        ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.1}}, "training-bound: the learner never waits"),
+        (
             {"broker": {"busy_fraction": 0.97}},
             "inference-bound: batches 9 of 64 full, broker busy 97%: add a broker or a GPU",
         ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from services.learner.meters import Meters
-from services.learner.queue import Message
+from services.learner.queue import Fate, Message
 from services.learner.statistics import HISTORY_POINTS, MAX_LAG, RATE_WINDOW_S, EpisodeStatistics, PolicyLag, Rate, mean
 from services.learner.update import Update
 from tests.learner_fakes import answer
@@ -118,7 +118,7 @@ def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
     """Figures after episodes of these tasks, by number."""
     meters = Meters(tasks)
     for task, values in returns.items():
-        meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)])
+        meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)], 0.0)
     return meters
 
 
@@ -143,3 +143,15 @@ def test_the_means_of_environments_go_on_where_they_were_saved_or_begin_anew_whe
     meters.load(saved)
     page = meters.page(1.0)
     assert (page["mean_return_100"], page["mean_return_100_by_task"]) == (5.0, {"A-v0": None, "B-v0": None})
+
+
+def test_the_stale_fraction_is_that_of_the_last_seconds() -> None:
+    meters = Meters(["A-v0"])
+    for second in range(40):
+        fate: Fate = "stale" if second >= 20 and second % 2 else "used"
+        meters.finished(
+            [Message(1, 0, second, 8, fate=fate), Message(1, 0, second, 100, fate="refused")], float(second)
+        )
+        if second == 19:
+            assert meters.page(19.0)["stale_fraction"] == 0.0
+    assert meters.page(39.0)["stale_fraction"] == pytest.approx(0.5, abs=0.1)

@@ -15,7 +15,10 @@ from common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
 from common.algos.impact.learning import ImpactLearning
 from common.algos.protocol import Batch
 from common.nets.agent import AgentNet, AgentOutput, StepInput
+from common.ops.frames import stack_frames
+from common.specs import ActionSpec, EnvSpec
 from tests.algo_fakes import (
+    B,
     T,
     algorithm_of,
     make_batch,
@@ -52,7 +55,7 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
     algorithm = impact(batches=batches, uses=uses)
     net = algorithm.network()
     watched = Watched(algorithm, net)
-    learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, watched)
+    learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, watched, algorithm.env.frame_stack)
     watched.target = lambda: learning.state()["target"]["weights"]
     for seed in range(12):
         learning.update(make_batch(algorithm, seed=seed), 0)
@@ -61,6 +64,24 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
     for step, target in enumerate(watched.before):
         assert same(target, watched.after[step // period * period]), step
     assert not same(watched.after[0], watched.after[1])
+
+
+def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() -> None:
+    env = EnvSpec("Stacked-v0", (5,), "<f4", ActionSpec.discrete(3), frame_stack=3)
+    algorithm = impact(env, batches=3, uses=2)
+    results = []
+    for frame_stack in (1, 3):  # 1: as they come
+        net = algorithm.network()
+        descent = Descent(algorithm.config, algorithm.config.impact, net)
+        learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, descent, frame_stack)
+        for seed in range(6):
+            batch = make_batch(algorithm, seed=seed, resets=0.3)
+            frames = torch.randn(B, T + 3, 5, generator=torch.Generator().manual_seed(seed))
+            learning.update(batch._replace(obs=stack_frames(frames, batch.first.T, 3)), 0)
+        held = learning.state()["batches"][0]["obs"]
+        assert held.shape[0] == (T + 1 if frame_stack == 1 else T + 3)
+        results.append(weights(net))
+    assert same(*results)
 
 
 def test_what_the_target_says_of_a_batch_is_asked_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:

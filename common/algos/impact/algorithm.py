@@ -14,4 +14,5 @@ class Impact(ActorCritic):
     def learning(self, net: AgentNet) -> ImpactLearning:
         """Several steps per batch, spread over the batches that follow it."""
         settings = self.config.impact
-        return ImpactLearning(settings, self.family, net, Descent(self.config, settings, net))
+        descent = Descent(self.config, settings, net)
+        return ImpactLearning(settings, self.family, net, descent, self.env.frame_stack)

@@ -24,7 +24,7 @@ from common.ops.distributions import Family
 class Kept:
     """A batch in the circular buffer."""
 
-    batch: Batch
+    batch: Batch  #: packed
     target_logits: Tensor | None = None  #: [T, B, A], once it was used, until the target changes
 
 
@@ -36,10 +36,12 @@ class ImpactLearning:
       family: of the policy's distributions.
       net: the policy, which is what is trained.
       descent: over its parameters.
+      frame_stack: k of the observations: batches are held with each frame once.
     """
 
-    def __init__(self, config: ImpactConfig, family: Family, net: AgentNet, descent: Descent) -> None:
+    def __init__(self, config: ImpactConfig, family: Family, net: AgentNet, descent: Descent, frame_stack: int) -> None:
         self._config, self._family, self._net, self._descent = config, family, net, descent
+        self._frame_stack = frame_stack
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
         self._circular: Circular[Kept] = Circular(config.batches, config.uses)
@@ -47,7 +49,7 @@ class ImpactLearning:
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it."""
-        due = self._circular.add(Kept(batch.copy()))
+        due = self._circular.add(Kept(batch.packed(self._frame_stack)))
         learned = summary([self._step(kept, agent_steps) for kept in due])
         self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return learned
@@ -69,16 +71,16 @@ class ImpactLearning:
         """Continue from `state`."""
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
-        device = self._net.value.weight.device
-        self._circular.load([Kept(Batch.restored(entries, device)) for entries in state["batches"]])
+        device, k = self._net.value.weight.device, self._frame_stack
+        self._circular.load([Kept(Batch.restored(entries, device).packed(k)) for entries in state["batches"]])
         self._weight.load(state["divergence_weight"])
 
     def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:
+        batch, cost = kept.batch.unpacked(), self._weight.value
         with self._descent.autocast():
             if kept.target_logits is None:
-                kept.target_logits = policy_logits(self._target.copy, kept.batch)
-            cost = self._weight.value
-            total, terms = loss(self._config, self._family, self._net, kept.batch, kept.target_logits, kl_cost=cost)
+                kept.target_logits = policy_logits(self._target.copy, batch)
+            total, terms = loss(self._config, self._family, self._net, batch, kept.target_logits, kl_cost=cost)
         step = self._descent.step(total, agent_steps)
         if step.applied:
             self._weight.observe(float(terms["kl"]))

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.errors import PeerLost, RemoteProtocolError
-from common.messages import Header, Kind, Plane
+from common.messages import Frames, Header, Kind, Plane
 from common.records import action_record, step_record
-from common.session import Frames, Reply, Stream
 from common.specs import EnvSpec
+from common.stream import Reply, Stream
 from common.transport import ClientPort, Context, Incoming, Poller, random_id
 
 Episodes = list[tuple[float, int]]

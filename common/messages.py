@@ -107,6 +107,7 @@ BODIES: dict[Kind, tuple[type, ...]] = {
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
+Frames = tuple[Any, ...]  #: what travels behind a header: rows, or bytes
 _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body
 

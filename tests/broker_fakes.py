@@ -20,8 +20,8 @@ from common.messages import Header, Kind, Plane
 from common.nets.agent import StepInput
 from common.nets.weights import flatten, layout_id
 from common.records import act_record, step_record
-from common.session import Reply, Stream
 from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.stream import Reply, Stream
 from common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from services.broker.service import Broker
 from tests.helpers import free_port, wait_until

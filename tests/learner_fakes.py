@@ -16,8 +16,8 @@ from common.config.tree import RunConfig
 from common.errors import RemoteProtocolError
 from common.messages import Header, Kind, Plane, Reason
 from common.records import rollout_record
-from common.session import Stream
 from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.stream import Stream
 from common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from services.learner.intake import Intake
 from services.learner.queue import RolloutQueue

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from common.errors import RemoteProtocolError
 from common.messages import Kind, Plane
 from common.records import act_record, step_record
-from common.session import Reply, Stream
 from common.specs import EnvSpec, PolicySpec
+from common.stream import Reply, Stream
 from common.transport import ClientPort, Context, Incoming, Poller, random_id
 from deploy.bench.processes import Leash, say
 

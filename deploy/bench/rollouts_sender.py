@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from common.messages import Kind, Plane
 from common.records import rollout_record
-from common.session import Stream
+from common.stream import Stream
 from common.transport import ClientPort, Context, Poller, random_id
 from deploy.bench.processes import Leash, say
 from services.actor.outbox import Outbox

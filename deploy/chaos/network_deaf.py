@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from common.messages import Header, Kind, Plane
+from common.messages import Frames, Header, Kind, Plane
 from common.records import action_record, step_record
-from common.session import Frames, Stream
 from common.specs import EnvSpec
+from common.stream import Stream
 from common.transport import ClientPort, Context, random_id
 
 ENVS = 256  #: large replies, so that there is soon no room for them

@@ -24,7 +24,7 @@ from common.files import write_atomically
 MODULE = "deploy.chaos.network_service"
 
 TIMEOUTS = {
-    "common.session": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
+    "common.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
     "common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
     "services.actor.outbox": ("NO_PROGRESS_S",),
     "services.actor.servers": ("LOOKUP_PERIOD_S",),

@@ -18,11 +18,11 @@ import numpy as np
 from common.config.tree import RunConfig
 from common.errors import ConfigError, RemoteProtocolError
 from common.health.hops import Hops
-from common.messages import Header, Kind, Plane
+from common.messages import Frames, Header, Kind, Plane
 from common.records import act_record, action_record, step_record
 from common.seeds import MAX_ENV_SEED, continued
-from common.session import Frames, Reply, Stream
 from common.specs import EnvSpec, PolicySpec
+from common.stream import Reply, Stream
 from common.transport import Incoming
 from services.actor.outbox import Outbox
 from services.actor.rollout import RolloutBuilder

@@ -12,7 +12,7 @@ from common.errors import PeerLost, Refusal, RemoteProtocolError
 from common.messages import Header, Kind, Plane
 from common.seeds import MAX_ENV_SEED, continued
 from common.service import MAX_POLL_S, Service
-from common.session import Stream
+from common.stream import Stream
 from common.transport import ClientPort, Poller, open_context, random_id
 from services.actor.directory import Directory
 from services.actor.group import EnvGroup, Wait

@@ -10,8 +10,8 @@ from common.endpoints import Endpoint
 from common.entry import Instance
 from common.errors import ConfigError, PeerLost
 from common.messages import Header, Kind, Plane, Reason
-from common.session import HELLO_PERIOD_S
 from common.specs import ActionSpec, EnvSpec
+from common.stream import HELLO_PERIOD_S
 from common.transport import Context, Poller, ServerPort
 from services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
 from services.actor.service import ABSENT_S, SILENT_S, Actor

@@ -8,7 +8,7 @@ import pytest
 
 from common.config.tree import RunConfig
 from common.messages import Kind
-from common.session import Reply
+from common.stream import Reply
 from common.transport import Context
 from tests.broker_fakes import ECHO_POLICY, Client, stage
 from tests.helpers import wait_until

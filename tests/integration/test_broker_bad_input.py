@@ -10,8 +10,8 @@ from common.codec import pack
 from common.endpoints import Endpoint
 from common.errors import ConfigError
 from common.messages import PROTOCOL_VERSION, Header, Kind, pack_header
-from common.session import Reply
 from common.specs import ActionSpec, EnvSpec
+from common.stream import Reply
 from common.transport import Context
 from tests.broker_fakes import ECHO_ENV, Client, Stage, stage
 from tests.helpers import wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.session import Reply
+from common.stream import Reply
 from common.transport import Context
 from services.broker.inference import Inference
 from tests.broker_fakes import Client, Stage, stage

@@ -11,7 +11,7 @@ import pytest
 from common import session
 from common.endpoints import Endpoint
 from common.messages import Header, Kind, Plane, Reason, pack_header
-from common.session import Reply
+from common.stream import Reply
 from common.transport import ClientPort, Context, random_id
 from deploy.chaos.fuzz_peer import REQUESTS, Peer, message
 from services.envserver import sessions

@@ -3,7 +3,7 @@
 import pytest
 
 from common.messages import Header, Kind, Plane, Reason
-from common.session import Stream
+from common.stream import Stream
 from common.transport import ClientPort, Context
 from tests.helpers import wait_until
 from tests.learner_fakes import POLICY, FakeActor, Opener, rollout_rows

@@ -6,7 +6,7 @@ import pytest
 
 from common.env_client import EnvClient
 from common.errors import PeerLost
-from common.session import Reply
+from common.stream import Reply
 from common.transport import Context
 from tests.broker_fakes import stage
 from tests.helpers import wait_until

@@ -12,8 +12,9 @@ from common.errors import ConfigError
 from common.health.hops import Hops
 from common.messages import Header, Kind, Plane, Reason
 from common.records import act_record, rollout_record, step_record
-from common.session import RESEND_AFTER_S, Arrival
+from common.session import Arrival
 from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.stream import RESEND_AFTER_S
 from services.actor.group import EnvGroup, Wait
 from services.actor.outbox import NO_PROGRESS_S
 from services.learner.books import Ledger

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from common.messages import Kind
-from common.session import Arrival, Stream
+from common.session import Arrival
+from common.stream import Stream
 from services.actor.outbox import Outbox
 from services.learner.admission import Terms
 from services.learner.books import Ledger, Record

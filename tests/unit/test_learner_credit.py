@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import Kind
-from common.session import Stream
+from common.stream import Stream
 from services.actor.outbox import Outbox
 from services.learner.admission import Terms
 from services.learner.books import Record

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from common import codec, messages, session, specs, transport
+from common import codec, messages, session, specs, stream, transport
 from common.codec import pack
 from common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from common.messages import (
@@ -134,10 +134,10 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_timers_are_those_of_the_code() -> None:
     timers = {row[0]: row[1] for row in table("| timer | seconds |")}
-    assert float(timers["HELLO again"]) == session.HELLO_PERIOD_S
-    assert float(timers["HELLO again after `busy`"]) == session.BUSY_PERIOD_S
+    assert float(timers["HELLO again"]) == stream.HELLO_PERIOD_S
+    assert float(timers["HELLO again after `busy`"]) == stream.BUSY_PERIOD_S
     again = timers["same request again, at first; at last"].split("; ")
-    assert [*map(float, again)] == [session.RESEND_AFTER_S, session.RESEND_LIMIT_S]
+    assert [*map(float, again)] == [stream.RESEND_AFTER_S, stream.RESEND_LIMIT_S]
     assert number(timers["a connection on which nothing comes back is replaced"]) == actor.SILENT_S
     assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
     without_ack = "HELLO again on the rollouts plane, without an ACK"

@@ -5,7 +5,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.messages import Header, Kind, Reason
-from common.session import Reply, Stream
+from common.stream import Reply, Stream
 from services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, NO_PROGRESS_S, Outbox
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.messages import Header, Kind, Reason
-from common.session import Arrival, Reply, SessionTable, Stream
+from common.session import Arrival, SessionTable
+from common.stream import Reply, Stream
 
 pytestmark = pytest.mark.unit
 

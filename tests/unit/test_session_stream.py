@@ -6,15 +6,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.messages import Header, Kind, Reason
-from common.session import (
-    BUSY_PERIOD_S,
-    HELLO_PERIOD_S,
-    RESEND_AFTER_S,
-    RESEND_LIMIT_S,
-    UNSENT_AFTER_S,
-    Reply,
-    Stream,
-)
+from common.stream import BUSY_PERIOD_S, HELLO_PERIOD_S, RESEND_AFTER_S, RESEND_LIMIT_S, UNSENT_AFTER_S, Reply, Stream
 
 pytestmark = pytest.mark.unit
 

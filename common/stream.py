@@ -1,0 +1,185 @@
+"""The client's half of a conversation, without sockets. Time is an argument. `common.session` is the server's half.
+
+A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take effect and a
+server may not be there yet. Afterwards it has at most one request outstanding; one that stays unanswered is sent again
+under the same number, less and less often. A server that does not know the stream (it restarted, or reaped it) says so,
+and the stream greets again. A start of a server that the client has just reached says HERE, so that nobody has to wait
+for a silence to end. It says so too while it works on a request that comes again: who is silent although asked again is
+behind a dead connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from common.errors import ConfigError
+from common.messages import ANSWERS, Frames, Header, Kind, Reason
+
+HELLO_PERIOD_S = 0.2
+RESEND_AFTER_S = 2.0
+RESEND_LIMIT_S = 8.0  #: each repetition waits twice as long, or a slow link would carry nothing but repetitions
+UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
+BUSY_PERIOD_S = 1.0
+
+
+class Reply(Enum):
+    """What a message from the server means to a stream."""
+
+    WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
+    ANSWER = auto()  #: the outstanding request is answered
+    LOST = auto()  #: the server has forgotten this stream or ends; the stream greets again
+    STALE = auto()  #: late or repeated: ignore it
+
+
+class Stream:
+    """The client's half of one conversation.
+
+    Args:
+      sender: id of this client.
+      slot: which of its streams this is.
+      terms: what HELLO asks for.
+      server: how error sentences name the other side.
+    """
+
+    def __init__(self, sender: int, slot: int, terms: dict[str, Any], server: str) -> None:
+        self.sender = sender
+        self.slot = slot
+        self.hello_terms = terms
+        self.terms: dict[str, Any] = {}  #: of the newest WELCOME
+        self.server = server
+        self.epoch = 0
+        self.seq = 0
+        self.open = False
+        self.heard_at = -1.0  #: when the server was last heard; negative before
+        self.busy = ""  #: why it has no room for this stream, where it said so
+        self._asked_at = -1.0  #: since when it owes a sign of life
+        self._outstanding: tuple[Header, Frames] | None = None
+        self._send_at = 0.0
+        self._patience_s = RESEND_AFTER_S
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request is unanswered."""
+        return self._outstanding is not None
+
+    def request(self, kind: Kind, body: tuple[Any, ...], frames: Frames, now: float) -> None:
+        """Queue the next request; `due` hands it out. The frames must stay unchanged until it is answered."""
+        assert self.open, "no request before WELCOME"
+        assert not self.waiting, "one request at a time"
+        self.seq += 1
+        self._asked_at = now
+        self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
+        self._send_at, self._patience_s = now, RESEND_AFTER_S
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        """What to send now: a HELLO, a new request or a repeated one."""
+        if now < self._send_at:
+            return None
+        if not self.open:
+            self._send_at = now + HELLO_PERIOD_S
+            self._asked_at = now if self._asked_at < 0 else self._asked_at
+            return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
+        if self._outstanding is not None:
+            self._send_at = now + UNSENT_AFTER_S
+        return self._outstanding
+
+    def sent(self, now: float) -> None:
+        """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
+        if self.open:
+            self._send_at = max(self._send_at, now + self._patience_s)
+            self._patience_s = min(2 * self._patience_s, RESEND_LIMIT_S)
+
+    def ask_again(self, now: float) -> None:
+        """Repeat what is unanswered at once: its way there and back is new."""
+        self._send_at, self._patience_s = now, RESEND_AFTER_S
+
+    def deadline(self) -> float:
+        """When `due` has something next; infinity while there is nothing to say."""
+        return self._send_at if not self.open or self.waiting else float("inf")
+
+    def silent_s(self, now: float) -> float:
+        """Seconds without a sign of a server that owes one; 0 while it owes nothing."""
+        return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
+
+    def expects(self, header: Header) -> bool:
+        """Whether a message answers the outstanding request, so that its payload is worth receiving."""
+        return (
+            self._outstanding is not None
+            and header.kind is ANSWERS.get(self._outstanding[0].kind)
+            and header.epoch == self.epoch
+            and header.seq == self.seq
+        )
+
+    def accept(self, header: Header, now: float) -> Reply:
+        """Take a message for this slot.
+
+        Raises:
+          ConfigError: the server refuses for good.
+        """
+        if (about_the_session := _ABOUT_THE_SESSION.get(header.kind)) is not None:
+            return about_the_session(self, header, now)
+        if not self.expects(header):
+            return Reply.STALE
+        self.heard_at = now
+        self._outstanding = None
+        return Reply.ANSWER
+
+    def greet_again(self, now: float) -> None:
+        """Forget the session and start over with HELLO."""
+        self.open, self._outstanding, self.busy = False, None, ""
+        self._send_at = self._asked_at = now
+
+    def give_up(self, now: float) -> None:
+        """Turn to another server, which still has to show a sign of life."""
+        self.open, self._outstanding, self.busy = False, None, ""
+        self._send_at = now
+
+    def _welcomed(self, header: Header, now: float) -> Reply:
+        if self.open and header.epoch == self.epoch:
+            return Reply.STALE
+        self.heard_at, self.busy = now, ""
+        self.open, self.epoch, self.seq = True, header.epoch, header.seq
+        self.terms = header.body[0]
+        self._outstanding = None
+        return Reply.WELCOME
+
+    def _dismissed(self, header: Header, now: float) -> Reply:
+        if not self.open or header.epoch != self.epoch:
+            return Reply.STALE
+        self.heard_at = now
+        self.greet_again(now)
+        return Reply.LOST
+
+    def _noticed(self, header: Header, now: float) -> Reply:
+        """The server works on what was asked, or has just got this client's subscription."""
+        was_open, self.heard_at = self.open, now
+        if header.seq or self._asked_at < 0:  # the latter: it has not been asked for anything yet, and owes nothing
+            return Reply.STALE
+        if self.open and header.epoch == self.epoch:
+            self.ask_again(now)
+            return Reply.STALE
+        self.greet_again(now)
+        return Reply.LOST if was_open else Reply.STALE
+
+    def _refused(self, header: Header, now: float) -> Reply:
+        reason, sentence = header.body
+        if reason == Reason.UNKNOWN_SESSION:
+            if not self.open or (header.seq != self.seq):
+                return Reply.STALE
+            self.heard_at = now
+            self.greet_again(now)
+            return Reply.LOST
+        if reason == Reason.BUSY:
+            self._send_at, self.busy = now + BUSY_PERIOD_S, sentence
+            return Reply.STALE
+        raise ConfigError(f"{self.server} refuses: {sentence}")
+
+
+_ABOUT_THE_SESSION: dict[Kind, Callable[[Stream, Header, float], Reply]] = {
+    Kind.WELCOME: Stream._welcomed,
+    Kind.HERE: Stream._noticed,
+    Kind.BYE: Stream._dismissed,
+    Kind.ERROR: Stream._refused,
+}

@@ -28,6 +28,7 @@ from common.descriptors import allow_files
 from common.errors import BeastError, ConfigError
 from common.files import write_atomically
 from common.memory import keep_freed_memory
+from common.text import printable
 from common.usage import take_long_turns
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
             raise
         code = ConfigError.exit_code
         text = f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
-    for line in text.splitlines():
+    for line in printable(text, lines=True).splitlines():
         sys.stderr.write(f"{role}: {line}\n")
     return code
 

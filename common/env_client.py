@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.checks import is_episode
 from common.errors import PeerLost, RemoteProtocolError
 from common.messages import Frames, Header, Kind, Plane
 from common.records import action_record, step_record
@@ -21,8 +22,6 @@ from common.stream import Reply, Stream
 from common.transport import ClientPort, Context, Incoming, Poller, random_id
 
 Episodes = list[tuple[float, int]]
-
-KINDS = (Kind.OBS, Kind.WELCOME, Kind.ERROR, Kind.HERE)  #: that an env-server sends to this client
 
 
 class EnvClient:
@@ -108,7 +107,7 @@ class EnvClient:
         while not self._stream.open or self._stream.waiting:
             now = time.monotonic()
             if now > deadline:
-                raise PeerLost(f"no answer from the {self._server} for {self.timeout_s:g} s")
+                raise PeerLost(self._stream.complaint(self._port.malformed, self.timeout_s))
             due = self._stream.due(now)
             if due and self._port.send(due[0], *due[1]):
                 self._stream.sent(now)
@@ -119,8 +118,8 @@ class EnvClient:
 
     def _take(self, message: Incoming) -> None:
         header = message.header
-        if header.slot != self._stream.slot or header.kind not in KINDS:
-            self._port.refuse(RemoteProtocolError(f"{header.kind.name} for slot {header.slot} is not for this client"))
+        if header.slot != self._stream.slot:
+            self._port.refuse(RemoteProtocolError(f"slot {header.slot}, expected {self._stream.slot}", "slot"))
             return
         if header.kind is Kind.OBS and self._stream.expects(header):
             if not message.into(self._rows):
@@ -131,6 +130,6 @@ class EnvClient:
 
 
 def _episode(entry: Any) -> tuple[float, int]:
-    if not isinstance(entry, list) or len(entry) != 2 or not all(type(x) in (int, float) for x in entry):
+    if not is_episode(entry):
         raise RemoteProtocolError(f"an episode is [return, length], not {entry!r:.100}", "episodes")
     return float(entry[0]), int(entry[1])

@@ -9,13 +9,13 @@ log and no more, a line has a length, and what would draw on a terminal or look 
 from __future__ import annotations
 
 import logging
-import re
 import time
+
+from common.text import printable
 
 MAX_PER_PERIOD = 20  #: lines of one statement
 PERIOD_S = 60.0
 MAX_TEXT = 8192  #: characters of one event, its traceback included
-_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def log_to_stderr(name: str) -> None:
@@ -35,7 +35,7 @@ class _Lines(logging.Formatter):
         text = super().format(record)
         if len(text) > MAX_TEXT:
             text = f"{text[:MAX_TEXT]}... ({len(text)} characters)"
-        return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text).replace("\n", "\n  ")
+        return printable(text, lines=True).replace("\n", "\n  ")
 
 
 class _Share(logging.Filter):

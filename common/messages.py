@@ -107,6 +107,13 @@ BODIES: dict[Kind, tuple[type, ...]] = {
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
+_OF_SESSIONS = {Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.HERE}
+#: what a server may say on each plane that has sessions
+REPLY_KINDS = {
+    Plane.STEPS: frozenset({Kind.OBS, *_OF_SESSIONS}),
+    Plane.INFERENCE: frozenset({Kind.ACT, *_OF_SESSIONS}),
+    Plane.ROLLOUTS: frozenset({Kind.ACK, *_OF_SESSIONS}),
+}
 Frames = tuple[Any, ...]  #: what travels behind a header: rows, or bytes
 _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body

@@ -12,6 +12,7 @@ from types import FrameType
 
 from common import __version__
 from common.errors import BeastError, ConfigError
+from common.text import printable
 from deploy.signals import handled
 
 HELP = """beast: distributed deep reinforcement learning as four small services
@@ -87,7 +88,7 @@ def _guarded(name: str, argv: list[str]) -> int:
         with handled((signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder, as after Ctrl-C
             return COMMANDS[name](argv)
     except BeastError as error:
-        code, sentence = error.exit_code, str(error)
+        code, sentence = error.exit_code, printable(str(error), lines=True)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise

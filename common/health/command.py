@@ -16,6 +16,7 @@ from common.health.pages import fetch_page
 from common.health.table import as_json, hop_table, table
 from common.health.verdict import Verdict, ready
 from common.health.views import ServiceView
+from common.text import printable
 
 WATCH_PERIOD_S = 2.0
 UNREACHABLE = float("inf")
@@ -98,7 +99,7 @@ def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: b
     """The tables with the verdict under them, or JSON in one line."""
     if as_json_text:
         return json.dumps(as_json(services, verdict), default=str)
-    return "\n\n".join(part for part in (table(services), hop_table(services), verdict.sentence) if part)
+    return "\n\n".join(part for part in (table(services), hop_table(services), printable(verdict.sentence)) if part)
 
 
 def exit_code(services: Sequence[ServiceView], verdict: Verdict) -> int:

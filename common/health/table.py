@@ -9,6 +9,7 @@ from common.health import figures, hops
 from common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
 from common.health.verdict import Verdict, healthy
 from common.health.views import ServiceView
+from common.text import printable
 
 COLUMNS: dict[str, Callable[[ServiceView], str]] = {
     "service": lambda view: view.name,
@@ -68,9 +69,10 @@ def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]
 
 def _aligned(rows: Sequence[Sequence[str]], left: Set[str]) -> str:
     """Lines of equal columns; the first row names them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    clean = [[printable(cell) for cell in row] for row in rows]  # pages may hold texts of strangers
+    widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
     lines = []
-    for row in rows:
+    for row in clean:
         cells = zip(rows[0], row, widths, strict=True)
         lines.append("  ".join(text.ljust(w) if name in left else text.rjust(w) for name, text, w in cells).rstrip())
     return "\n".join(lines)

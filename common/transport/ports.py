@@ -1,4 +1,4 @@
-"""Both ends of a plane: a server that binds a PULL and an XPUB, clients that connect a PUSH and a SUB.
+"""The binding end of a plane, a PULL and an XPUB, and what it shares with `client`, a PUSH and a SUB.
 
 PULL + XPUB equals ROUTER in speed, and a subscription doubles as a lease on the client.
 """
@@ -16,7 +16,6 @@ from common.errors import ConfigError, Refusal, RemoteProtocolError, VersionMism
 from common.messages import (
     ANSWERED,
     BARE,
-    TOPIC_BYTES,
     Header,
     Kind,
     Plane,
@@ -35,7 +34,6 @@ from common.transport.sockets import (
     SUBSCRIPTION_HWM,
     Payload,
     bind,
-    connect,
     make_socket,
     sendable,
 )
@@ -54,6 +52,7 @@ class Port:
 
     def __init__(self) -> None:
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
+        self.malformed = 0  #: messages refused since the last that could be read
         self.bytes_in = 0
         self._last: Incoming | None = None
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
@@ -69,9 +68,13 @@ class Port:
             return None
         self._last = Incoming(_UNREAD, socket)
         if isinstance(frame, bytes):
-            return unpack_header(memoryview(frame)[skip:])
+            return self._unpack(memoryview(frame)[skip:])
         assert self._owners is not None, "otherwise it was copied"
         return self._owners.unpack(frame.buffer[skip:], str(frame.get("User-Id")))
+
+    def _unpack(self, data: memoryview) -> Header:
+        """The header of a message that came without a key. Raises as `unpack_header`."""
+        return unpack_header(data)
 
     def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
         """The next well-formed message; None where none waits, or where too many bad ones were in its way."""
@@ -87,6 +90,7 @@ class Port:
                     return None
                 self._last = Incoming(header, socket)
                 if header.kind not in BARE or not self._last.more:
+                    self.malformed = 0
                     return self._last
                 self.refuse(RemoteProtocolError(f"{header.kind.name} is one frame, and more came", "payload"))
         return None
@@ -99,6 +103,7 @@ class Port:
         if not self.refused[error.reason]:
             log.warning("refused a message: %s", error)
         self.refused[error.reason] += 1
+        self.malformed += 1
 
 
 class ServerPort(Port):
@@ -200,85 +205,3 @@ class ServerPort(Port):
         """Close both sockets; replies already handed over get a moment to leave."""
         self._requests.close(linger=0)
         self._replies.close(linger=500)
-
-
-class ClientPort(Port):
-    """The connecting end of a plane: requests out on a PUSH, replies in on a SUB with the client's own topic.
-
-    Args:
-      context: of this process.
-      plane: whose letter opens the topic.
-      endpoint: of the server.
-      sender: random id of this client.
-      send_hwm: requests that may wait in this process.
-      linger_ms: how long closing waits for requests to leave.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        plane: Plane,
-        endpoint: str,
-        sender: int,
-        *,
-        send_hwm: int = 16,
-        linger_ms: int = 0,
-    ) -> None:
-        super().__init__()
-        self.plane = plane
-        self.sender = sender
-        self.endpoint = endpoint
-        self._context = context
-        self._limits = (send_hwm, linger_ms)
-        self._open(Endpoint.parse(endpoint).resolved())
-
-    def _open(self, place: Endpoint) -> None:
-        send_hwm, linger_ms = self._limits
-        self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
-        self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
-        self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
-        connect(self._context, self._replies, self.plane, place, REPLIES)
-        connect(self._context, self._requests, self.plane, place, REQUESTS)
-
-    def reopen(self) -> None:
-        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
-
-        A `Poller` made before still waits on the old ones: make a new one.
-
-        Raises:
-          PeerLost: the name does not resolve now; the sockets are still the old ones.
-        """
-        place = Endpoint.parse(self.endpoint).resolved()
-        self.close()
-        self._last = None
-        self._open(place)
-
-    @property
-    def pollable(self) -> list[Any]:
-        """What `Poller` waits on."""
-        return [self._replies]
-
-    def receive(self) -> Incoming | None:
-        """The next well-formed reply, or None.
-
-        Raises:
-          VersionMismatch: the server speaks another version; nothing can come of this.
-        """
-        return self._next(self._replies, TOPIC_BYTES)
-
-    def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
-        """Send a request; never blocks. False where the server is absent or behind.
-
-        With copy=False the frames must stay unchanged until the server has answered.
-        """
-        try:
-            parts: list[Any] = [pack_header(header), *map(sendable, frames)]
-            self._requests.send_multipart(parts, zmq.NOBLOCK, copy=copy)
-        except zmq.Again:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Close both sockets."""
-        self._requests.close()
-        self._replies.close(linger=0)

@@ -10,11 +10,11 @@ broker, the unroll in progress, which begins anew with empty memory on both side
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
 
+from common.checks import Episodes, episodes_of, flaw
 from common.config.tree import RunConfig
 from common.errors import ConfigError, RemoteProtocolError
 from common.health.hops import Hops
@@ -26,21 +26,10 @@ from common.stream import Reply, Stream
 from common.transport import Incoming
 from services.actor.outbox import Outbox
 from services.actor.rollout import RolloutBuilder
+from services.actor.waits import Wait, Waits
 
 D = TypeVar("D")
-
-
-class Wait(StrEnum):
-    """What a group waits for."""
-
-    CONNECT = "connect"
-    ENV = "env"
-    BROKER = "broker"
-    CREDIT = "credit"
-
-
-#: what the end of a wait is an entry of; a wait that a peer's restart cuts short is none
-HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CREDIT: "credit_wait"}
+Refuse = Callable[[RemoteProtocolError], None]
 
 
 class EnvGroup:
@@ -66,13 +55,11 @@ class EnvGroup:
         self.outbox = Outbox(Stream(sender, slot, {}, f"learner at {config.learner.endpoint}"))
         self.env: EnvSpec | None = None
         self.policy: PolicySpec | None = None
-        self.waited = dict.fromkeys(Wait, 0.0)  #: seconds spent waiting, by reason
+        self.waits = Waits(now, hops)
         self.agent_steps = 0
         self.cut = {"envserver": 0, "broker": 0}  #: rollouts in progress that a restart of this peer has cost
         self.version = -1  #: of the weights that chose the newest actions
         self.version_drops = 0  #: times that an older one followed a newer one
-        self._hops = hops
-        self._wait, self._since, self._entered = Wait.CONNECT, now, now
         self._needs_reset = True  # the env session is new
         self._resetting = False
         self._forgotten = False  # the broker session is new: it has no memory of these environments
@@ -101,19 +88,31 @@ class EnvGroup:
         streams += [self.outbox.stream] if self.policy and not self.outbox.stream.open else []
         return min(stream.deadline() for stream in streams)
 
-    def take(self, plane: Plane, message: Incoming, now: float) -> None:
-        """Act on a message.
+    def take(self, plane: Plane, message: Incoming, refuse: Refuse, now: float) -> None:
+        """Act on a message. An answer that cannot be used ends the session that it is of.
+
+        Args:
+          plane: that it came on.
+          message: for this group.
+          refuse: counts what cannot be used.
+          now: the time.
 
         Raises:
           ConfigError: a peer refuses for good, or offers something impossible or else than before.
-          RemoteProtocolError: the message is malformed; nothing has changed.
         """
-        if plane is Plane.STEPS:
-            self._take_steps(message, now)
-        elif plane is Plane.INFERENCE:
-            self._take_inference(message, now)
-        else:
-            self._take_rollouts(message.header, now)
+        try:
+            if plane is Plane.STEPS:
+                self._take_steps(message, refuse, now)
+            elif plane is Plane.INFERENCE:
+                self._take_inference(message, now)
+            else:
+                self._take_rollouts(message.header, now)
+        except RemoteProtocolError as error:
+            refuse(error)
+            stream = self.stream(plane)
+            if stream.expects(message.header):
+                stream.reject(str(error), now)
+                self._lost(plane, now)
 
     def stream(self, plane: Plane) -> Stream:
         """The conversation of a plane."""
@@ -124,21 +123,13 @@ class EnvGroup:
         self.stream(plane).give_up(now)
         self._lost(plane, now)
 
-    def settle(self, now: float) -> None:
-        """Book the time waited so far."""
-        self._book(now)
-
-    def _take_steps(self, message: Incoming, now: float) -> None:
+    def _take_steps(self, message: Incoming, refuse: Refuse, now: float) -> None:
         header = message.header
-        if header.kind is Kind.OBS:
-            if not self.steps.expects(header):
-                return
-            if not message.into(self._rows):
-                raise RemoteProtocolError(f"OBS: expected {self._rows.nbytes} bytes of step rows", "payload")
-            self.steps.accept(header, now)
-            self._observed(header.body[0], now)
-            return
+        if self.steps.expects(header):
+            self._receive_rows(message)
         reply = self.steps.accept(header, now)
+        if reply is Reply.ANSWER:
+            self._observed(_episodes_of(header.body[0], refuse), now)
         if reply in (Reply.LOST, Reply.WELCOME):
             self._lost(Plane.STEPS, now)
         if reply is Reply.WELCOME:
@@ -147,13 +138,11 @@ class EnvGroup:
 
     def _take_inference(self, message: Incoming, now: float) -> None:
         header = message.header
-        if header.kind is Kind.ACT:
-            if self.inference.expects(header):
-                self._receive_act(message)
-                self.inference.accept(header, now)
-                self._acted(header.body[0], now)
-            return
+        if self.inference.expects(header):
+            self._receive_act(message)
         reply = self.inference.accept(header, now)
+        if reply is Reply.ANSWER:
+            self._acted(header.body[0], now)
         if reply in (Reply.LOST, Reply.WELCOME):
             self._lost(Plane.INFERENCE, now)
         if reply is Reply.WELCOME:
@@ -164,7 +153,7 @@ class EnvGroup:
         reply, free = self.outbox.accept(header, now)
         for rows in free:
             self._builder.recycle(rows)
-        if self._wait is Wait.CREDIT and self.outbox.room:
+        if self.waits.current is Wait.CREDIT and self.outbox.room:
             self._advance(now)
         elif reply is Reply.WELCOME:
             self._resume(now)
@@ -182,8 +171,8 @@ class EnvGroup:
 
     def _interrupt(self, asked: Wait, now: float) -> None:
         """A server has forgotten this group. Only a group that waits for its answer has to stop for that now."""
-        if self._wait is asked:
-            self._enter(Wait.CONNECT, now)
+        if self.waits.current is asked:
+            self.waits.enter(Wait.CONNECT, now)
 
     def _env_offered(self, env: EnvSpec) -> None:
         if self.env is not None and env != self.env:
@@ -213,17 +202,17 @@ class EnvGroup:
     def _resume(self, now: float) -> None:
         """Go on once all three peers are there."""
         everyone = self.steps.open and self.inference.open and self.outbox.stream.open
-        if not everyone or self._wait is not Wait.CONNECT:
+        if not everyone or self.waits.current is not Wait.CONNECT:
             return
         if not self._needs_reset:
             self._ask(now)
             return
         self._needs_reset, self._resetting = False, True
         self.steps.request(Kind.RESET, (), (), now)
-        self._enter(Wait.ENV, now)
+        self.waits.enter(Wait.ENV, now)
 
-    def _observed(self, episodes: list[Any], now: float) -> None:
-        self._episodes += filter(_is_episode, episodes)
+    def _observed(self, episodes: Episodes, now: float) -> None:
+        self._episodes += map(list, episodes)
         if self._resetting:
             self._resetting = False
             self._restart("envserver")
@@ -236,24 +225,24 @@ class EnvGroup:
         """Go on from the newest observation: push a complete rollout if the window admits it, then infer."""
         if self._builder.complete:
             if not self.outbox.room:
-                self._enter(Wait.CREDIT, now)
+                self.waits.enter(Wait.CREDIT, now)
                 return
             self.outbox.push(self._builder.take(), self._episodes, now)
             self._episodes = []
             if not (self._collect_ahead or self.outbox.room):
-                self._enter(Wait.CREDIT, now)
+                self.waits.enter(Wait.CREDIT, now)
                 return
         self._ask(now)
 
     def _ask(self, now: float) -> None:
         if self._needs_reset or not self.inference.open:
-            self._enter(Wait.CONNECT, now)
+            self.waits.enter(Wait.CONNECT, now)
             self._resume(now)
             return
         if self._forgotten:
             self._begin_anew()
         self.inference.request(Kind.INFER, (self._builder.at_start,), (self._rows,), now)
-        self._enter(Wait.BROKER, now)
+        self.waits.enter(Wait.BROKER, now)
 
     def _begin_anew(self) -> None:
         """Both sides forget what came before this observation: the broker has to, so the rollout does."""
@@ -267,6 +256,13 @@ class EnvGroup:
         self.cut[peer] += 0 if self._builder.at_start else self.num_envs
         self._builder.restart(self._rows)
 
+    def _receive_rows(self, message: Incoming) -> None:
+        if not message.into(self._rows):
+            size, count = self._rows.dtype.itemsize, self.num_envs
+            raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
+        if sentence := flaw(self._rows):
+            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+
     def _receive_act(self, message: Incoming) -> None:
         with_core = self._builder.at_start and self._core.size > 0
         if not message.into(self._act_rows, last=not with_core) or (with_core and not message.into(self._core)):
@@ -277,21 +273,11 @@ class EnvGroup:
         self.version_drops += policy_version < self.version
         self.version = policy_version
         if self._needs_reset or not self.steps.open:
-            self._enter(Wait.CONNECT, now)
+            self.waits.enter(Wait.CONNECT, now)
             self._resume(now)
             return
         self.steps.request(Kind.STEP, (), (self._action_rows,), now)
-        self._enter(Wait.ENV, now)
-
-    def _enter(self, wait: Wait, now: float) -> None:
-        self._book(now)
-        if wait is not Wait.CONNECT and self._wait in HOP_OF:
-            self._hops.add(HOP_OF[self._wait], now - self._entered)
-        self._wait, self._entered = wait, now
-
-    def _book(self, now: float) -> None:
-        self.waited[self._wait] += now - self._since
-        self._since = now
+        self.waits.enter(Wait.ENV, now)
 
 
 def _offered(stream: Stream, name: str, read: Callable[[Any], D]) -> D:
@@ -302,6 +288,9 @@ def _offered(stream: Stream, name: str, read: Callable[[Any], D]) -> D:
         raise ConfigError(f"{stream.server} offers an impossible {name!r}: {error}") from error
 
 
-def _is_episode(entry: Any) -> bool:
-    """Whether it is [return, length]; anything else would cost the rollout that it travels with."""
-    return isinstance(entry, list) and len(entry) == 2 and all(type(value) in (int, float) for value in entry)
+def _episodes_of(entries: list[Any], refuse: Refuse) -> Episodes:
+    """The episodes of OBS that are well-formed; the others are no fault of the rows that they come with."""
+    found = episodes_of(entries)
+    if wrong := len(entries) - len(found):
+        refuse(RemoteProtocolError(f"OBS: {wrong} of {len(entries)} episodes are not [return, length]", "episodes"))
+    return found

@@ -121,7 +121,8 @@ class Outbox:
             consumed_seq, window = header.body
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
         if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
-            self.stream.greet_again(now)  # the connection is new: what was under way on the old one may be lost
+            if self.stream.set_back("says HERE", now):
+                self.stream.greet_again(now)  # the connection is new: what was under way on the old one may be lost
             return Reply.STALE, []
         reply = self.stream.accept(header, now)
         if reply is not Reply.WELCOME:
@@ -133,7 +134,8 @@ class Outbox:
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
         self._window = max(1, min(window, MAX_WINDOW))
-        self._progress_at = self.stream.heard_at = now
+        self._progress_at = now
+        self.stream.answered(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:
             free.append(self._kept.popleft().rows)

@@ -8,15 +8,16 @@ from typing import Any
 
 from common.config.tree import RunConfig
 from common.entry import Instance
-from common.errors import PeerLost, Refusal, RemoteProtocolError
+from common.errors import PeerLost, Refusal
 from common.messages import Header, Kind, Plane
 from common.seeds import MAX_ENV_SEED, continued
 from common.service import MAX_POLL_S, Service
 from common.stream import Stream
 from common.transport import ClientPort, Poller, open_context, random_id
 from services.actor.directory import Directory
-from services.actor.group import EnvGroup, Wait
+from services.actor.group import EnvGroup
 from services.actor.servers import Servers
+from services.actor.waits import Wait
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Actor(Service):
         }
         self._tried_at = {(plane, slot): now for plane in endpoints for slot in range(count)}
         self._absent_since: dict[tuple[Plane, int], float] = {}
+        self._troubled: set[tuple[Plane, int]] = set()
         self._reconnects = self._moves = 0
         self._past = (now, 0, dict.fromkeys(Wait, 0.0))
         self._rates: dict[str, float] = {}
@@ -133,6 +135,8 @@ class Actor(Service):
             "episodes_dropped": sum(group.outbox.episodes_dropped for group in self.groups),
             "reconnects": self._reconnects,
             "moves": self._moves,
+            "setbacks": sum(stream.setbacks for streams in self._streams().values() for stream in streams),
+            "trouble": self._trouble(self.clock()),
             "refused": refused.total(),
             "refused_by_reason": dict(refused),
             **self._rates,
@@ -169,12 +173,11 @@ class Actor(Service):
     def _receive(self, plane: Plane, servers: Servers, now: float) -> None:
         dismissed = []
         for port, message in servers.received():
-            try:
-                self.groups[message.header.slot].take(plane, message, now)
-            except RemoteProtocolError as error:
-                port.refuse(error)
-            if message.header.kind is Kind.BYE:
-                dismissed.append(message.header.slot)
+            group = self.groups[message.header.slot]
+            was_open = group.stream(plane).open
+            group.take(plane, message, port.refuse, now)
+            if message.header.kind is Kind.BYE and was_open and not group.stream(plane).open:
+                dismissed.append(group.slot)
         for slot in dismissed:
             self._try_elsewhere(plane, slot, now)
 
@@ -192,22 +195,42 @@ class Actor(Service):
           PeerLost: nobody has answered for `actor.connect_timeout_s`, or had room.
         """
         silence = min(stream.silent_s(now), now - self.awake_since)
-        if silence > self.config.actor.connect_timeout_s:
-            what = (
-                f"no room at the {stream.server} ({stream.busy})"
-                if stream.busy
-                else f"no answer from the {stream.server}"
-            )
-            raise PeerLost(f"{what} for {self.config.actor.connect_timeout_s:.0f} s")
+        if silence > (limit_s := self.config.actor.connect_timeout_s):
+            raise PeerLost(self._complaint(plane, stream, limit_s))
         key = (plane, stream.slot)
+        self._note_trouble(key, stream.trouble)
         if self._servers[plane].port_of(stream.slot) is None:
             self._tried_at[key] = now  # its name is unknown: there is nothing that could be silent yet
         absent = now - max(self._absent_since.get(key, now), self._tried_at[key])
         silent = min(silence, now - self._tried_at[key])
-        if (absent > ABSENT_S or silent > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):
+        unusable = now - self._tried_at[key] if stream.trouble else 0.0
+        if (absent > ABSENT_S or max(silent, unusable) > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):
             return
         if silent > SILENT_S and not stream.busy:
             self._reopen(plane, stream.slot, now)
+
+    def _complaint(self, plane: Plane, stream: Stream, silence_s: float) -> str:
+        """What is wrong with a server that has given no answer for so long."""
+        port = self._servers[plane].port_of(stream.slot)
+        return stream.complaint(port.malformed if port else 0, silence_s)
+
+    def _note_trouble(self, key: tuple[Plane, int], trouble: str) -> None:
+        """Say it once, when it begins."""
+        if trouble and key not in self._troubled:
+            log.warning("%s: it is asked less often", trouble)
+            self._troubled.add(key)
+        elif not trouble:
+            self._troubled.discard(key)
+
+    def _trouble(self, now: float) -> str:
+        """What keeps groups from going on: the first sentence of all, and how many more there are."""
+        found = [str(servers.lost) for servers in self._servers.values() if servers.lost and not servers.ports]
+        for plane, streams in self._streams().items():
+            for stream in streams:
+                silence = min(stream.silent_s(now), now - self.awake_since)
+                found += [stream.trouble] if stream.trouble else []
+                found += [self._complaint(plane, stream, round(silence))] if silence > SILENT_S else []
+        return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 
     def _try_elsewhere(self, plane: Plane, slot: int, now: float) -> bool:
         """Move a group to another server, if there is one."""
@@ -237,7 +260,7 @@ class Actor(Service):
             self._tried_at[plane, other] = now
             self.groups[other].stream(plane).ask_again(now)
         self._reconnects += 1
-        log.warning("no answer from %s for %.0f s: connecting anew", servers.endpoint, SILENT_S)
+        log.warning("%s: connecting anew", self._complaint(plane, self.groups[slot].stream(plane), SILENT_S))
         servers.reopen(slot)
         self._renew_poller()
 
@@ -246,13 +269,13 @@ class Actor(Service):
 
     def _measure(self, now: float) -> None:
         for group in self.groups:
-            group.settle(now)
+            group.waits.book(now)
         then, steps_then, waited_then = self._past
         if now - then < min(RATE_PERIOD_S, now - self.started_at):
             return
         span = max(now - then, 1e-9)
         steps = sum(group.agent_steps for group in self.groups)
-        waited = {wait: sum(group.waited[wait] for group in self.groups) for wait in Wait}
+        waited = {wait: sum(group.waits.seconds[wait] for group in self.groups) for wait in Wait}
         self._past = (now, steps, waited)
         self._rates = {"agent_steps_per_s": round((steps - steps_then) / span, 1)}
         for wait in Wait:

@@ -13,14 +13,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common import checks
+from common.checks import Episodes
 from common.errors import RemoteProtocolError
 from common.messages import MAX_EPISODES, MAX_INTEGER, Header
 from common.specs import EnvSpec, PolicySpec
-
-MAX_EPISODE_STEPS = 1 << 40
-MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
-
-Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
 
 
 @dataclass(frozen=True)
@@ -120,15 +117,13 @@ def read_rollouts(
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
     if sentence := flaw(rows, terms.env):
         raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
-    return rows, episodes_of(entries)
+    return rows, checks.episodes_of(entries)
 
 
 def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
     """What makes rollout rows unfit for training, or None."""
-    for name in rows.dtype.names or ():
-        values = rows[name]
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            return f"{name} holds a value that is not finite"
+    if sentence := checks.flaw(rows):
+        return sentence
     if (rows["policy_version"] < 0).any():
         return "policy_version is negative"
     if env.action.kind != "box":
@@ -137,17 +132,6 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
         if (actions < 0).any() or (actions >= limits).any():
             return f"last_action holds an action outside {list(env.action.sizes)}"
     return None
-
-
-def episodes_of(entries: list[Any]) -> Episodes:
-    """The well-formed ones among the episodes of a ROLLOUT: a finite return and a positive length."""
-    return tuple((float(entry[0]), int(entry[1])) for entry in entries if _is_episode(entry))
-
-
-def _is_episode(entry: Any) -> bool:
-    if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
-        return False
-    return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)
 
 
 def _leaves(terms: Terms) -> list[tuple[str, Any]]:

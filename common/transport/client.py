@@ -1,0 +1,133 @@
+"""The connecting end of a plane: requests out on a PUSH, replies in on a SUB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from common.endpoints import Endpoint
+from common.errors import RemoteProtocolError, VersionMismatch
+from common.messages import (
+    REPLY_KINDS,
+    TOPIC_BYTES,
+    Header,
+    Plane,
+    pack_header,
+    topic,
+    unpack_header,
+)
+from common.transport.context import Context
+from common.transport.incoming import Incoming
+from common.transport.ports import Port
+from common.transport.sockets import (
+    REPLIES,
+    REQUESTS,
+    Payload,
+    connect,
+    make_socket,
+    sendable,
+)
+
+
+class ClientPort(Port):
+    """The connecting end of a plane: requests out on a PUSH, replies in on a SUB with the client's own topic.
+
+    Args:
+      context: of this process.
+      plane: whose letter opens the topic.
+      endpoint: of the server.
+      sender: random id of this client.
+      send_hwm: requests that may wait in this process.
+      linger_ms: how long closing waits for requests to leave.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        plane: Plane,
+        endpoint: str,
+        sender: int,
+        *,
+        send_hwm: int = 16,
+        linger_ms: int = 0,
+    ) -> None:
+        super().__init__()
+        self.plane = plane
+        self.sender = sender
+        self.endpoint = endpoint
+        self._context = context
+        self._kinds = REPLY_KINDS[plane]
+        self._limits = (send_hwm, linger_ms)
+        self._open(Endpoint.parse(endpoint).resolved())
+
+    def _open(self, place: Endpoint) -> None:
+        send_hwm, linger_ms = self._limits
+        self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
+        self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
+        self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
+        connect(self._context, self._replies, self.plane, place, REPLIES)
+        connect(self._context, self._requests, self.plane, place, REQUESTS)
+
+    def reopen(self) -> None:
+        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
+
+        A `Poller` made before still waits on the old ones: make a new one.
+
+        Raises:
+          PeerLost: the name does not resolve now; the sockets are still the old ones.
+        """
+        place = Endpoint.parse(self.endpoint).resolved()
+        self.close()
+        self._last = None
+        self._open(place)
+
+    @property
+    def pollable(self) -> list[Any]:
+        """What `Poller` waits on."""
+        return [self._replies]
+
+    def _unpack(self, data: memoryview) -> Header:
+        """The header of a reply to this client that belongs on this plane."""
+        try:
+            header = unpack_header(data)
+        except VersionMismatch as error:
+            self._check_sender(error.sender)
+            raise
+        self._check_sender(header.sender)
+        if header.kind not in self._kinds:
+            raise RemoteProtocolError(
+                f"{header.kind.name} does not belong on the {self.plane.name.lower()} plane", "kind"
+            )
+        return header
+
+    def _check_sender(self, sender: int) -> None:
+        if sender != self.sender:
+            raise RemoteProtocolError(
+                f"a reply has sender {sender}, expected that of its topic, {self.sender}", "sender"
+            )
+
+    def receive(self) -> Incoming | None:
+        """The next well-formed reply, or None.
+
+        Raises:
+          VersionMismatch: the server speaks another version; nothing can come of this.
+        """
+        return self._next(self._replies, TOPIC_BYTES)
+
+    def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
+        """Send a request; never blocks. False where the server is absent or behind.
+
+        With copy=False the frames must stay unchanged until the server has answered.
+        """
+        try:
+            parts: list[Any] = [pack_header(header), *map(sendable, frames)]
+            self._requests.send_multipart(parts, zmq.NOBLOCK, copy=copy)
+        except zmq.Again:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close both sockets."""
+        self._requests.close()
+        self._replies.close(linger=0)

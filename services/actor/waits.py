@@ -1,0 +1,47 @@
+"""What an env group waits for, and how long it has waited for what. No clock."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from common.health.hops import Hops
+
+
+class Wait(StrEnum):
+    """What a group waits for."""
+
+    CONNECT = "connect"
+    ENV = "env"
+    BROKER = "broker"
+    CREDIT = "credit"
+
+
+#: what the end of a wait is an entry of; a wait that a peer's restart cuts short is none
+HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CREDIT: "credit_wait"}
+
+
+class Waits:
+    """The waits of one group, of which it has one at a time.
+
+    Args:
+      now: seconds.
+      hops: of the actor.
+    """
+
+    def __init__(self, now: float, hops: Hops) -> None:
+        self.current = Wait.CONNECT
+        self.seconds = dict.fromkeys(Wait, 0.0)
+        self._hops = hops
+        self._booked_at, self._entered_at = now, now
+
+    def enter(self, wait: Wait, now: float) -> None:
+        """Wait for something else."""
+        self.book(now)
+        if wait is not Wait.CONNECT and self.current in HOP_OF:
+            self._hops.add(HOP_OF[self.current], now - self._entered_at)
+        self.current, self._entered_at = wait, now
+
+    def book(self, now: float) -> None:
+        """Book the time waited so far."""
+        self.seconds[self.current] += now - self._booked_at
+        self._booked_at = now

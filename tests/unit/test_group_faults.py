@@ -1,0 +1,149 @@
+"""An env group against an env-server whose answers cannot be used. No sockets, no clock."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.messages import Header, Kind, Plane
+from common.stream import RESEND_LIMIT_S
+from services.actor.waits import Wait
+from tests.unit.test_group import SERVERS, TICK_S, Broker, EnvServer, Message, World, world_in
+
+pytestmark = pytest.mark.unit
+
+Spoil = Callable[[Message], Message]
+
+
+def with_byte(field: str, value: int) -> Spoil:
+    def spoil(message: Message) -> Message:
+        message.frames[0][field].view(np.uint8)[1] = value
+        return message
+
+    return spoil
+
+
+def with_reward(value: float) -> Spoil:
+    def spoil(message: Message) -> Message:
+        message.frames[0]["reward"][1] = value
+        return message
+
+    return spoil
+
+
+def without_a_row(message: Message) -> Message:
+    return Message(message.header, message.frames[0][:-1])
+
+
+def without_rows(message: Message) -> Message:
+    return Message(message.header)
+
+
+FAULTS: list[tuple[Spoil, str, str]] = [
+    (with_reward(float("nan")), "values", "reward of row 1 holds a value that is not finite"),
+    (with_reward(float("inf")), "values", "reward of row 1 holds a value that is not finite"),
+    (with_byte("terminated", 2), "values", "terminated of row 1 holds a boolean other than 0 and 1"),
+    (with_byte("first", 255), "values", "first of row 1 holds a boolean other than 0 and 1"),
+    (without_a_row, "payload", "expected one frame of 2 step rows of 64 bytes"),
+    (without_rows, "payload", "expected one frame of 2 step rows of 64 bytes"),
+]
+
+
+class Faulty(EnvServer):
+    """Spoils answers while it is told to, and repeats a spoilt one when it is asked again."""
+
+    spoil: Spoil | None = None
+    kind: Kind | None = None  #: of the requests whose answers are spoilt; None for all
+    hellos = asked = 0
+
+    def answer(self, header: Header, rows: Any) -> Message | None:
+        self.asked += 1
+        self.hellos += header.kind is Kind.HELLO
+        found = super().answer(header, rows)
+        if header.kind is Kind.BYE:
+            assert not self.known, "only BYE of this session is sent"
+            self.seq, self.age = 0, -1
+        return found
+
+    def do(self, header: Header, rows: Any) -> Message:
+        message = super().do(header, rows)
+        return self.spoil(message) if self.spoil and self.kind in (None, header.kind) else message
+
+
+@pytest.fixture(autouse=True)
+def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVERS, Plane.STEPS, Faulty)
+
+
+def server_of(world: World) -> Faulty:
+    server = world.servers[Plane.STEPS]
+    assert isinstance(server, Faulty)
+    return server
+
+
+@pytest.mark.parametrize(("spoil", "reason", "sentence"), FAULTS)
+def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
+    spoil: Spoil, reason: str, sentence: str
+) -> None:
+    world = world_in(Wait.BROKER)
+    server = server_of(world)
+    server.spoil, before = spoil, server.hellos
+    while not world.refused:
+        world.turn()
+    server.spoil = None
+    world.goes_on()
+    assert [error.reason for error in world.refused] == [reason]
+    assert sentence in str(world.refused[0])
+    assert server.hellos == before + 1
+    assert not world.group.steps.trouble
+    assert all(np.isfinite(rows["reward"]).all() for _, _, rows in world.used)
+
+
+@pytest.mark.parametrize("kind", [None, Kind.STEP], ids=["every answer", "every step"])
+def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind: Kind | None) -> None:
+    world = world_in(Wait.BROKER)
+    server = server_of(world)
+    server.spoil, server.kind, server.asked = with_reward(float("nan")), kind, 0
+    until = world.now + 120
+    while world.now < until:
+        world.turn()
+    assert server.asked < 120
+    assert len(world.refused) < 30
+    assert "sends what cannot be used (OBS: reward of row 1" in world.group.steps.trouble
+    server.spoil = None
+    for _ in range(int((RESEND_LIMIT_S + 5) / TICK_S)):
+        world.turn()
+    world.goes_on()
+    assert not world.group.steps.trouble
+
+
+def test_an_act_of_a_wrong_size_costs_the_session_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_in(Wait.ENV)
+    with monkeypatch.context() as patch:
+        patch.setattr(Broker, "do", lambda me, header, _rows: me.message(Kind.ACT, header.seq, (0,), np.zeros(3)))
+        while not world.refused:
+            world.turn()
+    world.goes_on()
+    assert [error.reason for error in world.refused] == ["payload"]
+
+
+def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
+    good = [1.0, 3]
+    bad = [["x", 3], [1.0], 7, [[1.0], 2], [float("nan"), 3], [float("inf"), 3], [1.0, 0], [1.0, -1], [1.0, True]]
+
+    def with_episodes(message: Message) -> Message:
+        header = message.header
+        return Message(Header(header.kind, 1, 0, header.epoch, header.seq, ([good, *bad],)), *message.frames)
+
+    world = world_in(Wait.BROKER)
+    server = server_of(world)
+    server.spoil, before = with_episodes, server.hellos
+    while not world.refused:
+        world.turn()
+    server.spoil = None
+    assert [error.reason for error in world.refused] == ["episodes"]
+    assert f"{len(bad)} of {len(bad) + 1} episodes" in str(world.refused[0])
+    assert world.group._episodes == [good]
+    world.goes_on()
+    assert server.hellos == before

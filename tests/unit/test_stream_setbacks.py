@@ -1,0 +1,187 @@
+"""A server that does not answer but sends something else: what ends a client, what is ignored, what is waited out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigError, RemoteProtocolError
+from common.messages import MAX_INTEGER, Header, Kind, Reason
+from common.stream import LASTING_S, PROMPT_SETBACKS, RESEND_LIMIT_S, Reply, Stream
+
+pytestmark = pytest.mark.unit
+
+ME, SLOT, EPOCH = 7, 2, 99
+ROUND_TRIP_S = 0.0005
+FATAL = [Reason.TERMS, Reason.ENVIRONMENT, Reason.VERSION, "a reason of the future"]
+
+
+def said(kind: Kind, epoch: int = EPOCH, seq: int = 0, *body: Any) -> Header:
+    return Header(kind, ME, SLOT, epoch, seq, body)
+
+
+def asked(now: float = 0.0) -> Stream:
+    """A stream whose second STEP, seq 12, has left."""
+    found = Stream(ME, SLOT, {}, "env-server at tcp://x:1")
+    found.accept(said(Kind.WELCOME, EPOCH, 10, {}), now)
+    for seq in (11, 12):
+        found.request(Kind.STEP, (), (), now)
+        assert found.due(now)
+        found.sent(now)
+        if seq == 11:
+            assert found.accept(said(Kind.OBS, EPOCH, seq, []), now) is Reply.ANSWER
+    return found
+
+
+@pytest.mark.parametrize("reason", FATAL)
+@pytest.mark.parametrize(("epoch", "seq"), [(EPOCH, 11), (EPOCH, 0), (EPOCH, 13), (EPOCH + 1, 12), (0, 11)])
+def test_a_refusal_of_something_else_than_the_newest_request_is_ignored(reason: str, epoch: int, seq: int) -> None:
+    found = asked()
+    assert found.accept(said(Kind.ERROR, epoch, seq, str(reason), "no"), 0.1) is Reply.STALE
+    assert found.open
+    assert found.waiting
+    assert found.stale == 1
+
+
+@pytest.mark.parametrize("epoch", [0, EPOCH])
+def test_a_refusal_of_the_newest_request_is_final(epoch: int) -> None:
+    with pytest.raises(ConfigError, match="refuses: no"):
+        asked().accept(said(Kind.ERROR, epoch, 12, "terms", "no"), 0.1)
+
+
+def test_a_refusal_of_an_old_request_does_not_answer_hello() -> None:
+    found = asked()
+    found.greet_again(0.1)
+    for header in (said(Kind.ERROR, EPOCH, 12, "terms", "no"), said(Kind.ERROR, 0, 12, "busy", "no")):
+        assert found.accept(header, 0.1) is Reply.STALE
+    assert not found.busy
+    with pytest.raises(ConfigError):
+        found.accept(said(Kind.ERROR, 5, 0, "terms", "no"), 0.1)
+
+
+def test_a_refusal_draws_on_no_terminal() -> None:
+    with pytest.raises(ConfigError) as caught:
+        asked().accept(said(Kind.ERROR, EPOCH, 12, "terms", "\x1b[2Jno\r\n12:00:00 I all is well"), 0.1)
+    assert str(caught.value).isprintable()
+    found = Stream(ME, SLOT, {}, "x")
+    found.accept(said(Kind.ERROR, 0, 0, "busy", "\x1b]0;mine\x07"), 0.1)
+    assert found.busy == r"\x1b]0;mine\x07"
+
+
+def test_a_welcome_that_leaves_no_numbers_is_refused() -> None:
+    found = Stream(ME, SLOT, {}, "x")
+    with pytest.raises(RemoteProtocolError, match=f"seq is {MAX_INTEGER}"):
+        found.accept(said(Kind.WELCOME, EPOCH, MAX_INTEGER, {}), 0.0)
+    assert not found.open
+
+
+class Liar:
+    """A server that welcomes, and answers every request with something else."""
+
+    def __init__(self, instead: Callable[["Liar", Header], Header], *, welcomes: bool = True) -> None:
+        self.instead, self.welcomes = instead, welcomes
+        self.epoch, self.honest = EPOCH, False
+
+    def reply(self, header: Header) -> Header | None:
+        if header.kind is Kind.BYE:
+            return None
+        if header.kind is Kind.HELLO and (self.honest or self.welcomes):
+            return said(Kind.WELCOME, self.epoch, 0, {})
+        return said(Kind.OBS, self.epoch, header.seq, []) if self.honest else self.instead(self, header)
+
+    def of_another_start(self, kind: Kind, *body: Any) -> Header:
+        self.epoch += 1
+        return said(kind, self.epoch, 0, *body)
+
+
+INSTEAD: dict[str, tuple[str, Liar]] = {
+    "bye": ("says BYE", Liar(lambda me, _: said(Kind.BYE, me.epoch))),
+    "here": ("says HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch))),
+    "here to hello": ("says HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch), welcomes=False)),
+    "here of another start": ("says HERE with another epoch", Liar(lambda me, _: me.of_another_start(Kind.HERE))),
+    "welcome": ("says WELCOME with another epoch", Liar(lambda me, _: me.of_another_start(Kind.WELCOME, {}))),
+    "unknown": (
+        "does not know the session",
+        Liar(lambda me, asked: said(Kind.ERROR, me.epoch, asked.seq, str(Reason.UNKNOWN_SESSION), "?")),
+    ),
+}
+
+
+def converse(stream: Stream, server: Liar, now: float, until: float) -> list[float]:
+    """A client that always has a next request; when something was sent."""
+    sent = []
+    while now < until:
+        if stream.open and not stream.waiting:
+            stream.request(Kind.STEP, (), (), now)
+        if work := stream.due(now):
+            sent.append(now)
+            stream.sent(now)
+            now += ROUND_TRIP_S
+            if reply := server.reply(work[0]):
+                stream.accept(reply, now)
+        if stream.waiting or not stream.open:
+            now = max(now, min(stream.deadline(), until))
+    return sent
+
+
+@pytest.mark.parametrize("case", INSTEAD)
+def test_a_server_that_never_answers_is_asked_less_and_less_often(case: str) -> None:
+    what, server = INSTEAD[case]
+    stream = Stream(ME, SLOT, {}, "env-server at tcp://x:1")
+    sent = converse(stream, server, 0.0, 60.0)
+    rare = 5 if case == "here to hello" else 1  # HELLO is repeated every 200 ms to a server that is not there, too
+    assert len(sent) < 60 * rare + 2 * PROMPT_SETBACKS
+    assert stream.setbacks > 3
+    assert what in stream.trouble
+    assert stream.trouble.endswith("times in a row")
+
+
+@pytest.mark.parametrize("case", INSTEAD)
+def test_a_server_that_comes_to_its_senses_is_asked_as_before(case: str) -> None:
+    _, server = INSTEAD[case]
+    stream = Stream(ME, SLOT, {}, "x")
+    converse(stream, server, 0.0, 60.0)
+    server.honest = True
+    sent = converse(stream, server, 60.0, 60.0 + RESEND_LIMIT_S + LASTING_S + 1)
+    server.honest = False
+    assert len(sent) > 1000
+    assert not stream.trouble
+
+
+@pytest.mark.parametrize("case", ["bye", "here", "here of another start", "welcome", "unknown"])
+def test_a_restart_costs_no_wait_even_twice_in_a_row(case: str) -> None:
+    _, server = INSTEAD[case]
+    stream = Stream(ME, SLOT, {}, "x")
+    server.honest = True
+    now = 0.0
+    for _ in range(2):
+        converse(stream, server, now, now + 2 * LASTING_S)
+        now += 2 * LASTING_S
+        for _ in range(2):
+            stream.accept(server.instead(server, Header(Kind.STEP, ME, SLOT, EPOCH, stream.seq)), now)
+            assert stream.open or stream.deadline() <= now
+    server.honest = False
+    assert stream.setbacks == 0
+    assert not stream.trouble
+
+
+def test_a_session_whose_answer_is_useless_is_ended_and_greeted_again() -> None:
+    found = asked()
+    found.reject("obs of row 3 holds a value that is not finite", 1.0)
+    work = found.due(1.0)
+    assert work is not None
+    assert (work[0].kind, work[0].epoch, work[0].slot) == (Kind.BYE, EPOCH, SLOT)
+    work = found.due(1.0)
+    assert work is not None
+    assert work[0].kind is Kind.HELLO
+    assert not found.waiting
+
+
+def test_garbage_and_silence_are_told_apart() -> None:
+    found = asked()
+    assert found.complaint(0, 10.0) == "no answer from the env-server at tcp://x:1 for 10 s"
+    found.accept(said(Kind.OBS, EPOCH, 11, []), 0.5)
+    found.accept(said(Kind.OBS, EPOCH + 1, 12, []), 0.5)
+    assert "3 replies were malformed, 2 had another epoch or seq" in found.complaint(3, 10.0)
+    found.accept(said(Kind.OBS, EPOCH, 12, []), 0.6)
+    assert found.complaint(0, 10.0).startswith("no answer")

@@ -15,7 +15,7 @@ from tests.helpers import wait_until
 
 pytestmark = pytest.mark.integration
 
-PLANE = Plane.ROLLOUTS
+PLANE = Plane.STEPS
 
 
 @pytest.fixture
@@ -24,12 +24,11 @@ def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
         yield port
 
 
-def ack(sender: int, seq: int) -> Header:
-    return Header(Kind.ACK, sender, 0, 1, seq, (seq, 1))
+def answer(sender: int, seq: int) -> Header:
+    return Header(Kind.OBS, sender, 0, 1, seq, ([],))
 
 
 def step(sender: int, seq: int) -> Header:
-    """Something that may carry a payload, unlike an ACK."""
     return Header(Kind.STEP, sender, 0, 1, seq)
 
 
@@ -39,14 +38,14 @@ def meet(server: ServerPort, client: ClientPort) -> None:
     def met() -> bool:
         client.send(Header(Kind.HELLO, client.sender, body=({},)))
         while message := server.receive():
-            server.send(ack(message.header.sender, 0))
+            server.send(answer(message.header.sender, 0))
         return client.receive() is not None
 
     wait_until(met)
 
 
 def heard(client: ClientPort, last: int) -> list[int]:
-    """Numbers of the ACKs up to `last`, those of `meet` aside."""
+    """Numbers of the answers up to `last`, those of `meet` aside."""
     seqs: list[int] = []
 
     def done() -> bool:
@@ -81,13 +80,13 @@ def test_every_client_hears_its_own_replies_and_no_others(context: Context, endp
             meet(server, client)
         for seq in range(1, 11):
             for sender in senders:
-                server.send(ack(sender, seq))
+                server.send(answer(sender, seq))
         for client in clients:
             assert heard(client, 10) == list(range(1, 11))
 
 
 def test_a_reply_to_nobody_goes_nowhere(server: ServerPort) -> None:
-    assert server.send(ack(12345, 1))
+    assert server.send(answer(12345, 1))
     assert server.dropped == 0
 
 
@@ -111,21 +110,21 @@ def test_a_client_that_is_still_there_over_another_connection_has_not_departed(
             old.subscribe(topic(PLANE, 3))
             old.connect(Endpoint.parse(endpoint).socket(1))
             meet(server, client)
-            wait_until(lambda: server.departures() == [] and server.send(ack(3, 1)) and old.poll(10))
+            wait_until(lambda: server.departures() == [] and server.send(answer(3, 1)) and old.poll(10))
         assert wait_until(server.departures) == [3], "the old connection has ended, but only 3 had no other"
-        server.send(ack(1, 5))
+        server.send(answer(1, 5))
         assert heard(client, 5) == [5]
 
 
 def test_topics_of_other_planes_and_widths_are_no_departures(
     context: Context, endpoint: str, server: ServerPort
 ) -> None:
-    odd = [topic(Plane.STEPS, 5), b"", b"r", topic(PLANE, 5) + b"x"]
+    odd = [topic(Plane.ROLLOUTS, 5), b"", b"s", topic(PLANE, 5) + b"x"]
     with context.socket(zmq.SUB) as other:
         for name in [*odd, topic(PLANE, 9)]:
             other.subscribe(name)
         other.connect(Endpoint.parse(endpoint).socket(1))
-        wait_until(lambda: server.departures() == [] and server.send(ack(9, 1)) and other.poll(10))
+        wait_until(lambda: server.departures() == [] and server.send(answer(9, 1)) and other.poll(10))
     assert wait_until(server.departures) == [9]
 
 
@@ -139,11 +138,11 @@ def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
         meet(server, reading)
         payload = bytes(1 << 16)
         for _ in range(10_000):
-            if not server.send(step(1, 1), payload):
+            if not server.send(answer(1, 1), payload):
                 break
         assert server.dropped == 1
         for seq in range(1, 21):
-            assert server.send(step(2, seq), payload)
+            assert server.send(answer(2, seq), payload)
         assert heard(reading, 20) == list(range(1, 21))
         assert heard(stuck, 1), "and it gets what was queued once it reads again"
 
@@ -199,16 +198,16 @@ def test_a_server_with_an_epoch_says_here_to_those_who_come_and_to_nobody_twice(
                 def heard(server: ServerPort = server, came: list[dict[int, bool]] = came) -> Incoming | None:
                     came.append(server.changes())
                     message = client.receive()
-                    return None if message is None or message.header.kind is Kind.ACK else message
+                    return None if message is None or message.header.kind is Kind.OBS else message
 
-                message = wait_until(heard)  # an ACK is a late one of the server before
+                message = wait_until(heard)  # an OBS is a late one of the server before
                 assert message.header == Header(Kind.HERE, 1, 0, epoch)
                 assert not message.more
                 assert [changes for changes in came if changes] == [{1: True}]
                 meet(server, client)
                 assert server.changes() == {}
                 while message := client.receive():
-                    assert message.header.kind is Kind.ACK
+                    assert message.header.kind is Kind.OBS
 
 
 def start_with(context: Context, endpoint: str, epoch: int) -> ServerPort | None:
@@ -221,7 +220,7 @@ def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: st
     first = ServerPort(context, PLANE, endpoint)
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         meet(first, client)
-        first.send(step(1, 1), b"half", b"read")
+        first.send(answer(1, 1), b"half", b"read")
         assert wait_until(client.receive)
         client.reopen()
         assert client.receive() is None, "what was half read is gone with the old socket"
@@ -258,7 +257,7 @@ def test_a_client_that_reopens_has_not_departed_once_it_is_back(
         meet(server, client)
         leaving.close()
         assert 2 in wait_until(server.departures)
-        server.send(ack(1, 3))
+        server.send(answer(1, 3))
         assert heard(client, 3) == [3]
 
 

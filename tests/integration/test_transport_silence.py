@@ -40,7 +40,7 @@ def client(context: Context, wire: Wire, server: ServerPort) -> Iterator[ClientP
 
 def fill(server: ServerPort) -> None:
     """Send until there is no room, which is soon: nobody takes anything."""
-    while server.send(Header(Kind.STEP, CLIENT), LARGE):
+    while server.send(Header(Kind.OBS, CLIENT, body=([],)), LARGE):
         pass
     assert server.dropped == 1
 
@@ -79,7 +79,7 @@ def test_a_client_that_takes_nothing_any_more_is_gone(wire: Wire, server: Server
 def test_a_client_that_is_merely_slow_stays(wire: Wire, server: ServerPort, client: ClientPort) -> None:
     wire.bytes_per_s = 150_000
     for _ in range(5):
-        server.send(Header(Kind.STEP, CLIENT), LARGE)
+        server.send(Header(Kind.OBS, CLIENT, body=([],)), LARGE)
     for _ in range(5):
         wait_until(client.receive)
     assert server.changes() == {}

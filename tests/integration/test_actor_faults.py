@@ -1,0 +1,186 @@
+"""An actor whose env-server is at fault: what its page and its log say, and that it goes on once the fault is over."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.tree import RunConfig
+from common.entry import Instance
+from common.errors import ConfigError, PeerLost
+from common.messages import Header, Kind, Plane, Reason
+from common.records import act_record, step_record
+from common.specs import ActionSpec, EnvSpec, PolicySpec
+from common.stream import LASTING_S, RESEND_LIMIT_S
+from common.transport import Context, Incoming, ServerPort
+from services.actor.service import SILENT_S, Actor
+from tests.helpers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ENV = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+POLICY = PolicySpec(n_logits=2, core_size=0)
+N, EPOCH, TIMEOUT_S, TURN_S = 2, 5, 60.0, 0.02
+
+Frames = tuple[Any, ...]
+Fault = Callable[[Header], tuple[Header, Frames]]
+
+
+def reply(request: Header, kind: Kind, *body: Any, epoch: int = EPOCH, seq: int | None = None) -> Header:
+    return Header(kind, request.sender, request.slot, epoch, request.seq if seq is None else seq, body)
+
+
+def obs(request: Header, *, reward: float = 0.0, **changes: Any) -> tuple[Header, Frames]:
+    rows = np.zeros(N, step_record(ENV).dtype)
+    rows["first"], rows["reward"][-1] = request.kind is Kind.RESET, reward
+    return reply(request, Kind.OBS, [], **changes), (rows,)
+
+
+class Stage:
+    """An actor and its three servers in one thread, under a clock that stands still unless it is moved."""
+
+    def __init__(self, context: Context, folder: str, stack: ExitStack) -> None:
+        self.now, self.asked = 0.0, 0
+        self.fault: Fault | None = None
+        places = {Plane.STEPS: "e", Plane.INFERENCE: "b", Plane.ROLLOUTS: "l"}
+        ends = {plane: f"ipc://{folder}/{name}" for plane, name in places.items()}
+        self.ports = {plane: stack.enter_context(closing(ServerPort(context, plane, ends[plane]))) for plane in ends}
+        roles = zip(("envserver", "broker", "learner"), ends.values(), strict=True)
+        settings: dict[str, Any] = {role: {"endpoint": endpoint} for role, endpoint in roles}
+        settings["learner"]["unroll_length"] = 4
+        settings["actor"] = {"env_groups": 1, "envs_per_group": N, "connect_timeout_s": TIMEOUT_S}
+        self.actor = Actor(RunConfig.model_validate(settings), Instance(0))
+        self.now = self.actor.clock()
+        self.actor.clock = lambda: self.now
+        self.actor.open()
+        stack.enter_context(closing(self.actor))
+
+    def turn(self, seconds: float = TURN_S) -> None:
+        self.now += seconds
+        self.actor.poll(0.001)
+        self.actor.tick(self.now)
+        for plane, port in self.ports.items():
+            port.changes()
+            while message := port.receive():
+                for header, frames in self.answers(plane, message):
+                    port.send(header, *frames)
+
+    def answers(self, plane: Plane, message: Incoming) -> Iterator[tuple[Header, Frames]]:
+        header = message.header
+        self.asked += plane is Plane.STEPS
+        if header.kind is Kind.BYE:
+            return
+        if plane is Plane.STEPS:
+            if self.fault and header.kind is not Kind.HELLO:
+                yield self.fault(header)
+            else:
+                terms = {"env": ENV.to_wire()}
+                yield (reply(header, Kind.WELCOME, terms), ()) if header.kind is Kind.HELLO else obs(header)
+        elif header.kind is Kind.HELLO:
+            yield reply(header, Kind.WELCOME, {"policy": POLICY.to_wire(), "window": 2}), ()
+        elif plane is Plane.INFERENCE:
+            yield reply(header, Kind.ACT, 0), (np.zeros(N, act_record(ENV, POLICY).dtype),)
+        else:
+            yield reply(header, Kind.ACK, header.seq, 2), ()
+
+    def play(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.turn()
+
+    @property
+    def page(self) -> dict[str, Any]:
+        return self.actor.report()
+
+    def trains(self) -> None:
+        """Rollouts flow."""
+        before = self.page["rollouts_sent"]
+        wait_until(lambda: self.turn() or self.page["rollouts_sent"] > before + 2)
+
+
+@pytest.fixture
+def stage(context: Context, tmp_path: Any) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        found = Stage(context, str(tmp_path), stack)
+        found.trains()
+        yield found
+
+
+INSTEAD: dict[str, tuple[Fault, str, str]] = {
+    "nan": (lambda asked: obs(asked, reward=np.nan), "cannot be used (OBS: reward of row 1", "values"),
+    "short": (lambda asked: (reply(asked, Kind.OBS, []), (b"",)), "expected one frame of 2 step rows", "payload"),
+    "bye": (lambda asked: (reply(asked, Kind.BYE), ()), "says BYE", ""),
+    "here": (lambda asked: (reply(asked, Kind.HERE, seq=0), ()), "says HERE", ""),
+    "unknown": (lambda asked: (reply(asked, Kind.ERROR, str(Reason.UNKNOWN_SESSION), "?"), ()), "does not know", ""),
+}
+
+
+@pytest.mark.parametrize("case", INSTEAD)
+def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
+    stage: Stage, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault, sentence, reason = INSTEAD[case]
+    assert stage.page["trouble"] == ""
+    stage.fault, stage.asked = fault, 0
+    with caplog.at_level(logging.WARNING):
+        stage.play(60.0)
+    page = stage.page
+    assert stage.asked < 60
+    assert sentence in page["trouble"]
+    assert "env-server at ipc://" in page["trouble"]
+    assert page["setbacks"] > 3
+    assert set(page["refused_by_reason"]) == ({reason} if reason else set())
+    said = [record for record in caplog.records if "asked less often" in record.message]
+    assert len(said) == 1
+    assert len(caplog.records) < 5
+    stage.fault = None
+    stage.play(RESEND_LIMIT_S + LASTING_S + 1)
+    stage.trains()
+    assert stage.page["trouble"] == ""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda asked: obs(asked, seq=0),
+        lambda asked: obs(asked, epoch=EPOCH + 1),
+        lambda asked: (Header(Kind.OBS, asked.sender, 9, EPOCH, asked.seq, ([],)), (b"",)),
+    ],
+    ids=["seq", "epoch", "slot"],
+)
+def test_answers_that_answer_nothing_are_not_called_silence(stage: Stage, fault: Fault) -> None:
+    stage.fault = fault
+    stage.play(SILENT_S + 1)
+    assert "no usable answer from the env-server at ipc://" in stage.page["trouble"]
+    with pytest.raises(PeerLost, match=rf"no usable answer from the env-server .* for {TIMEOUT_S:g} s: \d+ replies"):
+        stage.play(TIMEOUT_S)
+
+
+def test_silence_is_called_silence(stage: Stage) -> None:
+    stage.fault = lambda asked: (Header(Kind.BYE, asked.sender + 1), ())  # nobody hears that
+    stage.play(SILENT_S + 1)
+    assert stage.page["trouble"].startswith("no answer from the env-server at ipc://")
+
+
+@pytest.mark.parametrize("changes", [{"seq": 0}, {"epoch": EPOCH + 1}], ids=str)
+def test_an_error_that_answers_nothing_ends_no_actor(stage: Stage, changes: dict[str, int]) -> None:
+    first = True
+
+    def fault(asked: Header) -> tuple[Header, Frames]:
+        nonlocal first
+        late, first = first, False
+        return (reply(asked, Kind.ERROR, "terms", "no", **changes), ()) if late else obs(asked)
+
+    stage.fault = fault
+    wait_until(lambda: stage.turn() or not first)
+    stage.play(3.0)
+    stage.trains()
+
+
+def test_an_error_that_answers_the_newest_request_ends_the_actor(stage: Stage) -> None:
+    stage.fault = lambda asked: (reply(asked, Kind.ERROR, "environment", "it is beyond\x1b[2J repair"), ())
+    with pytest.raises(ConfigError, match=r"refuses: it is beyond\\x1b\[2J repair"):
+        wait_until(lambda: stage.turn())

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 import operator
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -87,19 +88,43 @@ class RecordSpec:
         return [[f.name, f.dtype, list(f.shape), self.dtype.fields[f.name][1]] for f in self.fields]  # type: ignore[index]
 
 
-def _entry(entries: Any, key: str, kind: type) -> Any:
-    """One value of a peer's description, of exactly this type."""
-    value = entries.get(key) if isinstance(entries, dict) else None
+Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
+SHAPE = f"at most {MAX_NDIM - 1} sizes, each at least 1"
+
+
+def _is_shape(shape: tuple[int, ...]) -> bool:
+    return len(shape) < MAX_NDIM and all(size >= 1 for size in shape)
+
+
+def _check(rules: Iterator[Rule]) -> None:
+    """Raise RemoteProtocolError for the first that does not hold."""
+    for holds, field, value, expected in rules:
+        if not holds:
+            raise _wrong(field, value, expected)
+
+
+def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{field} is {_short(value)}, expected {expected}", "spec")
+
+
+def _short(value: Any) -> str:
+    """A value of a peer, made fit for a sentence."""
+    return repr(list(value) if isinstance(value, tuple) else value)[:100]
+
+
+def _entry(entries: Any, field: str, kind: type) -> Any:
+    """One value of a peer's description, of exactly this type. Its key is the last part of the field's name."""
+    value = entries.get(field.rpartition(".")[2]) if isinstance(entries, dict) else None
     if type(value) is not kind:
-        raise RemoteProtocolError(f"{key!r} must be of type {kind.__name__}, not {value!r:.100}", "spec")
+        raise _wrong(field, value, f"a value of type {kind.__name__}")
     return value
 
 
-def _numbers(entries: Any, key: str, *kinds: type) -> tuple[Any, ...]:
+def _numbers(entries: Any, field: str, *kinds: type) -> tuple[Any, ...]:
     """A list of numbers in a peer's description."""
-    values = _entry(entries, key, list)
+    values = _entry(entries, field, list)
     if any(type(value) not in kinds for value in values):
-        raise RemoteProtocolError(f"{key!r} must be a list of numbers, not {values!r:.100}", "spec")
+        raise _wrong(field, values, f"a list of entries of type {' or '.join(kind.__name__ for kind in kinds)}")
     return tuple(values)
 
 
@@ -125,19 +150,23 @@ class ActionSpec:
         """Element type of an action on the wire."""
         return "<f4" if self.kind == "box" else "<i8"
 
-    @property
-    def possible(self) -> bool:
-        """Whether sizes and bounds fit the kind and the shape."""
-        if len(self.shape) >= MAX_NDIM or any(n < 1 for n in (*self.shape, *self.sizes)):
-            return False
-        components = math.prod(self.shape)
-        if not max(components, sum(self.sizes)) <= MAX_CHOICES:
-            return False
-        bounds = (len(self.sizes), len(self.low), len(self.high))
-        if self.kind == "box":
-            return bounds == (0, components, components) and all(map(operator.le, self.low, self.high))
-        one = self.kind == "discrete" and not self.shape
-        return bounds == (components, 0, 0) and (one or self.kind == "multi_discrete")
+    def rules(self) -> Iterator[Rule]:
+        """What has to be true of an action space; each rule may rely on those before it."""
+        box, discrete = self.kind == "box", self.kind == "discrete"
+        yield self.kind in get_args(ActionKind), "action.kind", self.kind, " or ".join(get_args(ActionKind))
+        yield _is_shape(self.shape), "action.shape", self.shape, SHAPE
+        n = math.prod(self.shape)
+        yield n <= MAX_CHOICES, "action.shape", self.shape, f"at most {MAX_CHOICES} components"
+        yield not (discrete and self.shape), "action.shape", self.shape, "none, since the action is discrete"
+        sizes = 0 if box else n
+        yield len(self.sizes) == sizes, "action.sizes", self.sizes, f"{sizes} of them, by kind and shape"
+        yield min(self.sizes, default=1) >= 1, "action.sizes", self.sizes, "each at least 1"
+        yield sum(self.sizes) <= MAX_CHOICES, "action.sizes", self.sizes, f"a sum of at most {MAX_CHOICES}"
+        bounds = n if box else 0
+        for name, values in (("action.low", self.low), ("action.high", self.high)):
+            yield len(values) == bounds, name, values, f"{bounds} of them, by kind and shape"
+        ordered = all(map(operator.le, self.low, self.high))
+        yield ordered, "action.low", self.low, f"nothing above action.high, {_short(self.high)}"
 
     @classmethod
     def discrete(cls, n: int) -> Self:
@@ -190,30 +219,32 @@ class EnvSpec:
             obs_shape=_numbers(entries, "obs_shape", int),
             obs_dtype=_entry(entries, "obs_dtype", str),
             action=ActionSpec(
-                kind=_entry(action, "kind", str),
-                shape=_numbers(action, "shape", int),
-                sizes=_numbers(action, "sizes", int),
-                low=tuple(map(float, _numbers(action, "low", int, float))),
-                high=tuple(map(float, _numbers(action, "high", int, float))),
+                kind=_entry(action, "action.kind", str),
+                shape=_numbers(action, "action.shape", int),
+                sizes=_numbers(action, "action.sizes", int),
+                low=tuple(map(float, _numbers(action, "action.low", int, float))),
+                high=tuple(map(float, _numbers(action, "action.high", int, float))),
             ),
             frame_stack=_entry(entries, "frame_stack", int),
             frame_skip=_entry(entries, "frame_skip", int),
         )
-        if not spec.possible or not spec.action.possible:
-            raise RemoteProtocolError(f"impossible environment description: {spec!s:.1000}", "spec")
+        _check(spec.rules())
         return spec
 
     def among(self, ids: str) -> EnvSpec:
         """The same under the name of all environments of a run, `env.id`, if it is one of them: they are alike."""
         return replace(self, env_id=ids) if self.env_id in ids.split(",") else self
 
-    @property
-    def possible(self) -> bool:
-        """Whether such an environment can exist and its rows can travel."""
-        sizes = (*self.obs_shape, self.frame_stack, self.frame_skip)
-        if self.obs_dtype not in DTYPES or len(self.obs_shape) >= MAX_NDIM or any(n < 1 for n in sizes):
-            return False
-        return math.prod(self.obs_shape) * np.dtype(self.obs_dtype).itemsize * self.frame_stack <= MAX_ROW_BYTES
+    def rules(self) -> Iterator[Rule]:
+        """What has to be true of an environment, so that it can exist and its rows can travel; in order."""
+        yield self.obs_dtype in DTYPES, "obs_dtype", self.obs_dtype, " or ".join(DTYPES)
+        yield _is_shape(self.obs_shape), "obs_shape", self.obs_shape, SHAPE
+        yield self.frame_stack >= 1, "frame_stack", self.frame_stack, "1 or more"
+        yield self.frame_skip >= 1, "frame_skip", self.frame_skip, "1 or more"
+        size = math.prod(self.obs_shape) * np.dtype(self.obs_dtype).itemsize * self.frame_stack
+        limit = f"at most {MAX_ROW_BYTES} bytes, with frame_stack {self.frame_stack}"
+        yield size <= MAX_ROW_BYTES, "obs_shape", self.obs_shape, limit
+        yield from self.action.rules()
 
 
 @dataclass(frozen=True)
@@ -235,6 +266,10 @@ class PolicySpec:
           RemoteProtocolError: a key is missing or of the wrong type.
         """
         spec = cls(n_logits=_entry(entries, "n_logits", int), core_size=_entry(entries, "core_size", int))
-        if not (0 < spec.n_logits <= 2 * MAX_CHOICES and 0 <= spec.core_size <= MAX_CORE_SIZE):
-            raise RemoteProtocolError(f"impossible policy description: {spec}", "spec")
+        _check(spec.rules())
         return spec
+
+    def rules(self) -> Iterator[Rule]:
+        """What has to be true of a policy."""
+        yield 0 < self.n_logits <= 2 * MAX_CHOICES, "n_logits", self.n_logits, f"1 to {2 * MAX_CHOICES}"
+        yield 0 <= self.core_size <= MAX_CORE_SIZE, "core_size", self.core_size, f"0 to {MAX_CORE_SIZE}"

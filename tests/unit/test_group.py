@@ -310,5 +310,5 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
     group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
-    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': 'action' must be"):
+    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': action is None, expected"):
         group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

@@ -1,0 +1,40 @@
+"""Text of strangers: it draws on no terminal, wherever it is shown."""
+
+import pytest
+
+from common import entry
+from common.errors import ConfigError
+from common.health.command import render
+from common.health.views import ServiceView
+from common.text import printable
+
+pytestmark = pytest.mark.unit
+
+ESCAPES = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028\u202e"
+
+
+def test_control_characters_are_escaped_and_letters_are_not() -> None:
+    assert printable("naïve 環境 \x1b[2J\n\t") == r"naïve 環境 \x1b[2J\n\t"
+    assert printable(ESCAPES).isprintable()
+    assert printable("two\nlines\x00", lines=True) == "two\nlines\\x00"
+
+
+def test_what_ends_a_service_is_shown_without_escapes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise ConfigError(f"refuses: {ESCAPES}\nsecond")
+
+    monkeypatch.setattr(entry, "_run", refuse)
+    monkeypatch.setattr(entry, "_Signals", lambda: None)
+    assert entry.main("actor", lambda *_: pytest.fail("nothing is built"), []) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
+def test_health_pages_of_strangers_are_shown_without_escapes() -> None:
+    view = ServiceView(f"broker{ESCAPES}", "broker", {"role": "broker", "state": f"ready{ESCAPES}"}, note=ESCAPES)
+    text = render([view], f"not well: {ESCAPES}", as_json_text=False)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert render([view], ESCAPES, as_json_text=True).isprintable()

@@ -6,7 +6,9 @@ import pytest
 
 from common.config.tree import RunConfig
 from common.entry import Instance
+from common.messages import Plane
 from services.actor.service import Actor
+from tests.unit.test_group import World
 
 pytestmark = pytest.mark.unit
 
@@ -48,3 +50,17 @@ def test_actors_that_nobody_counts_share_no_seeds_either() -> None:
     everyone = list(itertools.chain.from_iterable(seeds(None) for _ in range(10)))
     assert len(set(everyone)) == 10 * 6
     assert all(0 <= seed < 2**31 + 3 for seed in everyone)
+
+
+def test_environments_that_are_made_anew_play_by_other_seeds() -> None:
+    world = World()
+    asked = [world.group.steps.hello_terms["seed"]]
+    for _ in range(3):
+        for _ in range(40):
+            world.turn()
+        asked.append(world.group.steps.hello_terms["seed"])
+        world.end(Plane.STEPS, politely=True)
+        world.start(Plane.STEPS)
+    assert asked[:2] == [0, 0], "a session that begins says what it was given"
+    assert len(set(asked)) == 3
+    assert all(0 <= seed < 2**31 for seed in asked)

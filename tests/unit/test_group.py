@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.config.tree import RunConfig
-from common.errors import ConfigError, RemoteProtocolError
+from common.errors import RemoteProtocolError
 from common.health.hops import Hops
 from common.messages import Header, Kind, Plane, Reason
 from common.records import act_record, rollout_record, step_record
@@ -252,20 +252,6 @@ def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
     world.goes_on()
 
 
-def test_environments_that_are_made_anew_play_by_other_seeds() -> None:
-    world = World()
-    asked = [world.group.steps.hello_terms["seed"]]
-    for _ in range(3):
-        for _ in range(40):
-            world.turn()
-        asked.append(world.group.steps.hello_terms["seed"])
-        world.end(Plane.STEPS, politely=True)
-        world.start(Plane.STEPS)
-    assert asked[:2] == [0, 0], "a session that begins says what it was given"
-    assert len(set(asked)) == 3
-    assert all(0 <= seed < 2**31 for seed in asked)
-
-
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
@@ -305,10 +291,3 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
     learner.ledger.pending -= 1
     world.goes_on()
     assert [seq for _, seq, _ in world.used].count(last) == 1
-
-
-def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
-    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
-    welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
-    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': action is None, expected"):
-        group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.errors import ConfigError
+from common.health.hops import Hops
 from common.messages import Header, Kind, Plane
 from common.stream import RESEND_LIMIT_S
+from services.actor.group import EnvGroup
 from services.actor.waits import Wait
-from tests.unit.test_group import SERVERS, TICK_S, Broker, EnvServer, Message, World, world_in
+from tests.unit.test_group import CONFIG, SERVERS, TICK_S, Broker, EnvServer, Message, World, world_in
 
 pytestmark = pytest.mark.unit
 
@@ -147,3 +150,10 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
     assert world.group._episodes == [good]
     world.goes_on()
     assert server.hellos == before
+
+
+def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
+    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
+    welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
+    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': action is None, expected"):
+        group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import pytest
 from common import entry
 from common.errors import ConfigError
 from common.health.command import render
+from common.health.verdict import Verdict
 from common.health.views import ServiceView
 from common.text import printable
 
@@ -35,6 +36,6 @@ def test_what_ends_a_service_is_shown_without_escapes(
 
 def test_health_pages_of_strangers_are_shown_without_escapes() -> None:
     view = ServiceView(f"broker{ESCAPES}", "broker", {"role": "broker", "state": f"ready{ESCAPES}"}, note=ESCAPES)
-    text = render([view], f"not well: {ESCAPES}", as_json_text=False)
+    text = render([view], Verdict(f"not well: {ESCAPES}", good=False), as_json_text=False)
     assert all(line.isprintable() for line in text.split("\n"))
-    assert render([view], ESCAPES, as_json_text=True).isprintable()
+    assert render([view], Verdict(ESCAPES, good=False), as_json_text=True).isprintable()

@@ -33,6 +33,7 @@ TROUBLES = {
     "rollouts_cut": "rollouts cut short",
     "reconnects": "reconnects",
     "moves": "moves",
+    "setbacks": "setbacks",
     "env_errors": "env errors",
     "env_timeouts": "env processes hung",
     "nonfinite_updates": "non-finite updates",

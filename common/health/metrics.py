@@ -71,6 +71,7 @@ METRICS: dict[str, Metric] = {
     "episodes_dropped": _counter("episodes that statistics could not keep up with"),
     "reconnects": _counter("connections made anew"),
     "moves": _counter("env groups that went to another server"),
+    "setbacks": _counter("times that a server sent something else than answers, again, and was left alone for a while"),
     "waiting_connect_fraction": _gauge("share of the groups' time spent waiting for sessions"),
     "waiting_env_fraction": _gauge("share of the groups' time spent waiting for env-servers"),
     "waiting_broker_fraction": _gauge("share of the groups' time spent waiting for brokers"),

@@ -136,6 +136,10 @@ def test_the_timers_are_those_of_the_code() -> None:
     timers = {row[0]: row[1] for row in table("| timer | seconds |")}
     assert float(timers["HELLO again"]) == stream.HELLO_PERIOD_S
     assert float(timers["HELLO again after `busy`"]) == stream.BUSY_PERIOD_S
+    pauses = timers["pause after a fourth setback in a row, at first; at last"].split("; ")
+    assert [*map(float, pauses)] == [stream.HELLO_PERIOD_S, stream.RESEND_LIMIT_S]
+    assert stream.PROMPT_SETBACKS == 3
+    assert float(timers["a session that makes up for setbacks has lasted"]) == stream.LASTING_S
     again = timers["same request again, at first; at last"].split("; ")
     assert [*map(float, again)] == [stream.RESEND_AFTER_S, stream.RESEND_LIMIT_S]
     assert number(timers["a connection on which nothing comes back is replaced"]) == actor.SILENT_S

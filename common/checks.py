@@ -1,4 +1,4 @@
-"""Whether what a peer measured can be used: its rows and its episodes. Pure."""
+"""Whether what a peer sent can be used: its rows, its actions and its episodes. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from common.specs import ActionSpec
 
 MAX_EPISODE_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
@@ -21,6 +23,16 @@ def flaw(rows: NDArray[np.void]) -> str | None:
             return f"{name} of row {_first(~np.isfinite(values))} holds a value that is not finite"
         if values.dtype.kind == "b" and (values.view(np.uint8) > 1).any():
             return f"{name} of row {_first(values.view(np.uint8) > 1)} holds a boolean other than 0 and 1"
+    return None
+
+
+def illegal(actions: NDArray[Any], spec: ActionSpec) -> str | None:
+    """What makes actions [..., *shape] impossible for an environment: a choice out of range; or None."""
+    if spec.kind == "box":
+        return None
+    limits = np.asarray(spec.sizes).reshape(spec.shape)
+    if (actions < 0).any() or (actions >= limits).any():
+        return f"holds an action outside {list(spec.sizes)}"
     return None
 
 

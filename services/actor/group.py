@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common.checks import Episodes, episodes_of, flaw
+from common.checks import Episodes, episodes_of, flaw, illegal
 from common.config.tree import RunConfig
 from common.errors import ConfigError, RemoteProtocolError
 from common.health.hops import Hops
@@ -267,6 +267,13 @@ class EnvGroup:
         with_core = self._builder.at_start and self._core.size > 0
         if not message.into(self._act_rows, last=not with_core) or (with_core and not message.into(self._core)):
             raise RemoteProtocolError(f"ACT: expected {self._act_rows.nbytes} bytes of act rows", "payload")
+        assert self.env is not None, "the broker is greeted with the env spec"
+        if sentence := illegal(self._act_rows["action"], self.env.action):
+            raise RemoteProtocolError(f"ACT: action {sentence}", "values")
+        if sentence := flaw(self._act_rows):
+            raise RemoteProtocolError(f"ACT: {sentence}", "values")
+        if with_core and not np.isfinite(self._core).all():
+            raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
 
     def _acted(self, policy_version: int, now: float) -> None:
         self._action_rows["action"] = self._builder.act(self._act_rows, policy_version, self._core)

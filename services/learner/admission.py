@@ -126,11 +126,8 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
         return sentence
     if (rows["policy_version"] < 0).any():
         return "policy_version is negative"
-    if env.action.kind != "box":
-        limits = np.asarray(env.action.sizes).reshape(env.action.shape)
-        actions = rows["last_action"]
-        if (actions < 0).any() or (actions >= limits).any():
-            return f"last_action holds an action outside {list(env.action.sizes)}"
+    if sentence := checks.illegal(rows["last_action"], env.action):
+        return f"last_action {sentence}"
     return None
 
 

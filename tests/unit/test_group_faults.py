@@ -121,14 +121,42 @@ def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind:
     assert not world.group.steps.trouble
 
 
-def test_an_act_of_a_wrong_size_costs_the_session_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = world_in(Wait.ENV)
+def with_action(message: Message) -> Message:
+    message.frames[0]["action"][1] = -1
+    return message
+
+
+def with_core(message: Message) -> Message:
+    for core in message.frames[1:]:
+        core[1] = np.inf
+    return message
+
+
+def with_logits(message: Message) -> Message:
+    message.frames[0]["logits"][1] = np.nan
+    return message
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "sentence"),
+    [
+        (without_a_row, "payload", "bytes of act rows"),
+        (with_logits, "values", "logits of row 1 holds a value that is not finite"),
+        (with_action, "values", "action holds an action outside"),
+        (with_core, "values", "a recurrent state is not finite"),
+    ],
+)
+def test_an_act_that_cannot_be_used_costs_the_session_too(
+    monkeypatch: pytest.MonkeyPatch, spoil: Spoil, reason: str, sentence: str
+) -> None:
+    world, do = world_in(Wait.ENV), Broker.do
     with monkeypatch.context() as patch:
-        patch.setattr(Broker, "do", lambda me, header, _rows: me.message(Kind.ACT, header.seq, (0,), np.zeros(3)))
+        patch.setattr(Broker, "do", lambda me, header, rows: spoil(do(me, header, rows)))
         while not world.refused:
             world.turn()
     world.goes_on()
-    assert [error.reason for error in world.refused] == ["payload"]
+    assert [error.reason for error in world.refused] == [reason]
+    assert sentence in str(world.refused[0])
 
 
 def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:

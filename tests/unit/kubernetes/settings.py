@@ -20,6 +20,7 @@ DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 COMPOSE = ROOT / "docker-compose.yml"
 INSECURE, KEYS = "BEAST_SECURITY__INSECURE", "BEAST_SECURITY__KEYS"
 OWN_NAME = "BEAST_NAME"  #: a run here may be called something else than one under compose
+PATIENCE = "BEAST_ACTOR__CONNECT_TIMEOUT_S"  #: how long an actor waits for its peers before it exits
 
 
 def settings_are_real(objects: Objects) -> Iterator[str]:
@@ -70,11 +71,14 @@ def images_are_built_here(objects: Objects) -> Iterator[str]:
 
 
 def run_settings_equal_composes(objects: Objects) -> Iterator[str]:
-    """The same run, whether compose or Kubernetes starts it, but for its name, keys and servers in the client's pod."""
+    """The same run, whether compose or Kubernetes starts it, but for its name, keys and servers in the client's pod.
+
+    Nor need an actor be patient here: Kubernetes restarts it however often, Docker counts.
+    """
     for config in of_kind(objects, "ConfigMap"):
         data = config["data"]
         for name, value in compose_settings().items():
-            own = name == OWN_NAME or str(data.get(name)).startswith("ipc://")
+            own = name in (OWN_NAME, PATIENCE) or str(data.get(name)).startswith("ipc://")
             own |= name == INSECURE and bool(data.get(KEYS))
             if not own and data.get(name) != value:
                 yield f"{name_of(config)}: {name} is {data.get(name)}, docker-compose.yml has {value}"

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.messages import Kind
@@ -83,6 +83,7 @@ class Run:
             self.outboxes[header.sender, header.slot].accept(header, self.now)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     batch=st.integers(1, 12),

@@ -192,9 +192,15 @@ class Stream:
         self._send_at = self._asked_at = now
 
     def give_up(self, now: float) -> None:
-        """Turn to another server, which still has to show a sign of life."""
+        """Turn to another server, which still has to show a sign of life, and has nothing to do with the troubles here.
+
+        The silence of a server that owes an answer goes on over all those that are tried after it.
+        """
+        if self.open and not self.waiting:
+            self._asked_at = now
         self.open, self._outstanding, self.busy = False, None, ""
-        self._send_at = now + self._pause_s
+        self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
+        self._send_at = self._quiet_until = now
 
     def _ignored(self) -> Reply:
         self.stale += 1

@@ -68,11 +68,9 @@ class EnvGroup:
 
     def due(self, plane: Plane, now: float) -> tuple[Header, Frames] | None:
         """What to send on a plane now."""
-        if plane is Plane.STEPS:
-            return self.steps.due(now)
-        if plane is Plane.INFERENCE:
-            return self.inference.due(now) if self.env else None
-        return self.outbox.due(now) if self.policy else None
+        if not self._greets(plane):
+            return None
+        return self.outbox.due(now) if plane is Plane.ROLLOUTS else self.stream(plane).due(now)
 
     def mark_sent(self, plane: Plane, now: float) -> None:
         """Say that what `due` handed out has left."""
@@ -100,6 +98,8 @@ class EnvGroup:
         Raises:
           ConfigError: a peer refuses for good, or offers something impossible or else than before.
         """
+        if not self._greets(plane):
+            return  # nothing was asked there yet
         try:
             if plane is Plane.STEPS:
                 self._take_steps(message, refuse, now)
@@ -122,6 +122,10 @@ class EnvGroup:
         """Give up the session with a server, because another one will be greeted."""
         self.stream(plane).give_up(now)
         self._lost(plane, now)
+
+    def _greets(self, plane: Plane) -> bool:
+        """Whether it is known what to say HELLO with: a broker is told the environment, the learner the policy too."""
+        return plane is Plane.STEPS or (self.env if plane is Plane.INFERENCE else self.policy) is not None
 
     def _take_steps(self, message: Incoming, refuse: Refuse, now: float) -> None:
         header = message.header

@@ -134,11 +134,12 @@ class Outbox:
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
         self._window = max(1, min(window, MAX_WINDOW))
-        self._progress_at = now
         self.stream.answered(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:
             free.append(self._kept.popleft().rows)
+        if free or not self._kept:  # else an ACK that only changes the window would hide that rollouts were lost
+            self._progress_at = now
         return free
 
     def _unsent(self) -> _Message | None:

@@ -53,9 +53,10 @@ class Ledger:
     def begin(self, first: int | None) -> int:
         """Take what HELLO says: the sender's oldest message has this number. Returns rollouts that never come again.
 
-        Without a word of it, any number may be the first.
+        Without a word of it, any number may be the first: also where a learner before this one knew others.
         """
         if first is None:
+            self.anchored &= bool(self.pending)
             return 0
         self.anchored = True
         gone = first - 1 - max(self.received, self.consumed)

@@ -22,11 +22,10 @@ from common.transport import Incoming, ServerPort
 from services.learner.admission import Terms, mismatch, read_rollouts, task_of
 from services.learner.books import Ledger, Record, Standing
 from services.learner.queue import Message, RolloutQueue, Rows
-from services.learner.window import exhausted, window
+from services.learner.window import LONG_AGO, exhausted, window
 
 log = logging.getLogger(__name__)
 
-LONG_AGO = float("-inf")
 GRANT_PERIOD_S = 1.0  #: to see who delivers
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
@@ -197,8 +196,11 @@ class Intake:
         assert self.terms is not None, "the run has started"
         if sentence := mismatch(theirs, self.terms):
             raise RemoteProtocolError(sentence, "terms")
-        session = self._sessions.of(header)
-        if session is not None or not self.port.hears(header.sender):
+        session, hears = self._sessions.of(header), self.port.hears(header.sender)
+        if session is not None and hears and header.sender in self._left:  # it said BYE over a connection that stays
+            del self._left[header.sender]
+            self._changed = True
+        if session is not None or not hears:
             return theirs, session
         while self._sessions.full and self._left:
             self._forget(next(iter(self._left)))

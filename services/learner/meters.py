@@ -39,9 +39,9 @@ class Meters:
     def finished(self, messages: list[Message], now: float) -> None:
         """Count messages that are done, and the episodes that ended in them."""
         own = list(self._tasks.values())
+        for fate, rate in (("used", self._used), ("stale", self._stale)):
+            rate.add(sum(message.rollouts for message in messages if message.fate == fate), now)
         for message in messages:
-            if message.fate != "refused":
-                (self._used if message.fate == "used" else self._stale).add(message.rollouts, now)
             for episode in message.episodes:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)

@@ -103,7 +103,8 @@ class Learner(Service):
         assert self.intake is not None, "open comes first"
         self._publisher.welcome()
         self.intake.receive(self.clock())
-        oldest = self._published - self.config.learner.max_policy_lag
+        settings = self.config.learner
+        oldest = self._published - settings.max_policy_lag * settings.publish_every
         self.meters.finished(self.intake.settle(oldest), self.clock())
         if self.trainer is not None and not self.trainer.steps_left:
             log.info("all %d agent steps are done", self.trainer.counters.agent_steps)
@@ -244,7 +245,8 @@ class Learner(Service):
         self._waited_s = 0.0
         self.hops.add("update", update.seconds)
         for message in messages:
-            self.hops.add("rollout_queue", taken_at - message.at)
+            if message.fate == "used":
+                self.hops.add("rollout_queue", taken_at - message.at)
 
     def _publish(self, trainer: Trainer) -> None:
         version = trainer.counters.policy_version

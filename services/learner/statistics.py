@@ -105,6 +105,8 @@ class Rate:
         self._forget(now)
         then, total = self._past[0]
         span = now - then
+        if len(self._past) > 1:  # all growth since the oldest is of the window, however long the pause before it
+            span = min(span, RATE_WINDOW_S)
         return (self._total - total) / span if span > 0 else 0.0
 
     def _forget(self, now: float) -> None:

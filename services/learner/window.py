@@ -9,6 +9,8 @@ from common.messages import MAX_WINDOW
 from common.session import Session
 from services.learner.books import Ledger
 
+LONG_AGO = float("-inf")
+PATIENCE_S = 60.0  #: with streams that have credit and send nothing, while others have none and wait
 ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not help to fill a batch
 
 
@@ -39,17 +41,18 @@ def exhausted(window: int, streams: Iterable[Session[Ledger]], now: float) -> bo
     """Whether no row can come before the next acknowledgement: all streams that deliver have used their windows up.
 
     Windows are wide enough for a batch of good rollouts; those that are refused or stale use them up and fill none.
-    While no stream delivers, all have to have used theirs up: environments may just be slow.
+    While no stream delivers, those with credit are waited for, since environments may just be slow, but not for ever.
     """
-    delivering, silent, silent_credit = 0, 0, 0
+    delivering, used_up, credit, newest = 0, 0, 0, LONG_AGO
     for each in streams:
-        credit, is_delivering = each.state.received - each.state.consumed < window, delivers(each, now)
-        if credit and is_delivering:
+        has_credit, is_delivering = each.state.received - each.state.consumed < window, delivers(each, now)
+        if has_credit and is_delivering:
             return False
         delivering += is_delivering
-        silent += not is_delivering
-        silent_credit += credit
-    return delivering > 0 or (silent > 0 and not silent_credit)
+        used_up += not has_credit
+        credit += has_credit
+        newest = max(newest, LONG_AGO if each.asked_at is None else each.asked_at)
+    return delivering > 0 or (used_up > 0 and (not credit or now - newest > PATIENCE_S))
 
 
 def window_needed(batch_size: int, rows: Sequence[int]) -> int:

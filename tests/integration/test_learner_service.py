@@ -129,3 +129,12 @@ def test_weights_that_are_not_finite_never_leave(open_run: Opener) -> None:
     assert run.page["policy_version"] == 0
     assert run.page["nonfinite_updates"] == 10
     assert all(bool(value.isfinite().all()) for value in run.trainer.net.state_dict().values())
+
+
+def test_lag_counts_published_versions(open_run: Opener) -> None:
+    run = open_run(publish_every=2, max_policy_lag=1)
+    actor = run.welcomed()
+    for seq in range(1, 8):  # all acted on by version 0; after three updates version 2 is published, after four 4
+        actor.push(seq, rollout_rows(4, seq))
+        run.drive([actor], lambda seq=seq: seq in actor.acked)
+    assert run.page["rollouts_by_fate"] == {"used": 16, "stale": 12, "skipped": 0, "refused": 0, "undone": 0}

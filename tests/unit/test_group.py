@@ -263,6 +263,16 @@ def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: 
     world.goes_on()
 
 
+@pytest.mark.parametrize("plane", [Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
+def test_a_welcome_that_nothing_has_asked_for_is_no_session(plane: Plane) -> None:
+    world = World()
+    server = world.servers[plane]
+    assert server is not None
+    world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
+    assert not world.group.stream(plane).open
+    world.goes_on()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_of_step(seed: int) -> None:
     world = World(seed, SYNCHRONOUS if seed % 2 else CONFIG)

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.messages import Kind
+from common.messages import Header, Kind
 from common.stream import Stream
 from services.actor.outbox import Outbox
 from services.learner.admission import Terms
 from services.learner.books import Record
 from services.learner.intake import Intake
 from services.learner.queue import RolloutQueue
+from services.learner.window import PATIENCE_S
 from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
 
 pytestmark = pytest.mark.unit
@@ -137,3 +138,33 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good() -> None:
     for _ in range(40):
         run.turn(lambda _sender, seq: None if seq % 2 else 0, acting=1)
     assert len(run.batches) > before
+
+
+def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back() -> None:
+    run = Run([4], batch=8, window=1)
+    for _ in range(5):
+        run.turn(lambda _sender, _seq: 0, acting=1)
+    run.port.inbox.append(ListMessage(Header(Kind.BYE, 1, 0, 1), b""))
+    run.exchange()
+    assert run.intake.peers == 0
+    run.outboxes[1, 0].stream.greet_again(run.now)
+    before = len(run.batches)
+    for _ in range(10):
+        run.turn(lambda _sender, _seq: 0, acting=1)
+    assert run.intake.peers == 1
+    assert len(run.batches) > before
+
+
+def test_a_stream_that_has_credit_and_hangs_is_not_waited_for_without_end() -> None:
+    run = Run([4, 4], batch=16, window=4)
+    run.turn(lambda _sender, _seq: 0, acting=0)
+    run.turn(lambda _sender, _seq: 0, acting=1)
+    run.outboxes = dict(reversed(run.outboxes.items()))
+    for _ in range(4):  # of the second stream, which then has no credit; two of them are wasted
+        run.turn(lambda _sender, seq: None if seq in (1, 2) else 0, acting=1)
+    run.now += PATIENCE_S - 1
+    run.turn(lambda _sender, _seq: 0, acting=0)
+    assert not run.batches, "its environments may be slow"
+    run.now += 2
+    run.turn(lambda _sender, _seq: 0, acting=0)
+    assert run.batches == [12]

@@ -78,6 +78,14 @@ def test_a_young_rate_is_growth_since_the_first_event() -> None:
     assert rate.per_s(15.0) == pytest.approx(10.0)
 
 
+def test_a_pause_before_the_window_does_not_make_a_rate_small() -> None:
+    rate = Rate()
+    rate.add(1.0, 0.0)
+    for tick in range(21):
+        rate.add(10.0, 300.0 + tick / 2)
+    assert rate.per_s(310.0) == pytest.approx(20.0, rel=0.1)
+
+
 def test_a_rate_of_many_small_events_stays_small_and_loses_none() -> None:
     rate = Rate()
     for tick in range(1, 100_001):

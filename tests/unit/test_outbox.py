@@ -174,3 +174,13 @@ def test_a_refusal_for_good_is_the_users_business() -> None:
     outbox.due(0.0)
     with pytest.raises(ConfigError, match=r"learner at tcp://x:1 refuses: unroll_length 5"):
         outbox.accept(Header(Kind.ERROR, ME, 0, 1, 0, (str(Reason.TERMS), "unroll_length 5, expected 20")), 0.0)
+
+
+def test_an_ack_that_only_changes_the_window_is_no_sign_that_a_rollout_has_come() -> None:
+    outbox = opened()
+    outbox.push(ROWS[0], [], 0.0)
+    send_all(outbox)
+    outbox.accept(ack(0, window=3), NO_PROGRESS_S - 1)
+    late = outbox.due(NO_PROGRESS_S + 0.1)
+    assert late is not None
+    assert late[0].kind is Kind.HELLO

@@ -185,3 +185,28 @@ def test_garbage_and_silence_are_told_apart() -> None:
     assert "3 replies were malformed, 2 had another epoch or seq" in found.complaint(3, 10.0)
     found.accept(said(Kind.OBS, EPOCH, 12, []), 0.6)
     assert found.complaint(0, 10.0).startswith("no answer")
+
+
+def test_trouble_with_one_server_is_not_held_against_the_next() -> None:
+    stream = asked()
+    for _ in range(PROMPT_SETBACKS + 3):
+        stream.reject("nonsense", 1.0)
+    assert stream.trouble
+    stream.give_up(2.0)
+    assert not stream.trouble
+    farewell, hello = stream.due(2.0), stream.due(2.0)
+    assert farewell is not None
+    assert hello is not None
+    assert hello[0].kind is Kind.HELLO, "at once"
+    assert stream.accept(said(Kind.WELCOME, EPOCH + 1, 0, {}), 2.1) is Reply.WELCOME
+
+
+def test_only_a_server_that_owed_an_answer_passes_its_silence_on() -> None:
+    stream = asked()
+    stream.give_up(50.0)
+    assert stream.silent_s(60.0) == 60.0
+    stream = asked()
+    assert stream.accept(said(Kind.OBS, EPOCH, 12, []), 0.1) is Reply.ANSWER
+    assert stream.silent_s(50.0) == 0.0
+    stream.give_up(50.0)
+    assert stream.silent_s(60.0) == 10.0

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 10.0  #: of a server that could be asked, before another one or a new connection is tried
 ABSENT_S = 1.0  #: of a server that cannot even be asked, before another one is
+MOST_DOUBLINGS = 3  #: of both, one for each move in vain: if all servers are slow, moving only loses what they began
 RATE_PERIOD_S = 5.0
 DRAIN_S = 1.0
 
@@ -63,6 +64,8 @@ class Actor(Service):
         }
         self._tried_at = {(plane, slot): now for plane in endpoints for slot in range(count)}
         self._absent_since: dict[tuple[Plane, int], float] = {}
+        self._moved_at = dict(self._tried_at)
+        self._moves_in_vain: Counter[tuple[Plane, int]] = Counter()  #: since the stream was last open
         self._troubled: set[tuple[Plane, int]] = set()
         self._reconnects = self._moves = 0
         self._past = (now, 0, dict.fromkeys(Wait, 0.0))
@@ -199,15 +202,22 @@ class Actor(Service):
             raise PeerLost(self._complaint(plane, stream, limit_s))
         key = (plane, stream.slot)
         self._note_trouble(key, stream.trouble)
+        if stream.open:
+            self._moves_in_vain.pop(key, None)
         if self._servers[plane].port_of(stream.slot) is None:
-            self._tried_at[key] = now  # its name is unknown: there is nothing that could be silent yet
-        absent = now - max(self._absent_since.get(key, now), self._tried_at[key])
-        silent = min(silence, now - self._tried_at[key])
-        unusable = now - self._tried_at[key] if stream.trouble else 0.0
-        if (absent > ABSENT_S or max(silent, unusable) > SILENT_S) and self._try_elsewhere(plane, stream.slot, now):
+            self._tried_at[key] = self._moved_at[key] = now  # its name is unknown: there is nothing to be silent yet
+        if self._is_gone(key, stream, silence, now) and self._try_elsewhere(plane, stream.slot, now):
             return
-        if silent > SILENT_S and not stream.busy:
+        if min(silence, now - self._tried_at[key]) > SILENT_S and not stream.busy:
             self._reopen(plane, stream.slot, now)
+
+    def _is_gone(self, key: tuple[Plane, int], stream: Stream, silence: float, now: float) -> bool:
+        """Whether a server is worth leaving: it cannot be asked, is silent, or sends nothing that can be used."""
+        here = now - self._moved_at[key]
+        absent = min(here, now - self._absent_since.get(key, now))
+        useless = here if stream.trouble else min(here, silence)
+        patience = 2.0 ** min(self._moves_in_vain[key], MOST_DOUBLINGS)
+        return absent > ABSENT_S * patience or useless > SILENT_S * patience
 
     def _complaint(self, plane: Plane, stream: Stream, silence_s: float) -> str:
         """What is wrong with a server that has given no answer for so long."""
@@ -247,7 +257,8 @@ class Actor(Service):
         self._farewell(plane, group.stream(plane))
         group.abandon(plane, now)
         self._moves += 1
-        self._tried_at[plane, slot] = now
+        self._moves_in_vain[plane, slot] += 1
+        self._tried_at[plane, slot] = self._moved_at[plane, slot] = now
         self._absent_since.pop((plane, slot), None)
 
     def _farewell(self, plane: Plane, stream: Stream) -> None:

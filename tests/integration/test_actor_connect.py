@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from itertools import pairwise
 
 import pytest
 
@@ -319,3 +320,25 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
         wait_until(turn, timeout_s=60)
         assert time.now - begun > SILENT_S, "nobody would wait that long in silence"
         assert actor.report()["reconnects"] == reconnects
+
+
+def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
+    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]], context: Context
+) -> None:
+    port = free_port(9)
+    with ExitStack() as ports:
+        for host in ("127.0.0.2", "127.0.0.3"):  # take what comes and answer nothing
+            ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
+        actor = make_actor("both", port, **CARTPOLE, actor={"env_groups": 1, "connect_timeout_s": 1e6})
+        wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[Plane.STEPS].ports)
+        start, moved = time.now, [0.0]
+        while time.now < start + 30 * SILENT_S:
+            time.now += 0.25
+            actor.poll(0.0)
+            actor.tick(time())
+            actor.awake_since = start
+            if len(moved) <= actor.report()["moves"]:
+                moved.append(time.now - start)
+        stays = [after - before for before, after in pairwise(moved)]
+        assert stays[-2:] == pytest.approx([8 * SILENT_S, 8 * SILENT_S], abs=1.0)
+        assert len(stays) <= 6

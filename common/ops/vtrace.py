@@ -20,10 +20,20 @@ MAX_LOG_RHO = 20.0  #: exp(20) is far beyond every clip and far below float32's 
 
 
 class VTrace(NamedTuple):
-    """Targets for the critic and advantages for the policy gradient, without gradient."""
+    """Targets for the critic, and the two factors of the policy gradient's advantages, without gradient.
+
+    Advantages are normalised before they are weighted: the mean subtracted from their products would be a weight of
+    its own, even for actions with a ratio of 0.
+
+    Advantages are q_t - V(s_t) with q_t = r_t + gamma (lambda vs_t+1 + (1 - lambda) V(s_t+1)): on policy GAE(lambda)
+    (Schulman et al. 2016, equation 16). With lambda 1 q_t is that of Espeholt et al. 2018, section 4.2, r_t +
+    gamma vs_t+1. Below 1 the paper leaves it open; this q_t is the lambda-return of the action where vs_t is that of
+    the state.
+    """
 
     vs: Tensor  #: [T, B] targets of V(s_t); values[t] where void
-    pg_advantages: Tensor  #: [T, B] `unweighted_advantages`, weighted by min(pg_rho_bar, rho); 0 where void
+    advantages: Tensor  #: [T, B] of the actions taken, which do not carry their own ratio; 0 where void
+    weights: Tensor  #: [T, B] min(pg_rho_bar, rho); 0 where void
 
 
 @torch.no_grad()
@@ -70,33 +80,11 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
         corrections.append(correction)
     vs = values[:-1] + torch.stack(corrections[::-1])
 
-    advantages = unweighted_advantages(
-        vs=vs, discounts=discounts, rewards=rewards, values=values, mask=mask, trace_decay=trace_decay
-    )
-    pg_advantages = rhos.clamp(max=pg_rho_bar) * advantages
-    return VTrace(vs, pg_advantages if mask is None else _only(mask, pg_advantages))
-
-
-@torch.no_grad()
-def unweighted_advantages(
-    *, vs: Tensor, discounts: Tensor, rewards: Tensor, values: Tensor, mask: Tensor | None, trace_decay: float
-) -> Tensor:
-    """Advantages of the actions taken that do not carry their own ratio, for losses that weigh them by one.
-
-    q_t - V(s_t) with q_t = r_t + gamma (lambda vs_t+1 + (1 - lambda) V(s_t+1)): on policy GAE(lambda) (Schulman et al.
-    2016, equation 16). With lambda 1 q_t is that of Espeholt et al. 2018, section 4.2, r_t + gamma vs_t+1. Below 1 the
-    paper leaves it open; this q_t is the lambda-return of the action where vs_t is that of the state.
-
-    Args:
-      vs: [T, B] targets that `vtrace` made of the same arguments.
-      discounts, rewards, values, mask, trace_decay: as for `vtrace`.
-
-    Returns:
-      [T, B], without gradient; 0 where void.
-    """
     beyond = torch.lerp(values[1:], torch.cat([vs[1:], values[-1:]]), trace_decay)  # with 1 exactly vs
-    advantages = rewards + discounts * beyond - values[:-1]
-    return advantages if mask is None else _only(mask, advantages)
+    advantages, weights = rewards + discounts * beyond - values[:-1], rhos.clamp(max=pg_rho_bar)
+    if mask is not None:
+        advantages, weights = _only(mask, advantages), _only(mask, weights)
+    return VTrace(vs, advantages, weights)
 
 
 def _only(mask: Tensor, entries: Tensor) -> Tensor:

@@ -70,6 +70,20 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     assert metrics["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("impala", {}), ("impala", {"popart": True})])
+def test_equal_advantages_have_no_gradient_however_far_the_policy_has_moved(name: str, more: dict[str, Any]) -> None:
+    settings = {"normalize_advantages": True, "discount": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0}
+    algorithm = algorithm_of(name, **settings, **more)
+    net = algorithm.network()
+    for parameter in net.value.parameters():
+        torch.nn.init.zeros_(parameter)
+    batch = make_batch(algorithm, resets=0.3)
+    batch = batch._replace(reward=torch.ones_like(batch.reward))
+    total, metrics = algorithm.loss(net, batch)
+    assert metrics["rho_clipped_mean"] < 0.9, "the ratios differ"
+    assert not torch.autograd.grad(total, net.policy.weight)[0].any()
+
+
 @pytest.mark.parametrize("name", ["impala", "a2c", "ppo", "impact"])
 @pytest.mark.parametrize(("env", "net_settings"), SHARES[2:])
 def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from common.algos.protocol import Batch
 from common.algos.returns import discounts
 from common.nets.agent import AgentOutput, StepInput
 from common.ops.losses import normalized
-from common.ops.vtrace import unweighted_advantages, vtrace
+from common.ops.vtrace import vtrace
 from common.specs import EnvSpec
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch
 
@@ -139,8 +139,7 @@ def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, n
 
     actions, values, gammas = batch.last_action[1:], net.values.detach(), discounts(batch, 0.75)
     of = {"discounts": gammas, "rewards": batch.reward[1:], "values": values, "mask": batch.mask, "trace_decay": 0.8}
-    vs = vtrace(log_rhos=torch.zeros_like(batch.reward[1:]), **of).vs
-    advantages = unweighted_advantages(vs=vs, **of)
+    vs, advantages, _ = vtrace(log_rhos=torch.zeros_like(batch.reward[1:]), **of)
     samples = Samples(
         *(entry[:-1] for entry in (batch.obs, batch.last_action, batch.reward, batch.first)),
         actions=actions,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.ops.vtrace import unweighted_advantages, vtrace
+from common.ops.vtrace import VTrace, vtrace
 
 pytestmark = pytest.mark.unit
 
@@ -77,6 +77,11 @@ def torched(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
+def pg_advantages(result: VTrace) -> Tensor:
+    """What weighs log-probabilities in the policy gradient of the paper's section 4.2."""
+    return result.weights * result.advantages
+
+
 def column(*entries: float) -> Tensor:
     return torch.tensor(entries, dtype=torch.float64).unsqueeze(1)
 
@@ -102,7 +107,7 @@ def test_the_recursion_equals_the_papers_sum_on_torchbeasts_inputs(n_rows: int) 
     result = vtrace(**torched(inputs), **clips)
     vs, advantages = definition(**inputs, **clips)
     np.testing.assert_allclose(result.vs, vs, rtol=1e-12)
-    np.testing.assert_allclose(result.pg_advantages, advantages, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(pg_advantages(result), advantages, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -111,7 +116,7 @@ def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) 
     result = vtrace(**torched(inputs), **clips)
     vs, advantages = definition(**inputs, **clips)
     np.testing.assert_allclose(result.vs, vs, atol=1e-12)
-    np.testing.assert_allclose(result.pg_advantages, advantages, atol=1e-12)
+    np.testing.assert_allclose(pg_advantages(result), advantages, atol=1e-12)
 
 
 def test_on_policy_the_target_is_the_n_step_return() -> None:
@@ -134,7 +139,7 @@ def test_on_policy_with_a_trace_decay_the_correction_is_generalised_advantage_es
         expected.append(gae)
     result = vtrace(**torched(inputs), trace_decay=0.95)
     np.testing.assert_allclose(result.vs - torch.from_numpy(values[:-1]), expected[::-1], atol=1e-12)
-    np.testing.assert_allclose(result.pg_advantages, expected[::-1], atol=1e-12)
+    np.testing.assert_allclose(pg_advantages(result), expected[::-1], atol=1e-12)
 
 
 def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
@@ -142,14 +147,14 @@ def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_cros
     result = episode((0.5, 0.5, 0.5, 0.5), void=2)
     # vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
     torch.testing.assert_close(result.vs, column(20.75, 21.5, 3, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(result.pg_advantages, column(19.75, 19.5, 0, 38.5), rtol=0, atol=0)
+    torch.testing.assert_close(pg_advantages(result), column(19.75, 19.5, 0, 38.5), rtol=0, atol=0)
 
 
 def test_a_terminated_step_neither_bootstraps_nor_hears_from_what_follows() -> None:
     result = episode((0.5, 0.0, 0.5, 0.5), void=2)
     # vs[1] = 20;  vs[0] = 10 + 0.5 * 20
     torch.testing.assert_close(result.vs, column(20, 20, 3, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(result.pg_advantages, column(19, 18, 0, 38.5), rtol=0, atol=0)
+    torch.testing.assert_close(pg_advantages(result), column(19, 18, 0, 38.5), rtol=0, atol=0)
 
 
 def test_an_unroll_that_ends_on_a_final_observation_bootstraps_from_it_when_truncated() -> None:
@@ -162,7 +167,7 @@ def test_an_unroll_that_ends_on_a_final_observation_bootstraps_from_it_when_trun
 def test_an_unroll_that_starts_on_a_final_observation_leaves_it_alone() -> None:
     result = episode((0.5, 0.5, 0.5, 0.5), void=0)
     torch.testing.assert_close(result.vs, column(1, 45.625, 51.25, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(result.pg_advantages, column(0, 43.625, 48.25, 38.5), rtol=0, atol=0)
+    torch.testing.assert_close(pg_advantages(result), column(0, 43.625, 48.25, 38.5), rtol=0, atol=0)
 
 
 def test_each_clip_acts_on_its_own_factor() -> None:
@@ -172,7 +177,7 @@ def test_each_clip_acts_on_its_own_factor() -> None:
     )
     # vs[2] = 3 + 1.5 (30 + 0.5 * 4 - 3);  vs[1] = 2 + 1.5 (20 + 0.5 * 3 - 2) + 0.25 (vs[2] - 3)
     torch.testing.assert_close(result.vs, column(14.5, 42.125, 46.5, 4))
-    torch.testing.assert_close(result.pg_advantages, column(11.25, 51.5625, 36.25, 0))
+    torch.testing.assert_close(pg_advantages(result), column(11.25, 51.5625, 36.25, 0))
 
 
 def test_what_stands_in_a_void_transition_does_not_matter() -> None:
@@ -181,7 +186,7 @@ def test_what_stands_in_a_void_transition_does_not_matter() -> None:
         (0.5, 0.5, torch.nan, 0.5), void=2, rewards=column(10, 20, torch.inf, 40), log_rhos=column(0, 0, torch.nan, 0)
     )
     assert torch.equal(clean.vs, soiled.vs)
-    assert torch.equal(clean.pg_advantages, soiled.pg_advantages)
+    assert torch.equal(pg_advantages(clean), pg_advantages(soiled))
 
 
 def test_a_reward_that_is_not_a_number_shows_in_the_targets() -> None:
@@ -191,7 +196,7 @@ def test_a_reward_that_is_not_a_number_shows_in_the_targets() -> None:
 def test_enormous_ratios_stay_finite() -> None:
     result = episode((0.5, 0.5, 0.5, 0.5), log_rhos=column(900, -900, 900, 0))
     assert result.vs.isfinite().all()
-    assert result.pg_advantages.isfinite().all()
+    assert pg_advantages(result).isfinite().all()
 
 
 def test_results_carry_no_gradient_and_keep_float32() -> None:
@@ -199,8 +204,8 @@ def test_results_carry_no_gradient_and_keep_float32() -> None:
     inputs["values"].requires_grad_()
     result = vtrace(**inputs)
     assert not result.vs.requires_grad
-    assert not result.pg_advantages.requires_grad
-    assert result.vs.dtype == result.pg_advantages.dtype == torch.float32
+    assert not pg_advantages(result).requires_grad
+    assert result.vs.dtype == pg_advantages(result).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -214,19 +219,8 @@ def test_a_wrong_shape_is_refused_not_broadcast(name: str, shape: tuple[int, int
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_unweighted_advantages_are_generalised_advantage_estimation_on_policy(seed: int) -> None:
+def test_advantages_are_generalised_advantage_estimation_on_policy(seed: int) -> None:
     inputs = torched(random_inputs(seed)) | {"trace_decay": 0.9}
     inputs["log_rhos"] = torch.zeros_like(inputs["log_rhos"])
-    vs = vtrace(**inputs).vs
-    del inputs["log_rhos"]
-    torch.testing.assert_close(unweighted_advantages(vs=vs, **inputs), vs - inputs["values"][:-1], rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("decay", [1.0, 0.9])
-@pytest.mark.parametrize("seed", range(5))
-def test_unweighted_advantages_times_their_clipped_ratio_are_those_of_v_trace(seed: int, decay: float) -> None:
-    inputs = torched(random_inputs(seed))
-    result = vtrace(**inputs, pg_rho_bar=1.3, trace_decay=decay)
-    ratios = inputs.pop("log_rhos").exp().clamp(max=1.3)
-    unweighted = unweighted_advantages(vs=result.vs, trace_decay=decay, **inputs)
-    torch.testing.assert_close(ratios * unweighted, result.pg_advantages, rtol=0, atol=1e-13)
+    result = vtrace(**inputs)
+    torch.testing.assert_close(result.advantages, result.vs - inputs["values"][:-1], rtol=0, atol=1e-14)

@@ -33,12 +33,12 @@ def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tupl
         mask=mask,
         trace_decay=config.trace_decay,
     )
-    advantages = targets.pg_advantages
+    advantages = normalized(targets.advantages, mask) if config.normalize_advantages else targets.advantages
     total, metrics = three_terms(
         config,
         policy,
         log_probs=taken,
-        advantages=normalized(advantages, mask) if config.normalize_advantages else advantages,
+        advantages=targets.weights * advantages,
         values=values[:-1],
         targets=targets.vs,
         mask=mask,

@@ -14,7 +14,7 @@ from common.algos.returns import discounts, explained_variance, shaped
 from common.nets.agent import AgentNet
 from common.ops import losses
 from common.ops.distributions import Family
-from common.ops.vtrace import unweighted_advantages, vtrace
+from common.ops.vtrace import VTrace, vtrace
 
 
 def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:
@@ -43,7 +43,7 @@ def loss(
     policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
     behaviour = family.of(batch.behaviour_logits)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    vs, advantages = _estimate(config, batch, values.detach(), aimed - taken)
+    vs, advantages, _ = _estimate(config, batch, values.detach(), aimed - taken)
     log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
         advantages = losses.normalized(advantages, mask)
@@ -71,14 +71,14 @@ def loss(
     }
 
 
-def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor]:
+def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
     """Targets of the values and advantages, both corrected by the ratios pi_target / mu, [T, B] each.
 
     The target stands for the policy (section 3.1): what is estimated then moves with the values alone, not with every
-    step of the policy. Advantages carry no weight of their own: R is their weight.
+    step of the policy. `VTrace.weights` is not used: R is the weight of the advantages.
     """
     rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
-    vs = vtrace(
+    return vtrace(
         log_rhos=log_rhos,
         discounts=gammas,
         rewards=rewards,
@@ -87,13 +87,4 @@ def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tens
         rho_bar=config.rho_bar,
         c_bar=config.c_bar,
         trace_decay=config.trace_decay,
-    ).vs
-    advantages = unweighted_advantages(
-        vs=vs,
-        discounts=gammas,
-        rewards=rewards,
-        values=values,
-        mask=batch.mask,
-        trace_decay=config.trace_decay,
     )
-    return vs, advantages

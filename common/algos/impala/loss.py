@@ -44,12 +44,14 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, e
         trace_decay=config.trace_decay,
     )
     scale = net.value_scale(batch.task)
-    advantages = targets.pg_advantages / scale
+    advantages = targets.advantages / scale
+    if config.normalize_advantages:
+        advantages = normalized(advantages, mask)
     total, metrics = three_terms(
         config,
         policy,
         log_probs=taken,
-        advantages=normalized(advantages, mask) if config.normalize_advantages else advantages,
+        advantages=targets.weights * advantages,
         values=values[:-1] / scale,
         targets=targets.vs / scale,
         mask=mask,

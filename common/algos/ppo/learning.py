@@ -18,7 +18,7 @@ from common.algos.returns import ReturnScale, discounts, explained_variance, sha
 from common.nets.agent import AgentNet, StepInput
 from common.ops.distributions import Family
 from common.ops.losses import normalized
-from common.ops.vtrace import unweighted_advantages, vtrace
+from common.ops.vtrace import VTrace, vtrace
 
 
 class PPOLearning:
@@ -72,7 +72,7 @@ class PPOLearning:
         behaviour, policy = self._family.of(batch.behaviour_logits), self._family.of(logits[:-1])
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
-        targets, advantages = self._estimate(batch, values, log_rhos)
+        targets, advantages, _ = self._estimate(batch, values, log_rhos)
         samples = Samples(
             obs=batch.obs[:-1],
             last_action=batch.last_action[:-1],
@@ -94,13 +94,13 @@ class PPOLearning:
         }
         return samples if self._net.core_size else samples.single_steps(), metrics
 
-    def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor]:
+    def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
         """Targets of the values, and advantages, [T, B] each: GAE(lambda), where `vtrace` is off."""
         config, scale, mask = self._config, self._scale, batch.mask
         gammas = discounts(batch, config.discount)
         rewards = shaped(batch.reward[1:], config)
 
-        def targets() -> Tensor:
+        def estimate() -> VTrace:
             return vtrace(
                 log_rhos=log_rhos if config.vtrace else torch.zeros_like(log_rhos),
                 discounts=gammas,
@@ -110,16 +110,13 @@ class PPOLearning:
                 rho_bar=config.rho_bar,
                 c_bar=config.c_bar,
                 trace_decay=config.trace_decay,
-            ).vs
+            )
 
         if scale is not None:
             if not scale.count:
-                scale.observe(targets()[mask])  # so that the first batch too is learned from in its own units
+                scale.observe(estimate().vs[mask])  # so that the first batch too is learned from in its own units
             rewards = scale(rewards)
-        vs = targets()
+        estimated = estimate()
         if scale is not None:
-            scale.observe(scale.deviation * vs[mask])
-        advantages = unweighted_advantages(
-            vs=vs, discounts=gammas, rewards=rewards, values=values, mask=mask, trace_decay=config.trace_decay
-        )
-        return vs, advantages
+            scale.observe(scale.deviation * estimated.vs[mask])
+        return estimated

@@ -15,7 +15,7 @@ from common.algos.vmpo.multipliers import Multipliers
 from common.nets.agent import AgentNet
 from common.ops.distributions import Distribution, Family
 from common.ops.losses import baseline_loss, masked_reduce
-from common.ops.vtrace import unweighted_advantages, vtrace
+from common.ops.vtrace import VTrace, vtrace
 
 
 class Loss(NamedTuple):
@@ -47,7 +47,7 @@ def loss(
     policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.behaviour_logits)
     actions, mask = batch.last_action[1:], batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    targets, advantages = _estimate(config, batch, values.detach(), aimed - taken)
+    targets, advantages, _ = _estimate(config, batch, values.detach(), aimed - taken)
     scale = net.value_scale(batch.task)
     best, log_weights = _better_half(advantages / scale, (aimed - taken).clamp(max=0.0), mask)
     psi = multipliers.weights(best.values, log_weights)
@@ -69,24 +69,20 @@ def loss(
     return Loss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
 
 
-def _estimate(config: VMPOConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> tuple[Tensor, Tensor]:
+def _estimate(config: VMPOConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
     """Targets of the values and advantages, [T, B] each: n-step returns if `trace_decay` is 1, of the target's actions.
 
-    V-trace by pi_target / mu makes them so. Advantages carry no weight of their own: w is their weight.
+    V-trace by pi_target / mu makes them so. `VTrace.weights` is not used: w is the weight of the advantages.
     """
     rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
-    vs = vtrace(
+    return vtrace(
         log_rhos=log_rhos,
         discounts=gammas,
         rewards=rewards,
         values=values,
         mask=batch.mask,
         trace_decay=config.trace_decay,
-    ).vs
-    advantages = unweighted_advantages(
-        vs=vs, discounts=gammas, rewards=rewards, values=values, mask=batch.mask, trace_decay=config.trace_decay
     )
-    return vs, advantages
 
 
 def _better_half(advantages: Tensor, log_weights: Tensor, mask: Tensor) -> tuple[torch.return_types.topk, Tensor]:

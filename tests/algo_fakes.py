@@ -27,12 +27,12 @@ PANEL = EnvSpec("Panel-v0", (5,), "<f4", MULTI)
 def algorithm_of(
     name: str, env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, total_steps: int = 1000, **settings: Any
 ) -> Any:
-    """An algorithm under its defaults but for `settings`; the LSTM, where there is one, has 8 units.
+    """An algorithm under its defaults but for `settings`; batches of B rows; the LSTM, if any, has 8 units.
 
     In float32, whatever this machine is fastest with: what it computes is compared with what is written out by hand.
     """
     run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
-    return make_algorithm(RunConfig.model_validate({**run, "learner": {"precision": "float32"}}), env)
+    return make_algorithm(RunConfig.model_validate({**run, "learner": {"precision": "float32", "batch_size": B}}), env)
 
 
 def generator(seed: int = 1) -> torch.Generator:

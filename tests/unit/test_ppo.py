@@ -187,6 +187,23 @@ def test_minibatches_hold_every_valid_step_once_and_are_as_equal_as_can_be(parts
     assert len(found) == min(parts, int(mask.sum()))
 
 
+@pytest.mark.parametrize(("rows", "parts"), [(B, 12), (2, 6), (1, 3)])
+def test_a_batch_of_fewer_rollouts_has_fewer_minibatches_of_the_same_size(
+    monkeypatch: pytest.MonkeyPatch, rows: int, parts: int
+) -> None:
+    algorithm = ppo(minibatches=12, epochs=1)
+    seen, real = list[Samples](), module.loss
+    monkeypatch.setattr(module, "loss", lambda *args: (seen.append(args[3]), real(*args))[1])
+    updated(algorithm, make_batch(algorithm, rows=rows))
+    assert [part.mask.numel() for part in seen] == [2] * parts
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_however_short_a_batch_it_is_learned_from(*, use_lstm: bool) -> None:
+    algorithm = ppo(net={"use_lstm": use_lstm}, minibatches=1)
+    assert updated(algorithm, make_batch(algorithm, rows=1))[1].steps == 3
+
+
 def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() -> None:
     mask = torch.ones(T, B, dtype=torch.bool)
     mask[:, 2], mask[1:, 0] = False, False

@@ -15,4 +15,5 @@ class PPO(ActorCritic):
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
         settings: PPOConfig = self.config.ppo
-        return PPOLearning(settings, self.family, net, Descent(self.config, settings, net))
+        descent = Descent(self.config, settings, net)
+        return PPOLearning(settings, self.family, net, descent, self.config.learner.batch_size)

@@ -12,7 +12,7 @@ class PPOConfig(Section):
     discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 0.95
     epochs: int = setting(10, "how often each batch is learned from", ge=1, le=1000)
-    minibatches: int = setting(32, "steps of the optimiser per epoch", ge=1, le=65_536)
+    minibatches: int = setting(32, "steps of the optimiser per epoch of a full batch", ge=1, le=65_536)
     clip: float = setting(0.2, "epsilon: how far the ratio of the policies may matter", gt=0)
     value_clip: float = setting(0.0, "how far a batch may move values (OpenAI Baselines: as clip); 0: no limit", ge=0)
     target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is left out; 0: never", ge=0)

@@ -29,16 +29,19 @@ class PPOLearning:
       family: of the policy's distributions.
       net: the policy, which is what is trained.
       descent: over its parameters.
+      batch_size: rollouts of a full batch, which makes `minibatches`; one with fewer makes fewer of the same size.
     """
 
-    def __init__(self, config: PPOConfig, family: Family, net: AgentNet, descent: Descent) -> None:
+    def __init__(self, config: PPOConfig, family: Family, net: AgentNet, descent: Descent, batch_size: int) -> None:
         self._config, self._family, self._net, self._descent = config, family, net, descent
+        self._minibatches_per_rollout = config.minibatches / batch_size
         self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, up to the divergence that is allowed."""
         samples, metrics = self._prepare(batch)
-        learned = summary(list(self._steps(samples, agent_steps)))
+        minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
+        learned = summary(list(self._steps(samples, minibatches, agent_steps)))
         self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return learned._replace(metrics={**learned.metrics, **metrics})
 
@@ -53,9 +56,9 @@ class PPOLearning:
         if self._scale is not None and state["return_scale"] is not None:
             self._scale.load_state_dict(state["return_scale"])
 
-    def _steps(self, samples: Samples, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
+    def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
         for _ in range(self._config.epochs):
-            for minibatch in samples.minibatches(self._config.minibatches):
+            for minibatch in samples.minibatches(minibatches):
                 with self._descent.autocast():
                     total, terms = loss(self._config, self._family, self._net, minibatch)
                 if 0.0 < self._config.target_kl < terms["kl"]:

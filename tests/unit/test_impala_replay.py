@@ -96,6 +96,26 @@ def test_the_share_is_of_the_whole_batch_and_the_new_rows_are_all_there(share: f
     assert set(mixed[B:]) <= {0, 1, 2, 3}, "a batch does not meet itself"
 
 
+@pytest.mark.parametrize(("share", "rows"), [(0.1, B), (0.3, B), (0.5, 1), (0.4, 1), (0.01, 2)])
+def test_the_share_holds_on_average_and_every_batch_is_held_however_small(share: float, rows: int) -> None:
+    algorithm, replay = impala(), Replay(share, 1000, seed=1)
+    batches, old = [numbered(algorithm, first, rows=rows, steps=1) for first in range(0, 200 * rows, rows)], 0
+    for batch in batches:
+        old += replay.mix(batch).mask.shape[1] - rows
+    assert [len(held["mask"][0]) for held in replay.state()["held"]] == [200 * rows]
+    most = round(rows * share / (1 - share) + 0.5)  # of the first batch, which meets nothing old
+    assert 200 * rows * share / (1 - share) == pytest.approx(old, abs=0.5 + most)
+
+
+def test_what_rounding_left_out_survives_a_restart() -> None:
+    algorithm, replay, resumed, older = impala(), *(Replay(0.1, 100, seed=1) for _ in range(3))
+    replay.mix(numbered(algorithm, 0))  # 0.44 of a row, so that the next has one
+    resumed.load(replay.state(), torch.device("cpu"), 1)
+    older.load({key: value for key, value in replay.state().items() if key != "owed"}, torch.device("cpu"), 1)
+    sizes = [each.mix(numbered(algorithm, 4)).mask.shape[1] - B for each in (replay, resumed, older)]
+    assert sizes == [1, 1, 0]
+
+
 def test_without_a_share_batches_pass_through_and_nothing_is_held() -> None:
     algorithm, replay = impala(), Replay(0.0, 100, seed=1)
     for first in (0, 4):

@@ -16,23 +16,27 @@ class Replay:
     They are drawn at random with equal chances, one may come twice, and stay where they are. V-trace corrects for their
     age. With a share of 0 batches pass through as they are, and nothing is held. Batches are packed, each frame once.
 
+    What rounding takes from a batch the next ones get back, so that the share holds on average, however small it is.
+
     Args:
-      share: of a batch's rows that are old, below 1; so n new ones are joined by n share / (1 - share), rounded.
+      share: of a batch's rows that are old, below 1; so n new ones are joined by n share / (1 - share).
       rollouts: held at most.
       seed: of the draws.
     """
 
     def __init__(self, share: float, rollouts: int, seed: int) -> None:
         self._per_new = share / (1 - share)
+        self._owed = 0.0  #: old rows that rounding left out so far; below 0: that it added
         self._held: deque[Batch] = deque(maxlen=rollouts)  #: of one row each, oldest first
         self._generator = torch.Generator().manual_seed(seed)
 
     def mix(self, batch: Batch) -> Batch:
         """The batch and old rows behind its own; those are held from now on. The first batch comes back alone."""
-        new = batch.mask.shape[1]
-        old = round(new * self._per_new)
-        if not old:
+        if not self._per_new:
             return batch
+        wanted = batch.mask.shape[1] * self._per_new + self._owed
+        old = round(wanted)
+        self._owed = wanted - old
         if self._held and len(self._held[0].mask) != len(batch.mask):
             self._held.clear()  # of a run with another unroll_length, which this one continues
         mixed = Batch.joined([batch, *self._drawn(old)])
@@ -42,7 +46,7 @@ class Replay:
     def state(self) -> dict[str, Any]:
         """Every rollout held, and what the next draws depend on."""
         held = [Batch.joined(self._held)._asdict()] if self._held else []
-        return {"held": held, "generator": self._generator.get_state()}
+        return {"held": held, "generator": self._generator.get_state(), "owed": self._owed}
 
     def load(self, state: dict[str, Any], device: torch.device, frame_stack: int) -> None:
         """Continue from `state`, with the newest of its rollouts where there is less room, and none without a share."""
@@ -50,6 +54,7 @@ class Replay:
         self._held.clear()
         if not self._per_new:
             return
+        self._owed = state.get("owed", 0.0)
         for entries in state["held"]:
             self._hold(Batch.restored(entries, device).packed(frame_stack))
 

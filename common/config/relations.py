@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from common.config.tree import RunConfig
 
+MAX_SQUASHED_LOG_STD = 0.0  #: of actions before they are squashed; above it `common.ops.gaussian` bends it back
 PARTIAL = "some layers only"  #: validation context in which relations are not looked at
 
 
@@ -41,6 +42,12 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
         )
     yield from _minibatches(config)
+    if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
+        yield Relation(
+            ("net.action_log_std", "net.squash_actions"),
+            f"net.action_log_std {config.net.action_log_std} with net.squash_actions: expected at most "
+            f"{MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with",
+        )
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),

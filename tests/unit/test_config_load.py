@@ -9,6 +9,7 @@ from common.config.setting import Section, setting
 from common.config.table import TREE
 from common.config.tree import RunConfig
 from common.errors import ConfigError
+from common.ops.gaussian import SquashedGaussian
 
 pytestmark = pytest.mark.unit
 
@@ -216,6 +217,16 @@ def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
         "(from flag --local.env_servers)"
     ]
     assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
+
+
+def test_a_deviation_that_squashed_actions_cannot_begin_with_is_refused() -> None:
+    squashed = ["--net.squash_actions", "true", "--net.action_log_std"]
+    assert mistakes([*squashed, "0.5"]) == [
+        "net.action_log_std 0.5 with net.squash_actions: expected at most 0, the widest that squashed actions begin "
+        "with (from flag --net.action_log_std, flag --net.squash_actions)"
+    ]
+    assert load([*squashed, "0"], {}).net.action_log_std == SquashedGaussian.LOG_STD.high
+    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
 
 
 def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:

@@ -14,7 +14,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
-    rollouts      what became of them, and where each stream stands: `services.learner.books`; missing in older files
+    rollouts      what became of them, and where each stream stands: `services.learner.books`; may be missing
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
@@ -38,7 +38,7 @@ from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an offset inside the file that cannot be
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics")
 

@@ -9,7 +9,7 @@ import torch
 
 from common.config.tree import RunConfig
 from common.errors import CheckpointError
-from services.learner.checkpoint import Checkpoints, load_checkpoint
+from services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
 from services.learner.update import Trainer
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
 
@@ -141,7 +141,7 @@ class Trap:
 
 def test_a_file_that_wants_to_run_code_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save({"format": 2, "model": Trap()}, tmp_path / "c.pt")
+    torch.save({"format": CHECKPOINT_FORMAT, "model": Trap()}, tmp_path / "c.pt")
     with pytest.raises(CheckpointError, match="not a whole checkpoint"):
         load_checkpoint(tmp_path / "c.pt")
     assert not (tmp_path / "trap-sprung").exists()
@@ -161,12 +161,12 @@ def test_a_checkpoint_holds_plain_values_only(tmp_path: Path) -> None:
 
 def test_other_formats_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
     trainer = trained(run_config(tmp_path), range(0))
-    with pytest.raises(CheckpointError, match="checkpoint format 1, this program reads 2"):
-        load_checkpoint(saved(tmp_path, trainer, format=1))
+    with pytest.raises(CheckpointError, match="checkpoint format 2, this program reads 3"):
+        load_checkpoint(saved(tmp_path, trainer, format=2))
     torch.save({"model_state_dict": {}}, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match="no entry 'format'"):
         load_checkpoint(tmp_path / "foreign.pt")
-    torch.save({"format": 2, "model": {}}, tmp_path / "part.pt")
+    torch.save({"format": CHECKPOINT_FORMAT, "model": {}}, tmp_path / "part.pt")
     with pytest.raises(CheckpointError, match="no entry 'config'"):
         load_checkpoint(tmp_path / "part.pt")
 

@@ -187,21 +187,10 @@ def test_minibatches_hold_every_valid_step_once_and_are_as_equal_as_can_be(parts
     assert len(found) == min(parts, int(mask.sum()))
 
 
-@pytest.mark.parametrize(("rows", "parts"), [(B, 12), (2, 6), (1, 3)])
-def test_a_batch_of_fewer_rollouts_has_fewer_minibatches_of_the_same_size(
-    monkeypatch: pytest.MonkeyPatch, rows: int, parts: int
-) -> None:
-    algorithm = ppo(minibatches=12, epochs=1)
-    seen, real = list[Samples](), module.loss
-    monkeypatch.setattr(module, "loss", lambda *args: (seen.append(args[3]), real(*args))[1])
-    updated(algorithm, make_batch(algorithm, rows=rows))
-    assert [part.mask.numel() for part in seen] == [2] * parts
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_however_short_a_batch_it_is_learned_from(*, use_lstm: bool) -> None:
-    algorithm = ppo(net={"use_lstm": use_lstm}, minibatches=1)
-    assert updated(algorithm, make_batch(algorithm, rows=1))[1].steps == 3
+@pytest.mark.parametrize(("rows", "minibatches", "steps"), [(B, 12, 12), (2, 12, 6), (1, 12, 3), (1, 1, 1)])
+def test_minibatches_of_a_batch_with_few_rollouts_keep_their_size(rows: int, minibatches: int, steps: int) -> None:
+    algorithm = ppo(minibatches=minibatches, epochs=1)
+    assert updated(algorithm, make_batch(algorithm, rows=rows))[1].steps == steps
 
 
 def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() -> None:

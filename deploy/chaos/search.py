@@ -36,7 +36,7 @@ from services.learner.service import Learner
 PEACE = ("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--total_steps", "1000000000")
 SMALL = ("--learner.device", "cpu", "--broker.device", "cpu", "--actor.connect_timeout_s", "1000")
 PERIODS = ("--learner.log_every_s", "1000", "--learner.checkpoint_every_s", "1000")
-STANDSTILL_S = 40.0  #: longer than all that the services wait for in turn: a silent peer, and an ACK that was lost
+STANDSTILL_S = 120.0  #: the harshest trials take a minute from one batch to the next, because most rollouts are cut
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class EnvServer(Service):
         self._past_errors = self._past_timeouts = 0  #: of sessions that are closed
         self._past = (self.clock(), 0)
         self._steps_per_s = 0.0
+        self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
         """Bind."""
@@ -76,8 +77,7 @@ class EnvServer(Service):
             if message is None:
                 break
             self._handle(message)
-        for session in getting_on(self.table):
-            self._collect(session)
+        self._advance()
         for sender in self.port.departures():
             for session in self.table.leave(sender):
                 self._release(session)
@@ -100,8 +100,8 @@ class EnvServer(Service):
         return not any(session.state.request for session in self.table)
 
     def deadline(self) -> float:
-        """At once, while environments are made in this thread."""
-        return 0.0 if any(session.state.occupies_the_loop for session in self.table) else math.inf
+        """When this thread goes on with making environments, if it has any to make."""
+        return self._make_at if any(session.state.occupies_the_loop for session in self.table) else math.inf
 
     def drain(self) -> None:
         """Tell every client that this is the end, so that it goes elsewhere at once."""
@@ -213,6 +213,17 @@ class EnvServer(Service):
                 f"STEP: expected one frame of {hosted.actions.nbytes} bytes of actions", "payload"
             )
         return hosted.check.legal(hosted.actions["action"])
+
+    def _advance(self) -> None:
+        """Let everything get on. While sessions play, making gets half of this thread's time, or they would crawl."""
+        began = self.clock()
+        for session in getting_on(self.table, make=began >= self._make_at):
+            makes = session.welcome is None and session.state.env.inline
+            began = self.clock()
+            self._collect(session)
+            if makes:
+                now, plays = self.clock(), any(other.asked_at is not None for other in self.table)
+                self._make_at = now + (now - began if plays else 0.0)
 
     def _collect(self, session: Session[Hosted]) -> None:
         try:

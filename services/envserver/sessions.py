@@ -31,11 +31,15 @@ class Hosted:
         return self.request is not None and self.env.inline
 
 
-def getting_on(sessions: Iterable[Session[Hosted]]) -> list[Session[Hosted]]:
+def getting_on(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:
     """Those that a turn attends to: all whose environments exist and, last and in order of arrival, a few others.
 
     Processes make environments side by side, a few sessions at a time. The server's own thread makes those of one
     session at a time: the first can be stepped while the others still wait.
+
+    Args:
+      sessions: of the server.
+      make: whether this turn makes environments in the server's own thread.
     """
     sessions = list(sessions)
     if all(session.welcome is not None for session in sessions):
@@ -44,4 +48,4 @@ def getting_on(sessions: Iterable[Session[Hosted]]) -> list[Session[Hosted]]:
     apart = [session for session in queue if not session.state.env.inline]
     inline = [session for session in queue if session.state.env.inline]
     made = [session for session in sessions if session.welcome is not None]
-    return [*made, *apart[:MAX_IN_THE_MAKING], *inline[:1]]
+    return [*made, *apart[:MAX_IN_THE_MAKING], *inline[: 1 if make else 0]]

@@ -30,6 +30,7 @@ def test_processes_make_few_sessions_side_by_side_and_the_thread_one_in_the_orde
     apart = [session(at, inline=False) for at in range(MAX_IN_THE_MAKING + 5)]
     inline = [session(at, inline=True) for at in range(3)]
     assert getting_on([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]
+    assert getting_on([*inline, *apart], make=False) == apart[:MAX_IN_THE_MAKING], "the thread is needed for steps"
 
 
 def test_the_loop_does_not_wait_for_messages_while_it_has_environments_to_make() -> None:

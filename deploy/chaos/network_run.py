@@ -144,15 +144,18 @@ class WatchedRun(Services):
         return {(sender, slot): consumed for sender, slot, _, _, consumed, _ in self.page("learner").get("streams", [])}
 
     def unsettled(self) -> tuple[int, int]:
-        """Rollouts that were acknowledged and never learned from, and rollouts that were learned from twice."""
+        """Rollouts that were acknowledged and are in no book, and rollouts that were taken twice.
+
+        Without weights the policy that acts soon becomes too old to learn from; those rollouts are booked as stale.
+        """
         before = self.pages("actor")
         self.watch(SETTLED_S)
-        used = int(self.page("learner")["agent_steps"]) // self.config.learner.unroll_length
+        booked = sum(self.page("learner")["rollouts_by_fate"].values())
         self.watch(SETTLED_S)
         rows = self.config.actor.envs_per_group
         acked = sum(page["rollouts"] - page["unacked"] * rows for page in before)
         made = sum(page["rollouts"] for page in self.pages("actor"))
-        return max(0, acked - used), max(0, used - made)
+        return max(0, acked - booked), max(0, booked - made)
 
     def _listen(self) -> None:
         while message := self._weights.receive():

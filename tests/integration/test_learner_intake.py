@@ -87,11 +87,13 @@ def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None
     for actor in actors:
         for seq in range(1, 7):
             actor.push(seq, rollout_rows(4, seq))
-    most = 0
-    for _ in range(200):
+
+    def received() -> int:
         run.intake.receive(run.learner.clock())
-        most = max(most, len(run.queue))
-    assert most == 4, "one of each actor, and one that shows that this is all"
+        return len(run.queue)
+
+    wait_until(lambda: received() == 4)
+    assert max(received() for _ in range(200)) == 4, "one of each actor, and one that shows that this is all"
     run.drive(actors, run.learner.stopping.is_set)
     assert run.page["agent_steps"] == 160
 

@@ -84,6 +84,19 @@ def test_equal_advantages_have_no_gradient_however_far_the_policy_has_moved(name
     assert not torch.autograd.grad(total, net.policy.weight)[0].any()
 
 
+@pytest.mark.parametrize("name", ["a2c", "impala"])
+def test_normalised_advantages_do_not_depend_on_the_size_of_rewards(name: str) -> None:
+    algorithm = algorithm_of(name, normalize_advantages=True, baseline_cost=0.0, reward_clipping="none")
+    net = algorithm.network()
+    with torch.no_grad():  # so that nothing else sees the reward
+        net.value.weight.zero_()
+        net.policy.weight[:, -1] = 0.0
+    batch = make_batch(algorithm, resets=0.3)
+    loss = algorithm.loss(net, batch)[0].item()
+    assert loss != 0.0
+    assert loss == pytest.approx(algorithm.loss(net, batch._replace(reward=batch.reward * 16))[0].item(), rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["impala", "a2c", "ppo", "impact"])
 @pytest.mark.parametrize(("env", "net_settings"), SHARES[2:])
 def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str, Any]) -> None:

@@ -85,20 +85,26 @@ def server_of(world: World) -> Faulty:
     return server
 
 
-@pytest.mark.parametrize(("spoil", "reason", "sentence"), FAULTS)
-def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
-    spoil: Spoil, reason: str, sentence: str
-) -> None:
-    world = world_in(Wait.BROKER)
+def spoil_one(world: World, spoil: Spoil) -> int:
+    """Have the env-server spoil answers until the group refuses one; returns how many HELLOs there were before."""
     server = server_of(world)
     server.spoil, before = spoil, server.hellos
     while not world.refused:
         world.turn()
     server.spoil = None
+    return before
+
+
+@pytest.mark.parametrize(("spoil", "reason", "sentence"), FAULTS)
+def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
+    spoil: Spoil, reason: str, sentence: str
+) -> None:
+    world = world_in(Wait.BROKER)
+    before = spoil_one(world, spoil)
     world.goes_on()
     assert [error.reason for error in world.refused] == [reason]
     assert sentence in str(world.refused[0])
-    assert server.hellos == before + 1
+    assert server_of(world).hellos == before + 1
     assert not world.group.steps.trouble
     assert all(np.isfinite(rows["reward"]).all() for _, _, rows in world.used)
 
@@ -168,16 +174,12 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
         return Message(Header(header.kind, 1, 0, header.epoch, header.seq, ([good, *bad],)), *message.frames)
 
     world = world_in(Wait.BROKER)
-    server = server_of(world)
-    server.spoil, before = with_episodes, server.hellos
-    while not world.refused:
-        world.turn()
-    server.spoil = None
+    before = spoil_one(world, with_episodes)
     assert [error.reason for error in world.refused] == ["episodes"]
     assert f"{len(bad)} of {len(bad) + 1} episodes" in str(world.refused[0])
     assert world.group._episodes == [good]
     world.goes_on()
-    assert server.hellos == before
+    assert server_of(world).hellos == before
 
 
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:

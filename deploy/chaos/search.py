@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -121,7 +121,21 @@ class Outcome(NamedTuple):
 def main(argv: list[str]) -> int:
     """Search; returns the exit code: 1 if a trial stood still or a service ended."""
     options = _parse(argv)
-    logging.disable(logging.ERROR)  # every fault is noted, and there are many
+    with _silent_log():
+        return _searched(options)
+
+
+@contextmanager
+def _silent_log() -> Iterator[None]:
+    """Every fault is noted, and there are many."""
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _searched(options: argparse.Namespace) -> int:
     deadline, broken, longest, count = time.monotonic() + 60 * options.minutes, [], 0.0, 0
     for trial in _trials(options.seed, options.trials, deadline):
         outcome = attempt(trial, options.seconds)

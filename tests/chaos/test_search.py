@@ -1,5 +1,7 @@
 """`beast chaos search`: it passes runs that go on, and finds one that stands still."""
 
+import logging
+
 import pytest
 
 from deploy.chaos import search
@@ -12,6 +14,7 @@ pytestmark = pytest.mark.chaos
 
 def test_runs_go_on_whatever_is_refused_late_or_lost() -> None:
     assert main(["--trials", "3", "--seconds", "1", "--seed", "10"]) == 0
+    assert not logging.root.manager.disable, "the log is silent for the search alone"
 
 
 def test_a_run_without_short_batches_is_found_to_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 #: command -> module whose `main(argv)` runs it, and what it measures
 COMMANDS = {
     "all": ("deploy.bench.report", "every benchmark below one after the other, in one table beside the goals"),
-    "limit": ("deploy.bench.limit", "environment, inference and training alone on one thread, and what they imply"),
+    "limit": ("deploy.bench.limit", "environment, inference and training alone on one core, and what they imply"),
     "train": ("deploy.bench.train", "the steady rate of the real system, as a ratio to that limit"),
     "compare": ("deploy.bench.compare", "settings beside each other: a run of each, taking turns"),
     "peers": ("deploy.bench.peers", "the same work done by public packages, one after the other, and by this one"),

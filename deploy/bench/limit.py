@@ -1,7 +1,8 @@
-"""The machine's own limit: each part of training alone, on one thread, in the precision it would run in.
+"""The machine's own limit: each part of training alone, on one core, in the precision it would run in.
 
 One agent step costs one environment step, one row of inference and one row of training. With every core always busy
-and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second.
+and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second. Each part stays on
+its core: emulators have threads of their own and would use the others as well.
 
 That sum takes for granted that a core is as fast beside a busy one as beside an idle one. Cores share memory, caches
 and power, so the parts are measured a second time with all cores at the same work: the limit of the machine at work.
@@ -10,6 +11,7 @@ and power, so the parts are measured a second time with all cores at the same wo
 from __future__ import annotations
 
 import atexit
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -62,8 +64,8 @@ class Yardstick:
         self._config = config
         # one pool for each core: a common one might give two tasks to the same process
         self._pools = [
-            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=(config,))
-            for _ in range(max(1, int(cores())))
+            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=(config, core))
+            for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]
         ]
 
     def __enter__(self) -> Self:
@@ -74,7 +76,7 @@ class Yardstick:
             pool.shutdown()
 
     def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> dict[str, Any]:
-        """Measure every part for `seconds` per figure; rates are agent steps a second on one thread.
+        """Measure every part for `seconds` per figure; rates are agent steps a second on one core.
 
         Args:
           seconds: for each figure.
@@ -104,7 +106,7 @@ def describe(result: dict[str, Any]) -> str:
     """The result as a small table."""
     at_work = result["at_work"]
     lines = [
-        f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one thread",
+        f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one core",
         f"  {'':<22} {'alone':>10} {'all cores at work':>20}",
         f"  {'environment':<22} {result['env']:10.0f} {at_work['env']:20.0f}",
     ]
@@ -131,8 +133,9 @@ def _with_limit(rates: dict[str, Any]) -> dict[str, Any]:
 _parts: list[Parts] = []  #: of this process, which does nothing else
 
 
-def _prepare(config: RunConfig) -> None:
+def _prepare(config: RunConfig, core: int) -> None:
     end_with_parent()
+    os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
     keep_freed_memory()
     _parts.append(Parts(config))

@@ -7,6 +7,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 ARGS ?=
 
 .PHONY: train test lint bench setup clean
@@ -18,21 +19,25 @@ train: $(READY)
 test: lint
 	$(BIN)/pytest $(ARGS)
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)
+bench: $(DEV)
 	@exec $(BIN)/beast bench $(ARGS)
 
-setup: $(READY)
+setup: $(DEV)
 
 $(READY): pyproject.toml constraints.txt deploy/setup
-	@deploy/setup $(VENV)
+	@deploy/setup $(VENV) train
 	@touch $@
+
+$(DEV): pyproject.toml constraints.txt deploy/setup
+	@deploy/setup $(VENV) dev
+	@touch $(READY) $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find common services deploy tests -name __pycache__ -prune -exec rm -rf {} +
+	find zerobeast common services tools tests -name __pycache__ -prune -exec rm -rf {} +

@@ -81,7 +81,7 @@ class Diverged(BeastError):
 
 
 class ProtocolError(BeastError):
-    """A message does not follow `common.messages`."""
+    """A message does not follow `zerobeast.common.wire.messages`."""
 
 
 class LocalProtocolError(ProtocolError):

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.algos.protocol import Algorithm, Batch
-from common.algos.registry import make_algorithm
-from common.config.tree import RunConfig
-from common.nets.agent import AgentNet, StepInput
-from common.specs import ActionSpec, EnvSpec
+from zerobeast.common.algos.protocol import Algorithm, Batch
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 T, B = 6, 4
 MULTI = ActionSpec("multi_discrete", (2,), (3, 4))

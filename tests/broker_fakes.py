@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.protocol import Act
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import ConfigError
-from common.messages import Header, Kind, Plane
-from common.nets.agent import StepInput
-from common.nets.weights import flatten, layout_id
-from common.records import act_record, step_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from common.stream import Reply, Stream
-from common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
-from services.broker.service import Broker
 from tests.helpers import free_port, wait_until
+from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.broker.service import Broker
 
 ECHO_ENV = EnvSpec("Echo-v0", (3,), "<f4", ActionSpec.discrete(60_000))
 ECHO_POLICY = PolicySpec(n_logits=3, core_size=2)
@@ -223,7 +223,7 @@ def stage(
         algorithms.append(EchoAlgorithm(env))
         return algorithms[-1]
 
-    monkeypatch.setattr("services.broker.lobby.make_algorithm", make)
+    monkeypatch.setattr("zerobeast.services.broker.sessions.make_algorithm", make)
     learner = f"ipc://{tmp_path}/l" if endpoint.startswith("ipc") else f"tcp://127.0.0.1:{free_port()}"
     config = RunConfig.model_validate(
         {

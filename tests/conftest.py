@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.transport import Context
 from tests.helpers import free_port
+from zerobeast.common.transport import Context
 
 
 @pytest.fixture

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.algos.protocol import Batch, Learned
-from common.config.tree import RunConfig
-from common.errors import RemoteProtocolError
-from common.messages import Header, Kind, Plane, Reason
-from common.records import rollout_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from common.stream import Stream
-from common.transport import ClientPort, Context, WeightsSubscriber, random_id
-from services.learner.intake import Intake
-from services.learner.queue import RolloutQueue
-from services.learner.service import Learner
-from services.learner.update import Trainer
 from tests.helpers import wait_until
+from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.service import Learner
+from zerobeast.services.learner.update import Trainer
 
 ENV = EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(2), frame_skip=4)
 STACKED = EnvSpec("Test-v0", (3, 3), "|u1", ActionSpec.discrete(2), frame_stack=3)
@@ -198,7 +198,7 @@ class OpenRun:
 
 
 class ListMessage:
-    """What `common.transport.Incoming` is to an intake."""
+    """What `zerobeast.common.transport.Incoming` is to an intake."""
 
     def __init__(self, header: Header, rows: Any) -> None:
         self.header, self.rows = header, rows

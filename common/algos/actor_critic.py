@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.algos.protocol import Act, Batch, Metrics
-from common.algos.returns import explained_variance
-from common.algos.settings import LossSettings
-from common.config.tree import RunConfig
-from common.nets.agent import AgentNet, AgentOutput, StepInput
-from common.nets.popart import PopArt
-from common.ops import losses
-from common.ops.distributions import Distribution, family_of
-from common.specs import EnvSpec, PolicySpec
+from zerobeast.common.algos.protocol import Act, Batch, Metrics
+from zerobeast.common.algos.returns import explained_variance
+from zerobeast.common.algos.settings import LossSettings
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.ops import losses
+from zerobeast.common.ops.distributions import Distribution, family_of
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 class Loss(NamedTuple):
@@ -27,7 +27,7 @@ class Loss(NamedTuple):
 
 
 class ActorCritic:
-    """The acting half of `common.algos.protocol.Algorithm`: draw from the policy, or take its likeliest action.
+    """The acting half of `algos.protocol.Algorithm`: draw from the policy, or take its likeliest action.
 
     Args:
       config: of the run.

@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from common.algos.descent import Descent
-from common.algos.protocol import Batch, Learned, Metrics
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.nets.agent import AgentNet
 
 Loss = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
 
 
 class OneStep:
-    """See `common.algos.protocol.Learning`.
+    """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
       net: the policy, which is what is trained.

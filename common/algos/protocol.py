@@ -28,13 +28,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from common.nets.agent import AgentNet, StepInput
-from common.ops.frames import single_frames, stack_frames
-from common.specs import EnvSpec, PolicySpec
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.frames import single_frames, stack_frames
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 class Batch(NamedTuple):
-    """B unrolls of T steps and the step after them, time-major; see `common.records` for the time index."""
+    """B unrolls of T steps and the step after them, time-major; see `common.wire.records` for the time index."""
 
     obs: Tensor  #: [T + 1, B, *frame], or [T + 1, B, k, *frame] with a frame stack of k > 1; packed [T + k, B, *frame]
     first: Tensor  #: [T + 1, B] bool

@@ -9,12 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from common.config.setting import Section
+from zerobeast.common.config.setting import Section
 
 if TYPE_CHECKING:
-    from common.algos.protocol import Algorithm
-    from common.config.tree import RunConfig
-    from common.specs import EnvSpec
+    from zerobeast.common.algos.protocol import Algorithm
+    from zerobeast.common.config.tree import RunConfig
+    from zerobeast.common.wire.specs import EnvSpec
 
 ALGORITHMS = {
     "impala": "Impala",
@@ -27,7 +27,7 @@ ALGORITHMS = {
 
 def settings_type(name: str) -> type[Section]:
     """The class of an algorithm's settings."""
-    kind: type[Section] = getattr(import_module(f"common.algos.{name}.config"), f"{ALGORITHMS[name]}Config")
+    kind: type[Section] = getattr(import_module(f"zerobeast.common.algos.{name}.config"), f"{ALGORITHMS[name]}Config")
     return kind
 
 
@@ -37,6 +37,6 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions.
     """
-    module = import_module(f"common.algos.{config.algo}.algorithm")
+    module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
     algorithm: Algorithm = getattr(module, ALGORITHMS[config.algo])(config, env)
     return algorithm

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.protocol import Batch
-from common.algos.settings import RewardSettings
-from common.nets.moments import MIN_VARIANCE, Moments
-from common.ops.losses import masked_reduce
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.settings import RewardSettings
+from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
+from zerobeast.common.ops.losses import masked_reduce
 
 CLIP = 10.0  #: of rewards in units of the deviation of returns
 

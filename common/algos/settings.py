@@ -47,7 +47,7 @@ MaxGradNorm = Annotated[float, Field(description="clip on the global norm of the
 
 
 class RewardSettings(Protocol):
-    """What `common.algos.returns` asks of an algorithm's settings."""
+    """What `zerobeast.common.algos.returns` asks of an algorithm's settings."""
 
     @property
     def reward_clipping(self) -> Clipping: ...
@@ -56,7 +56,7 @@ class RewardSettings(Protocol):
 
 
 class LossSettings(Protocol):
-    """What `common.algos.actor_critic` asks of an algorithm's settings."""
+    """What `zerobeast.common.algos.actor_critic` asks of an algorithm's settings."""
 
     @property
     def baseline_cost(self) -> float: ...
@@ -65,7 +65,7 @@ class LossSettings(Protocol):
 
 
 class OptimizerSettings(Protocol):
-    """What `common.algos.descent` asks of an algorithm's settings."""
+    """What `zerobeast.common.algos.gradient_descent` asks of an algorithm's settings."""
 
     @property
     def optimizer(self) -> OptimizerKind: ...

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from common.config.preset import names
-from common.config.setting import Section
-from common.config.table import TREE, section_of, settings_of, value_at
-from common.config.torchbeast import FLAGS
-from common.config.tree import RunConfig
-from common.config.words import expectation
+from zerobeast.common.config.expectation import expectation
+from zerobeast.common.config.preset import names
+from zerobeast.common.config.setting import Section
+from zerobeast.common.config.table import TREE, section_of, settings_of, value_at
+from zerobeast.common.config.torchbeast import FLAGS
+from zerobeast.common.config.tree import RunConfig
 
 WIDTH, COLUMN = 112, 36
 LAYERS = (

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from common.config import torchbeast
-from common.config.layers import CONFIG, PRESET, Given, scalar
-from common.config.table import SHORT, TREE, Table
-from common.config.words import did_you_mean, shown
+from zerobeast.common.config import torchbeast
+from zerobeast.common.config.expectation import did_you_mean, shown
+from zerobeast.common.config.layers import CONFIG, PRESET, Given, scalar
+from zerobeast.common.config.table import SHORT, TREE, Table
 
 
 class Flag(NamedTuple):

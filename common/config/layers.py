@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from common.config.table import SECTIONS, SHORT, TREE
-from common.config.words import did_you_mean, shown
-from common.errors import ConfigError
+from zerobeast.common.config.expectation import did_you_mean, shown
+from zerobeast.common.config.table import SECTIONS, SHORT, TREE
+from zerobeast.common.errors import ConfigError
 
 PREFIX = "BEAST_"
 PRESET, CONFIG = "preset", "config"

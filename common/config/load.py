@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from common.algos.registry import ALGORITHMS
-from common.config import preset as presets
-from common.config.describe import differences, dump, settings_help
-from common.config.flags import CommandLine, read_flags
-from common.config.layers import CONFIG, PREFIX, PRESET, Given, from_environment, from_tree, read_yaml
-from common.config.relations import PARTIAL, BrokenRelations, Relation
-from common.config.setting import Section
-from common.config.table import SHORT, TREE, Table, nested, settings_of, value_at
-from common.config.torchbeast import spread
-from common.config.tree import RunConfig
-from common.config.words import expectation, shown
-from common.errors import ConfigError
+from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.config import preset as presets
+from zerobeast.common.config.describe import differences, dump, settings_help
+from zerobeast.common.config.expectation import expectation, shown
+from zerobeast.common.config.flags import CommandLine, read_flags
+from zerobeast.common.config.layers import CONFIG, PREFIX, PRESET, Given, from_environment, from_tree, read_yaml
+from zerobeast.common.config.relations import PARTIAL, BrokenRelations, Relation
+from zerobeast.common.config.setting import Section
+from zerobeast.common.config.table import SHORT, TREE, Table, nested, settings_of, value_at
+from zerobeast.common.config.torchbeast import spread
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
 
 __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 

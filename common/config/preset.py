@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from common.config.layers import read_yaml
-from common.config.words import did_you_mean
-from common.errors import ConfigError
+from zerobeast.common.config.expectation import did_you_mean
+from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "presets"
 ALGORITHMS = Path(__file__).parents[1] / "algos"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.config.setting import Section, setting
+from zerobeast.common.config.setting import Section, setting
 
 
 class ProcessFlags(Section):

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from common.config.tree import RunConfig
+    from zerobeast.common.config.tree import RunConfig
 
-MAX_SQUASHED_LOG_STD = 0.0  #: of actions before they are squashed; above it `common.ops.gaussian` bends it back
+MAX_SQUASHED_LOG_STD = (
+    0.0  #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
+)
 PARTIAL = "some layers only"  #: validation context in which relations are not looked at
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, create_model, field_validator, model_validator
 
-from common.algos.registry import ALGORITHMS, settings_type
-from common.config.relations import PARTIAL, BrokenRelations, relations
-from common.config.setting import Section, setting
-from common.endpoints import Endpoint
-from common.errors import ConfigError
-from common.messages import MAX_WINDOW
+from zerobeast.common.algos.registry import ALGORITHMS, settings_type
+from zerobeast.common.config.relations import PARTIAL, BrokenRelations, relations
+from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.wire.messages import MAX_WINDOW
 
 if TYPE_CHECKING:
     AlgoName = str

@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from common.health.pages import fetch_page
-from common.health.table import as_json, hop_table, table
-from common.health.verdict import Verdict, ready
-from common.health.views import ServiceView
-from common.text import printable
+from zerobeast.common.health.pages import fetch_page
+from zerobeast.common.health.table import as_json, hop_table, table
+from zerobeast.common.health.verdict import Verdict, ready
+from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.text import printable
 
 WATCH_PERIOD_S = 2.0
 UNREACHABLE = float("inf")
@@ -26,7 +26,7 @@ CLEAR = "\x1b[H\x1b[2J"
 def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Look at the service of a role; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m services.{role} health",
+        prog=f"python -m zerobeast.services.{role} health",
         description="Ask a running service how it is. Exit code: 0 it takes work, 1 it does not, 2 unreachable.",
     )
     add_flags(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.health.views import ServiceView
+from zerobeast.common.health.views import ServiceView
 
 UNKNOWN = "-"
 READY, STALLED = "ready", "stalled"  #: it takes work, and gets on with it or not

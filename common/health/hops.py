@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from common.health.figures import LARGEST, finite
+from zerobeast.common.health.figures import LARGEST, finite
 
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {

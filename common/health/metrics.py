@@ -1,7 +1,7 @@
 """The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
 
 A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`. Counters get `_total`, and units are
-written out in seconds, as Prometheus wants its names. The histograms of `common.health.hops` are one metric,
+written out in seconds, as Prometheus wants its names. The histograms of `zerobeast.common.health.hops` are one metric,
 zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
-from common.health.hops import EDGES_S
+from zerobeast.common.health.hops import EDGES_S
 
 PREFIX = "zerobeast_"
 HOP_METRIC = f"{PREFIX}hop_seconds"
@@ -127,7 +127,7 @@ class Collector:
     """Gives prometheus_client the numbers of one page.
 
     Args:
-      page: as `common.health.server.current_page` returns it.
+      page: as `zerobeast.common.health.server.current_page` returns it.
     """
 
     def __init__(self, page: Mapping[str, Any]) -> None:

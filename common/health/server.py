@@ -20,10 +20,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from common.config.tree import HealthConfig
-from common.errors import ConfigError
-from common.health import metrics
-from common.service import Service
+from zerobeast.common.config.tree import HealthConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health import metrics
+from zerobeast.common.runtime.service import Service
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from common.health import figures, hops
-from common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
-from common.health.verdict import Verdict, healthy
-from common.health.views import ServiceView
-from common.text import printable
+from zerobeast.common.health import figures, hops
+from zerobeast.common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
+from zerobeast.common.health.verdict import Verdict, healthy
+from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.text import printable
 
 COLUMNS: dict[str, Callable[[ServiceView], str]] = {
     "service": lambda view: view.name,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from common.health import figures, hops
-from common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
-from common.health.views import ServiceView
+from zerobeast.common.health import figures, hops
+from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
+from zerobeast.common.health.views import ServiceView
 
 ROLES = ("learner", "broker", "envserver", "actor")
 STARTING = "starting"

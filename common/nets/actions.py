@@ -1,14 +1,14 @@
 """Actions on their way into a network, as features of the last one, and out of it, as parameters of the next one's
-distribution (`common.ops.distributions`)."""
+distribution (`zerobeast.common.ops.distributions`)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from common.config.tree import NetConfig
-from common.ops.gaussian import Box
-from common.specs import ActionSpec
+from zerobeast.common.config.tree import NetConfig
+from zerobeast.common.ops.gaussian import Box
+from zerobeast.common.wire.specs import ActionSpec
 
 POLICY_GAIN = 0.01  #: the first policy is all but the same everywhere, so that no seed decides what is explored
 CLIP = 10.0  #: of real actions as features, in units of their box

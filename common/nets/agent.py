@@ -13,21 +13,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from common.config.tree import NetConfig
-from common.errors import ConfigError
-from common.nets.actions import head, last_action, policy_head
-from common.nets.lstm import LSTM
-from common.nets.normalize import ObsNorm
-from common.nets.popart import PopArt
-from common.nets.torsos import make_torso
-from common.specs import EnvSpec
+from zerobeast.common.config.tree import NetConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.actions import head, last_action, policy_head
+from zerobeast.common.nets.lstm import LSTM
+from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.nets.torsos import make_torso
+from zerobeast.common.wire.specs import EnvSpec
 
 VALUE_GAIN = 1.0
 MAX_BYTES = 1 << 30  #: of weights: how large the first layer is, whoever describes the environment decides
 
 
 class StepInput(NamedTuple):
-    """What the network sees at each step; see `common.records` for the time index."""
+    """What the network sees at each step; see `zerobeast.common.wire.records` for the time index."""
 
     obs: Tensor  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1
     last_action: Tensor  #: [T, B, *action shape], ignored where first
@@ -38,7 +38,7 @@ class StepInput(NamedTuple):
 class AgentOutput(NamedTuple):
     """What it answers, float32 whatever it computed in."""
 
-    logits: Tensor  #: [T, B, A], parameters of the distribution of actions: `common.ops.distributions`
+    logits: Tensor  #: [T, B, A], parameters of the distribution of actions: `zerobeast.common.ops.distributions`
     value: Tensor  #: [T, B]
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.specs import EnvSpec
+from zerobeast.common.wire.specs import EnvSpec
 
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
 

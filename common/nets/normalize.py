@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.nets.moments import MIN_VARIANCE, Moments
-from common.specs import EnvSpec
+from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
+from zerobeast.common.wire.specs import EnvSpec
 
 CLIP = 10.0  #: standard deviations, for vectors
 

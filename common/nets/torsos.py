@@ -19,11 +19,11 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from common.config.tree import NetConfig
-from common.errors import ConfigError
-from common.nets.images import ImageShape, compute_dtype, pixel_scale
-from common.nets.normalize import ObsNorm
-from common.specs import EnvSpec
+from zerobeast.common.config.tree import NetConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.images import ImageShape, compute_dtype, pixel_scale
+from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.wire.specs import EnvSpec
 
 MIN_SHALLOW_SIDE = 36  #: pixels that three unpadded convolutions leave at least one of
 DEEP_CHANNELS = (16, 32, 32)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from common.codec import pack
-from common.errors import RemoteProtocolError
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.codec import pack
 
 Bytes = npt.NDArray[np.uint8]
 

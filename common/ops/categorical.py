@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Categorical:
-    """See `common.ops.distributions.Distribution`; actions are integers.
+    """See `zerobeast.common.ops.distributions.Distribution`; actions are integers.
 
     Args:
       logits: [..., A].

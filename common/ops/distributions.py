@@ -9,7 +9,7 @@ compares.
     discrete          one categorical             P = choices: unnormalised log-probabilities
     multi_discrete    independent categoricals    P = choices of all components, component by component
     box               independent normals         P = 2 per component: all means, then all log standard deviations,
-                                                  which `common.ops.gaussian` bounds softly
+                                                  which `zerobeast.common.ops.gaussian` bounds softly
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from common.errors import ConfigError
-from common.ops.categorical import Categorical, MultiCategorical
-from common.ops.gaussian import Box, Gaussian, SquashedGaussian
-from common.specs import ActionSpec
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.ops.categorical import Categorical, MultiCategorical
+from zerobeast.common.ops.gaussian import Box, Gaussian, SquashedGaussian
+from zerobeast.common.wire.specs import ActionSpec
 
 
 class Distribution(Protocol):

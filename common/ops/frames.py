@@ -13,7 +13,7 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
     across a beginning get its frame instead.
 
     Args:
-      frames: [B, T + k, *frame] as in `common.records.rollout_record`: frames[:, k - 1 + t] came with step t, and
+      frames: [B, T + k, *frame] as in `common.wire.records.rollout_record`: frames[:, k - 1 + t] came with step t, and
         those before step 0 already are the rest of its stack.
       first: [B, T + 1] bool, True where a step opens an episode; best on the CPU, wherever `frames` are.
       k: frames of a stack.

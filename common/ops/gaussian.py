@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from common.specs import ActionSpec
+from zerobeast.common.wire.specs import ActionSpec
 
 UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
@@ -77,7 +77,7 @@ class Box:
 
 
 class Gaussian:
-    """See `common.ops.distributions.Distribution`. Actions may lie outside their box; the env-server clips them.
+    """See `distributions.Distribution`. Actions may lie outside their box; the env-server clips them.
 
     Args:
       params: [..., 2 d], all means, then all log standard deviations.

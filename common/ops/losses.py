@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from common.ops.vtrace import MAX_LOG_RHO
+from zerobeast.common.ops.vtrace import MAX_LOG_RHO
 
 Reduction = Literal["sum", "mean"]
 MIN_DEVIATION = 1e-8

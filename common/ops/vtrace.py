@@ -2,7 +2,7 @@
 
 Names follow the paper: rhos are importance ratios pi/mu, cs the trace coefficients, vs the corrected values.
 
-How an episode ends in the sequence (see `common.records`), t being the transition that ends it:
+How an episode ends in the sequence (see `zerobeast.common.wire.records`), t being the transition that ends it:
 
     terminated   discounts[t] = 0: neither a bootstrap nor a correction comes from beyond t
     truncated    discounts[t] = gamma: bootstraps from values[t + 1], the value of the true final observation

@@ -10,13 +10,13 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
             server.send(Header(...), reply)
 """
 
-from common.transport.client import ClientPort
-from common.transport.context import Context, open_context
-from common.transport.incoming import Incoming, Kept
-from common.transport.keys import ROLES, Keys, add_key, make_keys
-from common.transport.ports import ServerPort
-from common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
-from common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
+from zerobeast.common.transport.client import ClientPort
+from zerobeast.common.transport.context import Context, open_context
+from zerobeast.common.transport.incoming import Incoming, Kept
+from zerobeast.common.transport.keys import ROLES, Keys, add_key, make_keys
+from zerobeast.common.transport.ports import ServerPort
+from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
+from zerobeast.common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
 
 __all__ = [
     "CHUNK_BYTES",

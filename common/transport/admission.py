@@ -13,8 +13,8 @@ import time
 import zmq
 from zmq.utils import z85
 
-from common.messages import Plane
-from common.transport.keys import CLIENTS, Keys
+from zerobeast.common.transport.keys import CLIENTS, Keys
+from zerobeast.common.wire.messages import Plane
 
 log = logging.getLogger(__name__)
 

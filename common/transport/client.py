@@ -6,9 +6,20 @@ from typing import Any
 
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import RemoteProtocolError, VersionMismatch
-from common.messages import (
+from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.context import Context
+from zerobeast.common.transport.incoming import Incoming
+from zerobeast.common.transport.ports import Port
+from zerobeast.common.transport.sockets import (
+    REPLIES,
+    REQUESTS,
+    Payload,
+    connect,
+    make_socket,
+    sendable,
+)
+from zerobeast.common.wire.messages import (
     REPLY_KINDS,
     TOPIC_BYTES,
     Header,
@@ -16,17 +27,6 @@ from common.messages import (
     pack_header,
     topic,
     unpack_header,
-)
-from common.transport.context import Context
-from common.transport.incoming import Incoming
-from common.transport.ports import Port
-from common.transport.sockets import (
-    REPLIES,
-    REQUESTS,
-    Payload,
-    connect,
-    make_socket,
-    sendable,
 )
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from common.descriptors import max_files, open_files
-from common.endpoints import Endpoint
-from common.errors import BeastError, ConfigError
-from common.messages import Plane
-from common.transport.admission import Admission
-from common.transport.keys import Keys
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.runtime.descriptors import max_files, open_files
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.admission import Admission
+from zerobeast.common.transport.keys import Keys
+from zerobeast.common.wire.messages import Plane
 
 if TYPE_CHECKING:
-    from common.config.tree import SecurityConfig
+    from zerobeast.common.config.tree import SecurityConfig
 
 Socket = zmq.Socket[bytes]
 

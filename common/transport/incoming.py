@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import zmq
 
-from common.messages import Header
-from common.transport.sockets import Payload, view_of
+from zerobeast.common.transport.sockets import Payload, view_of
+from zerobeast.common.wire.messages import Header
 
 MAX_SURPLUS = 1 << 15  #: frames dropped in one call: a message can have millions, and a service's loop must turn
 

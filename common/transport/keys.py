@@ -22,8 +22,8 @@ from pathlib import Path
 import zmq.auth
 from zmq.utils import z85
 
-from common.errors import ConfigError
-from common.messages import Plane
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.messages import Plane
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
-from common.errors import RemoteProtocolError, VersionMismatch
-from common.messages import Header, unpack_header
+from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
+from zerobeast.common.wire.messages import Header, unpack_header
 
 MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces its own and nobody else's
 

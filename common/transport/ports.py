@@ -11,9 +11,23 @@ from typing import Any
 
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError, Refusal, RemoteProtocolError, VersionMismatch
-from common.messages import (
+from zerobeast.common.errors import ConfigError, Refusal, RemoteProtocolError, VersionMismatch
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.context import Context
+from zerobeast.common.transport.incoming import Incoming
+from zerobeast.common.transport.owners import Owners
+from zerobeast.common.transport.sockets import (
+    REPLIES,
+    REQUESTS,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTION_HWM,
+    Payload,
+    bind,
+    make_socket,
+    sendable,
+)
+from zerobeast.common.transport.subscriptions import Subscriptions
+from zerobeast.common.wire.messages import (
     ANSWERED,
     BARE,
     Header,
@@ -24,20 +38,6 @@ from common.messages import (
     topic,
     unpack_header,
 )
-from common.transport.context import Context
-from common.transport.incoming import Incoming
-from common.transport.owners import Owners
-from common.transport.sockets import (
-    REPLIES,
-    REQUESTS,
-    SUBSCRIPTION_BYTES,
-    SUBSCRIPTION_HWM,
-    Payload,
-    bind,
-    make_socket,
-    sendable,
-)
-from common.transport.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from typing import Any
 import zmq
 from numpy.typing import NDArray
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError, LocalProtocolError
-from common.messages import Plane
-from common.transport.context import Context
+from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.context import Context
+from zerobeast.common.wire.messages import Plane
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
 CURVE_BYTES = 64  #: that encryption adds to a frame, at most

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import zmq
 
-from common.errors import RemoteProtocolError
-from common.messages import Plane, sender_of
-from common.transport.owners import Owners
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.transport.owners import Owners
+from zerobeast.common.wire.messages import Plane, sender_of
 
 MAX_EVENTS = 4096  #: read in one call: a flood must not keep a service from its loop
 MAX_CLIENTS = 1 << 16  #: that may hear replies, with a session or without

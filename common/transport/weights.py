@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError
-from common.messages import Header, Plane, pack_header, topic
-from common.transport.context import Context
-from common.transport.incoming import Incoming
-from common.transport.ports import Port
-from common.transport.sockets import (
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.context import Context
+from zerobeast.common.transport.incoming import Incoming
+from zerobeast.common.transport.ports import Port
+from zerobeast.common.transport.sockets import (
     SUBSCRIPTION_BYTES,
     SUBSCRIPTION_HWM,
     WEIGHTS,
@@ -23,6 +22,7 @@ from common.transport.sockets import (
     make_socket,
     view_of,
 )
+from zerobeast.common.wire.messages import Header, Plane, pack_header, topic
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)

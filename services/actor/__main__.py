@@ -3,15 +3,15 @@
 import sys
 from typing import TYPE_CHECKING
 
-from common.entry import Instance, main
+from zerobeast.common.runtime.entry import Instance, main
 
 if TYPE_CHECKING:
-    from common.config.tree import RunConfig
-    from common.service import Service
+    from zerobeast.common.config.tree import RunConfig
+    from zerobeast.common.runtime.service import Service
 
 
 def build(config: "RunConfig", instance: Instance) -> "Service":
-    from services.actor.service import Actor
+    from zerobeast.services.actor.service import Actor
 
     return Actor(config, instance)
 

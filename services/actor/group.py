@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common.checks import Episodes, episodes_of, flaw, illegal
-from common.config.tree import RunConfig
-from common.errors import ConfigError, RemoteProtocolError
-from common.health.hops import Hops
-from common.messages import Frames, Header, Kind, Plane
-from common.records import act_record, action_record, step_record
-from common.seeds import MAX_ENV_SEED, continued
-from common.specs import EnvSpec, PolicySpec
-from common.stream import Reply, Stream
-from common.transport import Incoming
-from services.actor.outbox import Outbox
-from services.actor.rollout import RolloutBuilder
-from services.actor.waits import Wait, Waits
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.health.hops import Hops
+from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
+from zerobeast.common.transport import Incoming
+from zerobeast.common.wire.checks import Episodes, episodes_of, flaw, illegal
+from zerobeast.common.wire.messages import Frames, Header, Kind, Plane
+from zerobeast.common.wire.records import act_record, action_record, step_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.actor.outbox import Outbox
+from zerobeast.services.actor.rollout import RolloutBuilder
+from zerobeast.services.actor.waits import Wait, Waits
 
 D = TypeVar("D")
 Refuse = Callable[[RemoteProtocolError], None]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
-from common.stream import Reply, Stream
+from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
+from zerobeast.common.wire.stream import Reply, Stream
 
 #: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
 #: that lost its only checkpoint makes new weights for the first who greets it, and without weights nothing ever is.

@@ -8,7 +8,7 @@
         builder.act(act_rows, policy_version, core) # the policy's answer to the newest observation
         builder.observe(rows)                       # what the environments answered to those actions
 
-`common.records` says which entry means what. The last step of a rollout is the first of the next.
+`zerobeast.common.wire.records` says which entry means what. The last step of a rollout is the first of the next.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.records import rollout_record
-from common.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 Rows = NDArray[np.void]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from common.errors import PeerLost, Refusal, RemoteProtocolError
-from common.lookup import Lookup
-from common.messages import Header, Kind, Plane
-from common.transport import ClientPort, Context, Incoming
-from services.actor.directory import Address, Directory
+from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
+from zerobeast.common.transport import ClientPort, Context, Incoming
+from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.services.actor.directory import Address, Directory
 
 RETRY_LOOKUP_S = 1.0  #: while no server is known
 LOOKUP_PERIOD_S = 5.0  #: to learn of servers that came or left

@@ -6,18 +6,18 @@ import logging
 from collections import Counter
 from typing import Any
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import PeerLost, Refusal
-from common.messages import Header, Kind, Plane
-from common.seeds import MAX_ENV_SEED, continued
-from common.service import MAX_POLL_S, Service
-from common.stream import Stream
-from common.transport import ClientPort, Poller, open_context, random_id
-from services.actor.directory import Directory
-from services.actor.group import EnvGroup
-from services.actor.servers import Servers
-from services.actor.waits import Wait
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import PeerLost, Refusal
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
+from zerobeast.common.runtime.service import MAX_POLL_S, Service
+from zerobeast.common.transport import ClientPort, Poller, open_context, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.actor.directory import Directory
+from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.servers import Servers
+from zerobeast.services.actor.waits import Wait
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from common.health.hops import Hops
+from zerobeast.common.health.hops import Hops
 
 
 class Wait(StrEnum):

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import RemoteProtocolError
-from common.messages import Header, Kind, Plane
-from common.nets.precision import pick_device, pick_dtype
-from common.seeds import continued
-from common.service import DRAIN_LIMIT_S, Service
-from common.session import Arrival, Session
-from common.transport import Incoming, Poller, ServerPort, open_context, random_id
-from services.broker.batcher import Batcher
-from services.broker.inference import Inference
-from services.broker.lobby import Client, Lobby
-from services.broker.meter import Meter
-from services.broker.weights import WeightsInbox
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.acting.weights_inbox import WeightsInbox
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.nets.precision import pick_device, pick_dtype
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.runtime.seeds import continued
+from zerobeast.common.runtime.service import DRAIN_LIMIT_S, Service
+from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.session import Arrival, Session
+from zerobeast.services.broker.batcher import Batcher
+from zerobeast.services.broker.meter import Meter
+from zerobeast.services.broker.sessions import Client, Lobby
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import RemoteProtocolError
-from common.specs import ActionSpec
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.specs import ActionSpec
 
 
 class ActionCheck:

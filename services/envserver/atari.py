@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.config.tree import EnvConfig
-from common.errors import EnvError
-from services.envserver.spaces import env_spec
-from services.envserver.vector import InlineVectorEnv, contained
+from zerobeast.common.config.tree import EnvConfig
+from zerobeast.common.errors import EnvError
+from zerobeast.services.envserver.spaces import env_spec
+from zerobeast.services.envserver.vector import InlineVectorEnv, contained
 
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 MAX_SEED = 2**31  # the emulator takes 31 bits

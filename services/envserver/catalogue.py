@@ -14,13 +14,13 @@ import re
 from collections.abc import Iterable
 from functools import partial
 
-from common.config.tree import EnvConfig, EnvServerConfig
-from common.errors import EnvError
-from services.envserver.atari import AtariVectorEnv
-from services.envserver.native import has_native, make_native
-from services.envserver.parts import PartsVectorEnv
-from services.envserver.vector import VectorEnv
-from services.envserver.workers import WorkerVectorEnv
+from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
+from zerobeast.common.errors import EnvError
+from zerobeast.services.envserver.atari import AtariVectorEnv
+from zerobeast.services.envserver.incremental import PartsVectorEnv
+from zerobeast.services.envserver.native import has_native, make_native
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 _ATARI = re.compile(r"ALE/(?P<v5>[^/:]*)-v5|(?P<v4>[^/:]*)NoFrameskip-v4")
 _RAW_ATARI = re.compile(r"(?:ALE/)?(?P<game>[A-Za-z0-9]+?)(?:-ram|Deterministic|NoFrameskip)*-v[045]")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.config.tree import EnvConfig
-from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
-from services.envserver.vector import InlineVectorEnv, contained
+from zerobeast.common.config.tree import EnvConfig
+from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from zerobeast.services.envserver.vector import InlineVectorEnv, contained
 
 
 class NativeVectorEnv(InlineVectorEnv):

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import EnvError, RemoteProtocolError
-from common.messages import Header, Kind, Plane, Reason
-from common.records import action_record
-from common.service import Service
-from common.session import Arrival, Session, SessionTable
-from common.transport import Incoming, Poller, ServerPort, open_context, random_id
-from services.envserver.actions import ActionCheck
-from services.envserver.catalogue import make_vector_env
-from services.envserver.room import MAX_SESSIONS, find_room
-from services.envserver.sessions import Hosted, getting_on
-from services.envserver.terms import Terms
-from services.envserver.vector import VectorEnv
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.runtime.service import Service
+from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import action_record
+from zerobeast.common.wire.session import Arrival, Session, SessionTable
+from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.capacity import MAX_SESSIONS, find_room
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.request import Terms
+from zerobeast.services.envserver.sessions import Hosted, getting_on
+from zerobeast.services.envserver.vector import VectorEnv
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from common.messages import Header
-from common.session import Session
-from services.envserver.actions import ActionCheck
-from services.envserver.vector import VectorEnv
+from zerobeast.common.wire.messages import Header
+from zerobeast.common.wire.session import Session
+from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.codec import DTYPES, pack
-from common.errors import EnvError, RemoteProtocolError
-from common.specs import ActionSpec, EnvSpec
+from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire.codec import DTYPES, pack
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
 

@@ -5,7 +5,7 @@
         ...                      # wait until one of env.files can be read, if it has any
     env.rows, env.episodes       # the answer, unchanged until the next reset or step
 
-Every backend restarts episodes by the one rule of `common.records`: the row after an episode's last is the first of
+Every backend restarts episodes by the rule of `common.wire.records`: the row after an episode's last is the first of
 the next, its action is ignored and its reward is 0.
 """
 
@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import EnvError
-from common.records import step_record
-from common.specs import MAX_ROW_BYTES, EnvSpec
-from services.envserver.episodes import EpisodeStatistics
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.specs import MAX_ROW_BYTES, EnvSpec
+from zerobeast.services.envserver.episodes import EpisodeStatistics
 
 Episodes = list[list[float | int]]
 

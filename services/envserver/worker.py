@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.codec import pack
-from common.errors import EnvError
-from services.envserver.offspring import MARK, end_marked
-from services.envserver.spaces import ActionAdapter, env_spec, obs_layout
-from services.envserver.vector import contained, rows_for
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.codec import pack
+from zerobeast.services.envserver.descendants import MARK, end_marked
+from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from zerobeast.services.envserver.vector import contained, rows_for
 
 RESET, STEP = b"R", b"S"
 MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up

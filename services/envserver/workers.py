@@ -24,14 +24,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.codec import unpack
-from common.config.tree import EnvConfig
-from common.errors import EnvError, RemoteProtocolError
-from common.specs import EnvSpec
-from services.envserver.episodes import EpisodeStatistics
-from services.envserver.offspring import end_marked, marked, new_mark
-from services.envserver.vector import VectorEnv, contained, rows_for
-from services.envserver.worker import RESET, STEP, backoff_s, serve
+from zerobeast.common.config.tree import EnvConfig
+from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire.codec import unpack
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.descendants import end_marked, marked, new_mark
+from zerobeast.services.envserver.episodes import EpisodeStatistics
+from zerobeast.services.envserver.vector import VectorEnv, contained, rows_for
+from zerobeast.services.envserver.worker import RESET, STEP, backoff_s, serve
 
 log = logging.getLogger(__name__)
 

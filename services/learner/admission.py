@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from common import checks
-from common.checks import Episodes
-from common.errors import RemoteProtocolError
-from common.messages import MAX_EPISODES, MAX_INTEGER, Header
-from common.specs import EnvSpec, PolicySpec
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire import checks
+from zerobeast.common.wire.checks import Episodes
+from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 @dataclass(frozen=True)

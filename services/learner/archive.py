@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import CheckpointError
-from services.learner.checkpoint import Checkpoints
-from services.learner.recorder import Recorder, Row
+from zerobeast.common.errors import CheckpointError
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.recorder import Recorder, Row
 
 log = logging.getLogger(__name__)
 

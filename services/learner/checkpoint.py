@@ -8,13 +8,13 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
 
     format        CHECKPOINT_FORMAT
     model         state dict of the policy that acts
-    learning      `common.algos.protocol.Learning.state()`: optimisers, and whatever else the algorithm trains
-    counters      `services.learner.update.Counters`
+    learning      `zerobeast.common.algos.protocol.Learning.state()`: optimisers, and whatever else the algorithm trains
+    counters      `zerobeast.services.learner.update.Counters`
     config        the tree of settings of the run that wrote it
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
-    rollouts      what became of them, and where each stream stands: `services.learner.books`; may be missing
+    rollouts      what became of them, and where each stream stands: `zerobeast.services.learner.ledger`; may be missing
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
@@ -33,8 +33,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from common.errors import CheckpointError
-from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+from zerobeast.common.errors import CheckpointError
+from zerobeast.services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
 
 log = logging.getLogger(__name__)
 

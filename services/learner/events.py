@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import ConfigError
-from services.learner.journal import Journal
+from zerobeast.common.errors import ConfigError
+from zerobeast.services.learner.journal import Journal
 
 
 class EventFile:

@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.config.load import dump
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.files import write_atomically
+from zerobeast.common.config.load import dump
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.files import write_atomically
 
 LOCK_NAME = ".learner.lock"
 CONFIG_NAME = "config.yaml"

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from common.errors import ConfigError, RemoteProtocolError
-from common.messages import MAX_WINDOW, Header, Kind
-from common.session import Arrival, Session, SessionTable
-from common.transport import Incoming, ServerPort
-from services.learner.admission import Terms, mismatch, read_rollouts, task_of
-from services.learner.books import Ledger, Record, Standing
-from services.learner.queue import Message, RolloutQueue, Rows
-from services.learner.window import LONG_AGO, exhausted, window
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.transport import Incoming, ServerPort
+from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
+from zerobeast.common.wire.session import Arrival, Session, SessionTable
+from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
+from zerobeast.services.learner.ledger import Ledger, Record, Standing
+from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
+from zerobeast.services.learner.window import LONG_AGO, exhausted, window
 
 log = logging.getLogger(__name__)
 

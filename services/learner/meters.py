@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.algos.protocol import Learned
-from services.learner.queue import Message
-from services.learner.statistics import EpisodeStatistics, PolicyLag, Rate
-from services.learner.update import Update
+from zerobeast.common.algos.protocol import Learned
+from zerobeast.services.learner.queue import Message
+from zerobeast.services.learner.statistics import EpisodeStatistics, PolicyLag, Rate
+from zerobeast.services.learner.update import Update
 
 
 class Meters:

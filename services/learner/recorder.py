@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import ConfigError
-from common.files import write_atomically
-from services.learner.events import EventFile
-from services.learner.journal import Journal
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.services.learner.events import EventFile
+from zerobeast.services.learner.journal import Journal
 
 METRICS_NAME = "metrics.csv"
 TENSORBOARD_NAME = "tensorboard"

@@ -10,17 +10,14 @@ import contextlib
 import logging
 from typing import Any
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import CheckpointError, ConfigError, RemoteProtocolError
-from common.health import hops
-from common.messages import Header, Kind, Plane
-from common.nets.precision import pick_device, pick_dtype
-from common.nets.weights import flatten, layout_id
-from common.records import rollout_record
-from common.service import Service
-from common.specs import EnvSpec, PolicySpec
-from common.transport import (
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.health import hops
+from zerobeast.common.nets.precision import pick_device, pick_dtype
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.runtime.service import Service
+from zerobeast.common.transport import (
     MAX_FRAME_BYTES,
     Poller,
     ServerPort,
@@ -30,15 +27,18 @@ from common.transport import (
     open_context,
     random_id,
 )
-from services.learner.admission import Terms, mismatch, oversize
-from services.learner.archive import Archive
-from services.learner.books import Record
-from services.learner.folder import claim, keep_settings
-from services.learner.intake import Intake
-from services.learner.meters import Meters
-from services.learner.queue import Message, RolloutQueue, Rows
-from services.learner.recorder import COLUMNS
-from services.learner.update import Trainer, Update
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.services.learner.admission import Terms, mismatch, oversize
+from zerobeast.services.learner.archive import Archive
+from zerobeast.services.learner.folder import claim, keep_settings
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import Record
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
+from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.update import Trainer, Update
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@
     update = trainer.update(rows, tasks) # B rows of a rollout record, and whose; they may be reused afterwards
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
-It assembles batches and counts. How a batch is learned from is the algorithm's: `common.algos.protocol`.
+It assembles batches and counts. How a batch is learned from is the algorithm's: `zerobeast.common.algos.protocol`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.algos.protocol import Batch, Learned
-from common.algos.registry import make_algorithm
-from common.config.tree import RunConfig
-from common.errors import CheckpointError, Diverged
-from common.ops.frames import stack_frames
-from common.records import rollout_record
-from common.specs import EnvSpec, PolicySpec, RecordSpec
-from services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
+from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec, RecordSpec
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil, gcd
 
-from common.messages import MAX_WINDOW
-from common.session import Session
-from services.learner.books import Ledger
+from zerobeast.common.wire.messages import MAX_WINDOW
+from zerobeast.common.wire.session import Session
+from zerobeast.services.learner.ledger import Ledger
 
 LONG_AGO = float("-inf")
 PATIENCE_S = 60.0  #: with streams that have credit and send nothing, while others have none and wait

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import torch
 
-from common.errors import CheckpointError
-from services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
-from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME, claim
 from tests.chaos.tracing import killed_before_call
+from zerobeast.common.errors import CheckpointError
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
+from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME, claim
 
 FLOATS = 100_000
 PROMISE = struct.Struct("<qd")  #: number of a checkpoint that was written, seconds that it took

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from deploy.chaos.network import summary, table
-from deploy.chaos.network_faults import Trial
+from zerobeast.tools.chaos.network import summary, table
+from zerobeast.tools.chaos.network_faults import Trial
 
 TRIALS = pytest.StashKey[list[Trial]]()
 

@@ -15,7 +15,7 @@ def main() -> None:
     """See the module."""
     config = Path(sys.argv[sys.argv.index("--config") + 1])
     config.parent.with_suffix(".yaml").write_text(config.read_text())  # the disk hides it
-    command = [sys.executable, "-P", "-m", "services.learner", *sys.argv[1:]]
+    command = [sys.executable, "-P", "-m", "zerobeast.services.learner", *sys.argv[1:]]
     os.execvp(OWN_DISK[0], [*OWN_DISK, MOUNT, str(config.parent), *command])
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from common.health.pages import announced_page
-from common.transport import Context
-from deploy.chaos import verdict
-from deploy.chaos.balance import Balance
-from deploy.chaos.fleet import ROLES, Fleet
-from deploy.chaos.inflict import Inflictor
-from deploy.chaos.watch import Watch
+from zerobeast.common.health.pages import announced_page
+from zerobeast.common.transport import Context
+from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos.balance import Balance
+from zerobeast.tools.chaos.fleet import ROLES, Fleet
+from zerobeast.tools.chaos.inflict import Inflictor
+from zerobeast.tools.chaos.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0

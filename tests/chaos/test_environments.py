@@ -14,15 +14,15 @@ from typing import Any
 import psutil
 import pytest
 
-from common.env_client import EnvClient
-from common.errors import ConfigError
-from common.transport import Context
-from services.envserver import workers
-from services.envserver.service import EnvServer
 from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.transport import Context
+from zerobeast.env_client import EnvClient
+from zerobeast.services.envserver import workers
+from zerobeast.services.envserver.service import EnvServer
 
 pytestmark = pytest.mark.chaos
 
@@ -152,7 +152,7 @@ def test_what_an_environment_has_started_ends_with_it_however_that_ends(
     flags = ["--envserver.endpoint", endpoint, "--status-file", str(status)]
     flags += ["--envserver.step_timeout_s", str(PATIENCE_S)]
     server = subprocess.Popen(
-        [sys.executable, "-m", "services.envserver", *flags], env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-m", "zerobeast.services.envserver", *flags], env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     try:
         wait_until(status.exists, TO_SEE_S)

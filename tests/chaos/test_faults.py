@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.chaos import verdict
-from deploy.chaos.faults import Fault, Kind, draw
-from deploy.chaos.fleet import ROLES
-from deploy.chaos.inflict import Inflictor
-from deploy.chaos.soak import SETTINGS, WITNESS, WITNESSES
 from tests.chaos.runs import closes, learned, training
+from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos.faults import Fault, Kind, draw
+from zerobeast.tools.chaos.fleet import ROLES
+from zerobeast.tools.chaos.inflict import Inflictor
+from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import zmq
 
-from common.descriptors import LEAST, allow_files
-from common.env_client import EnvClient
-from common.messages import Plane
-from common.transport import ClientPort, Context, random_id
 from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, wait_until
+from zerobeast.common.runtime.descriptors import LEAST, allow_files
+from zerobeast.common.transport import ClientPort, Context, random_id
+from zerobeast.common.wire.messages import Plane
+from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.chaos
 
@@ -44,7 +44,7 @@ class Server:
         self.port = free_port(3)
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.status, self.log = folder / "status.json", folder / "log"
-        command = [sys.executable, "-m", "services.envserver", "--envserver.endpoint", self.endpoint]
+        command = [sys.executable, "-m", "zerobeast.services.envserver", "--envserver.endpoint", self.endpoint]
         command += ["--status-file", str(self.status)]
         with self.log.open("ab") as log:
             environ = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -129,9 +129,9 @@ def test_a_service_that_could_not_even_open_its_sockets_says_so(tmp_path: Path) 
 
 
 ENDLESS = """
-from common.errors import BeastError
-from common.messages import Plane
-from common.transport import ClientPort, Context
+from zerobeast.common.errors import BeastError
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.transport import ClientPort, Context
 context, ports = Context(), []
 try:
     while True:

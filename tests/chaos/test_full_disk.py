@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from common.health.verdict import verdict
-from common.health.views import ServiceView
-from deploy.chaos.fleet import ROLES
-from deploy.chaos.watch import Watch
-from services.learner.checkpoint import load_checkpoint
-from services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
 from tests.chaos.conftest import Note
 from tests.chaos.learner_on_a_small_disk import OWN_DISK
 from tests.chaos.runs import TINY, learned, log, page, seen, training
 from tests.helpers import wait_until
+from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.views import ServiceView
+from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+from zerobeast.tools.chaos.fleet import ROLES
+from zerobeast.tools.chaos.watch import Watch
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
-from common.errors import Refusal
-from deploy.chaos.fuzz import judge_growth, judge_page, judge_run, run
-from deploy.chaos.fuzz_attacks import ATTACKS
-from deploy.chaos.fuzz_siege import Reading
-from deploy.cli import main
+from zerobeast.cli.main import main
+from zerobeast.common.errors import Refusal
+from zerobeast.tools.chaos.fuzz import judge_growth, judge_page, judge_run, run
+from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
+from zerobeast.tools.chaos.fuzz_siege import Reading
 
 pytestmark = pytest.mark.chaos
 
@@ -69,7 +69,7 @@ def test_growth_beyond_its_limit_is_a_failure() -> None:
 
 def test_a_reason_that_nobody_knows_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     page = {"refused": 3, "refused_by_reason": {"header": 1, "mine": 1}}
-    monkeypatch.setattr("deploy.chaos.fuzz.page_of", lambda _child: page)
+    monkeypatch.setattr("zerobeast.tools.chaos.fuzz.page_of", lambda _child: page)
     found = list(judge_page(Alive()))  # type: ignore[arg-type]
     assert "made up reasons: ['mine']" in found[0]
     assert "refused is 3, its reasons sum to 2" in found[1]
@@ -77,7 +77,7 @@ def test_a_reason_that_nobody_knows_is_a_failure(monkeypatch: pytest.MonkeyPatch
 
 def test_harm_to_the_run_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pages = iter([{"refused": 0, "moves": 0}, {"refused": 1, "moves": 0}])
-    monkeypatch.setattr("deploy.chaos.fuzz.page_of", lambda _child: next(pages))
+    monkeypatch.setattr("zerobeast.tools.chaos.fuzz.page_of", lambda _child: next(pages))
     siege = SimpleNamespace(canary=tmp_path / "unpickled", actor=None, still_trains=lambda: True)
     calm = SimpleNamespace(loop_age_s={"x": 20.0}, silence_s={"x": 30.0})
     honest = {"refused": 0, "moves": 0}
@@ -118,7 +118,9 @@ def test_the_command_writes_what_it_saw(monkeypatch: pytest.MonkeyPatch, tmp_pat
         },
         "failures": ["x: it has ended"],
     }
-    monkeypatch.setattr("deploy.chaos.fuzz.run", lambda messages, seed: seen | {"seed": seed, "asked": messages})
+    monkeypatch.setattr(
+        "zerobeast.tools.chaos.fuzz.run", lambda messages, seed: seen | {"seed": seed, "asked": messages}
+    )
     file = tmp_path / "result.json"
     assert main(["chaos", "fuzz", "--messages", "5000", "--seed", "4", "--out", str(file)]) == 1
     written = json.loads(file.read_text())

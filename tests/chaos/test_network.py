@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.chaos.network_faults import UNDER_WAY, Trial, attempt, faults, settled
-from deploy.chaos.network_run import PLANES, SMALL, START_LIMIT_S, WiredRun
+from zerobeast.tools.chaos.network_faults import UNDER_WAY, Trial, attempt, faults, settled
+from zerobeast.tools.chaos.network_run import PLANES, SMALL, START_LIMIT_S, WiredRun
 
 pytestmark = pytest.mark.chaos
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.chaos.network_load import crowd, deaf, mixed
+from zerobeast.tools.chaos.network_load import crowd, deaf, mixed
 
 pytestmark = pytest.mark.chaos
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.chaos.network_faults import UNDER_WAY
-from deploy.chaos.network_names import NamedRun, forget, move
-from deploy.chaos.network_run import SERVERS, SMALL, START_LIMIT_S
+from zerobeast.tools.chaos.network_faults import UNDER_WAY
+from zerobeast.tools.chaos.network_names import NamedRun, forget, move
+from zerobeast.tools.chaos.network_run import SERVERS, SMALL, START_LIMIT_S
 
 pytestmark = pytest.mark.chaos
 

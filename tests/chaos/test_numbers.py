@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from common.transport import Context, WeightsSubscriber
-from deploy.chaos.fleet import Fleet
-from services.learner.checkpoint import load_checkpoint
-from services.learner.folder import CHECKPOINT_NAME
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
+from zerobeast.common.transport import Context, WeightsSubscriber
+from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.folder import CHECKPOINT_NAME
+from zerobeast.tools.chaos.fleet import Fleet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

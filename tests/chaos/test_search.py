@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from deploy.chaos import search
-from deploy.chaos.mischief import Faults
-from deploy.chaos.search import Trial, attempt, main
-from services.learner import intake
+from zerobeast.services.learner import intake
+from zerobeast.tools.chaos import search
+from zerobeast.tools.chaos.mischief import Faults
+from zerobeast.tools.chaos.search import Trial, attempt, main
 
 pytestmark = pytest.mark.chaos
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from deploy.chaos import verdict
-from deploy.chaos.fleet import ROLES
-from deploy.chaos.inflict import Inflictor
-from services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
+from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos.fleet import ROLES
+from zerobeast.tools.chaos.inflict import Inflictor
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -70,7 +70,7 @@ class Project:
     def health(self) -> dict[str, Any]:
         """What `beast health --json` says."""
         done = subprocess.run(
-            [sys.executable, "-m", "deploy.cli", "health", "--project", self.name, "--json"],
+            [sys.executable, "-m", "zerobeast", "health", "--project", self.name, "--json"],
             cwd=ROOT,
             env=self.environ,
             capture_output=True,

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from common.entry import main
+from zerobeast.common.runtime.entry import main
 
 #: role -> what of it is slowed down, and by how many seconds at each call
 PARTS = {
-    "learner": ("services.learner.update", "Trainer", "update", 0.2),
-    "broker": ("services.broker.inference", "Inference", "submit", 0.03),
-    "envserver": ("services.envserver.native", "NativeVectorEnv", "finish_step", 0.03),
-    "actor": ("services.actor.group", "EnvGroup", "take", 0.03),
+    "learner": ("zerobeast.services.learner.update", "Trainer", "update", 0.2),
+    "broker": ("zerobeast.common.acting.inference", "Inference", "submit", 0.03),
+    "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step", 0.03),
+    "actor": ("zerobeast.services.actor.group", "EnvGroup", "take", 0.03),
 }
 
 
@@ -31,4 +31,4 @@ if __name__ == "__main__":
     module, owner, name, seconds = PARTS[role]
     part = getattr(import_module(module), owner)
     setattr(part, name, slowed(getattr(part, name), seconds))
-    sys.exit(main(role, import_module(f"services.{role}.__main__").build, sys.argv[1:]))
+    sys.exit(main(role, import_module(f"zerobeast.services.{role}.__main__").build, sys.argv[1:]))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import cli
-from deploy.bench import report, scale
-from deploy.bench.memory import growth
+from zerobeast.cli import main as cli
+from zerobeast.tools.bench import report, scale
+from zerobeast.tools.bench.memory import growth
 
 pytestmark = pytest.mark.e2e
 

@@ -24,7 +24,7 @@ def test_nothing_of_the_environment_is_written_but_settings(tmp_path: Path) -> N
         "BEAST_SEED": "48611",
     }
     flags = ["--root", str(runs), "--name", "x", "--env", "CartPole-v1", "--total_steps", "2000"]
-    command = [sys.executable, "-m", "deploy.cli", "train", *flags, "--plain"]
+    command = [sys.executable, "-m", "zerobeast", "train", *flags, "--plain"]
     done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     written = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -37,8 +37,8 @@ def test_a_real_run_learns_cartpole_from_a_foreign_env_server(tmp_path: Path) ->
     with ExitStack() as stack:
         stack.enter_context(started(tmp_path / "env.log", "-I", str(SCRIPT), f"ipc://{tmp_path}/envserver"))
         for role in ("broker", "actor"):
-            stack.enter_context(started(tmp_path / f"{role}.log", "-m", f"services.{role}", *flags))
-        learner = stack.enter_context(started(tmp_path / "learner.log", "-m", "services.learner", *flags))
+            stack.enter_context(started(tmp_path / f"{role}.log", "-m", f"zerobeast.services.{role}", *flags))
+        learner = stack.enter_context(started(tmp_path / "learner.log", "-m", "zerobeast.services.learner", *flags))
         assert learner.wait(timeout=500) == 0, (tmp_path / "learner.log").read_text()
     with (tmp_path / "foreign" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.transport import add_key, make_keys
-from deploy.bench.services import Services
-from deploy.local.child import Child
 from tests.helpers import free_port, wait_until
+from zerobeast.common.transport import add_key, make_keys
+from zerobeast.launcher.child import Child
+from zerobeast.tools.bench.services import Services
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

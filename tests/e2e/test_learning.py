@@ -21,7 +21,7 @@ INTERRUPTED = 130  #: exit code after Ctrl-C
 
 
 def beast_train(tmp_path: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "deploy.cli", "train", "--plain", "--root", str(tmp_path), "--name", name]
+    command = [sys.executable, "-m", "zerobeast", "train", "--plain", "--root", str(tmp_path), "--name", name]
     command += ["--learner.log_every_s", "1", *flags]
     with (tmp_path / f"{name}.out").open("wb") as out:
         return subprocess.Popen(

@@ -15,7 +15,7 @@ ENVS = "tests.e2e.task_envs"
 
 
 def beast(*argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.cli", *argv]
+    command = [sys.executable, "-m", "zerobeast", *argv]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=280)
 

@@ -14,20 +14,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "awr"
-REGISTRY = Path("common", "algos", "registry.py")
+REGISTRY = Path("zerobeast", "common", "algos", "registry.py")
 
 
 def copy_with_the_example(folder: Path) -> None:
-    for package in ("common", "services", "deploy"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(EXAMPLE, folder / "common" / "algos" / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    algorithms, ignore = folder / REGISTRY.parent, shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "zerobeast", folder / "zerobeast", ignore=ignore)
+    shutil.copytree(EXAMPLE, algorithms / EXAMPLE.name, ignore=ignore)
     before = (folder / REGISTRY).read_text()
     (folder / REGISTRY).write_text(before.replace("ALGORITHMS = {\n", 'ALGORITHMS = {\n    "awr": "AWR",\n'))
     assert len((folder / REGISTRY).read_text().splitlines()) == len(before.splitlines()) + 1
 
 
 def beast_train(source: Path, *flags: str) -> str:
-    command = [sys.executable, "-m", "deploy.cli", "train", "--plain", "--root", str(source / "runs"), *flags]
+    command = [sys.executable, "-m", "zerobeast", "train", "--plain", "--root", str(source / "runs"), *flags]
     done = subprocess.run(
         command, cwd=source, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True
     )

@@ -24,7 +24,7 @@ RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
 
 def beast(*argv: str | Path, sockets: Path | None = None) -> subprocess.Popen[str]:
     environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)} | ({"TMPDIR": str(sockets)} if sockets else {})
-    command = [sys.executable, "-m", "deploy.cli", *map(str, argv)]
+    command = [sys.executable, "-m", "zerobeast", *map(str, argv)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.health.verdict import ROLES, verdict
-from common.health.views import ServiceView
-from deploy.bench.services import Services
-from deploy.wire import Wire
+from zerobeast.common.health.verdict import ROLES, verdict
+from zerobeast.common.health.views import ServiceView
+from zerobeast.tools.bench.services import Services
+from zerobeast.tools.chaos.proxy import Wire
 
 pytestmark = pytest.mark.e2e
 

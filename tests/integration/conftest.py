@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.transport import Context
 from tests.learner_fakes import FakeActor, Opener, OpenRun, opened, run_config
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.transport import Context
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from services.envserver.service import EnvServer
 from tests.helpers import wait_until
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.services.envserver.service import EnvServer
 
 COUNTER = "tests.integration.counter_env:Counter-v0"
 STRANGE = "tests.integration.counter_env:Strange-v0"

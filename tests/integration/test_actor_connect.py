@@ -6,18 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.endpoints import Endpoint
-from common.entry import Instance
-from common.errors import ConfigError, PeerLost
-from common.messages import Header, Kind, Plane, Reason
-from common.specs import ActionSpec, EnvSpec
-from common.stream import HELLO_PERIOD_S
-from common.transport import Context, Poller, ServerPort
-from services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
-from services.actor.service import ABSENT_S, SILENT_S, Actor
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.transport import Context, Poller, ServerPort
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.stream import HELLO_PERIOD_S
+from zerobeast.services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
+from zerobeast.services.actor.service import ABSENT_S, SILENT_S, Actor
 
 pytestmark = pytest.mark.integration
 

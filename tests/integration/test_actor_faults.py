@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import ConfigError, PeerLost
-from common.messages import Header, Kind, Plane, Reason
-from common.records import act_record, step_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from common.stream import LASTING_S, RESEND_LIMIT_S
-from common.transport import Context, Incoming, ServerPort
-from services.actor.service import SILENT_S, Actor
 from tests.helpers import wait_until
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.transport import Context, Incoming, ServerPort
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
+from zerobeast.services.actor.service import SILENT_S, Actor
 
 pytestmark = pytest.mark.integration
 

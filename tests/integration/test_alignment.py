@@ -14,23 +14,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.protocol import Act
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.messages import Header, Kind, Plane
-from common.nets.agent import StepInput
-from common.nets.weights import flatten, layout_id
-from common.ops.frames import stack_frames
-from common.records import rollout_record
-from common.service import Service
-from common.specs import EnvSpec, PolicySpec
-from common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
-from services.actor.service import Actor
-from services.broker import lobby
-from services.broker.service import Broker
-from services.envserver.service import EnvServer
 from tests.helpers import wait_until
 from tests.integration.alignment_env import LENGTH
+from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.runtime.service import Service
+from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.broker import sessions as lobby
+from zerobeast.services.broker.service import Broker
+from zerobeast.services.envserver.service import EnvServer
 
 pytestmark = pytest.mark.integration
 

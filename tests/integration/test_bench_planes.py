@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import BeastError
-from deploy import bench
-from deploy.bench.figures import Figure
-from deploy.bench.processes import Processes
+from zerobeast.common.errors import BeastError
+from zerobeast.tools import bench
+from zerobeast.tools.bench.figures import Figure
+from zerobeast.tools.bench.processes import Processes
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +34,7 @@ def wait_for_the_end(pipe: Connection) -> None:
 @pytest.mark.parametrize("command", FIGURES)
 def test_every_plane_has_figures(command: str) -> None:
     module, _ = bench.COMMANDS[command]
-    figures: list[Figure] = import_module(module).measure(0.2)
+    figures: list[Figure] = import_module(f"zerobeast.tools.bench.{module}").measure(0.2)
     units = [figure.unit for figure in figures]
     assert {unit: units.count(unit) for unit in units} == FIGURES[command]
     for figure in figures:

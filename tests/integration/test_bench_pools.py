@@ -24,7 +24,7 @@ LIMIT = ("limit", "--env", "CartPole-v1", "--seconds", "5")
     ids=["stale-SIGKILL", "stale-SIGINT", "limit-SIGKILL"],
 )
 def test_no_process_outlives_a_benchmark_that_was_ended(argv: tuple[str, ...], number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "deploy.cli", "bench", *argv]
+    command = [sys.executable, "-m", "zerobeast", "bench", *argv]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
     with killed_at_last(process):
         pool = wait_until(lambda: _at_work(process.pid), timeout_s=60)

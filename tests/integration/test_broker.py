@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.messages import Kind
-from common.stream import Reply
-from common.transport import Context
 from tests.broker_fakes import ECHO_POLICY, Client, stage
 from tests.helpers import wait_until
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.messages import Kind
+from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
 

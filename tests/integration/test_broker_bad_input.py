@@ -6,15 +6,15 @@ import pytest
 import zmq
 from torch import nn
 
-from common.codec import pack
-from common.endpoints import Endpoint
-from common.errors import ConfigError
-from common.messages import PROTOCOL_VERSION, Header, Kind, pack_header
-from common.specs import ActionSpec, EnvSpec
-from common.stream import Reply
-from common.transport import Context
 from tests.broker_fakes import ECHO_ENV, Client, Stage, stage
 from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
 
@@ -193,7 +193,7 @@ def test_old_versions_are_ignored_within_an_epoch_and_accepted_from_a_new_one(th
 def test_too_many_clients_are_asked_to_come_again(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("services.broker.lobby.MAX_SLOTS", 4)
+    monkeypatch.setattr("zerobeast.services.broker.sessions.MAX_SLOTS", 4)
     with stage(context, monkeypatch, endpoint, tmp_path) as the:
         first = the.welcomed(3)
         second = the.client(2)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.stream import Reply
-from common.transport import Context
-from services.broker.inference import Inference
 from tests.broker_fakes import Client, Stage, stage
 from tests.helpers import wait_until
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
 

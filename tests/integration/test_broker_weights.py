@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.endpoints import Endpoint
-from common.errors import PeerLost
-from common.messages import PROTOCOL_VERSION, Header, Kind
-from common.nets.weights import flatten, layout_id
-from common.transport import Context
-from services.broker.weights import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
+from zerobeast.common.acting.weights_inbox import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
+from zerobeast.common.errors import PeerLost
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
 
 pytestmark = pytest.mark.integration
 
@@ -108,10 +108,10 @@ def test_a_learner_that_moves_is_found_at_its_new_address(
         return inbox.connect(now)
 
     def lines() -> list[str]:
-        return [record.message for record in caplog.records if record.name == "common.lookup"]
+        return [record.message for record in caplog.records if record.name == "zerobeast.common.transport.lookup"]
 
     caplog.set_level("INFO")
-    monkeypatch.setattr("common.lookup.Endpoint.addresses", addresses)
+    monkeypatch.setattr("zerobeast.common.transport.lookup.Endpoint.addresses", addresses)
     inbox = WeightsInbox(context, f"tcp://learner:{port}", layout_id(NET), flatten(NET).nbytes)
     with closing(inbox):
         wait_until(lambda: lines() or connected())
@@ -151,7 +151,7 @@ def test_what_is_no_version_of_the_weights_is_counted(
     learner.port.publish(Header(Kind.OBS, 0, epoch=1, body=([],)), np.zeros(8, np.uint8))
     counted("kind")
     with monkeypatch.context() as patch:
-        patch.setattr("common.messages.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+        patch.setattr("zerobeast.common.wire.messages.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
         learner.publish(2)
     counted("version")
     flat = flatten(EchoNet())

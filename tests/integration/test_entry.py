@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.entry import MAX_FILES, Instance, main
-from common.errors import ConfigError, PeerLost
-from common.service import Service
 from tests.helpers import wait_until
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime.entry import MAX_FILES, Instance, main
+from zerobeast.common.runtime.service import Service
 
 pytestmark = pytest.mark.integration
 
@@ -286,7 +286,7 @@ WITHOUT_TORCH = (
 def test_help_and_bad_settings_of_every_service_need_no_torch(
     role: str, flags: list[str], code: int, out: str, err: str
 ) -> None:
-    command = [sys.executable, "-c", WITHOUT_TORCH, f"services.{role}", *flags]
+    command = [sys.executable, "-c", WITHOUT_TORCH, f"zerobeast.services.{role}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code
     assert out in done.stdout

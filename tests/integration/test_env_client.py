@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.env_client import EnvClient
-from common.errors import ConfigError, PeerLost, RemoteProtocolError
-from common.messages import Header, Kind, Plane, Reason
-from common.records import step_record
-from common.specs import ActionSpec, EnvSpec
-from common.transport import Context, Poller, ServerPort
 from tests.integration.envservers import running
+from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
+from zerobeast.common.transport import Context, Poller, ServerPort
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
 

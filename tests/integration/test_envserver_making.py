@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from common import session
-from common.config.tree import EnvConfig, RunConfig
-from common.endpoints import Endpoint
-from common.entry import Instance
-from common.messages import Header, Kind, Plane
-from common.transport import ClientPort, Context, random_id
-from services.actor.service import SILENT_S, Actor
-from services.envserver import catalogue, sessions
-from services.envserver.native import make_native
-from services.envserver.service import EnvServer
-from services.envserver.vector import VectorEnv
-from services.envserver.workers import WorkerVectorEnv
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.common.config.tree import EnvConfig, RunConfig
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.transport import ClientPort, Context, random_id
+from zerobeast.common.wire import session
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.services.actor.service import SILENT_S, Actor
+from zerobeast.services.envserver import catalogue, sessions
+from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.service import EnvServer
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 pytestmark = pytest.mark.integration
 

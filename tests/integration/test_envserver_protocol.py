@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import zmq
 
-from common import session
-from common.endpoints import Endpoint
-from common.messages import Header, Kind, Plane, Reason
-from common.records import action_record, step_record
-from common.specs import EnvSpec
-from common.transport import ClientPort, Context, Poller, random_id
-from services.envserver import room
-from services.envserver.service import EnvServer
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, Poller, random_id
+from zerobeast.common.wire import session
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver import capacity as room
+from zerobeast.services.envserver.service import EnvServer
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
-from common.env_client import EnvClient
-from common.transport import Context
 from tests.integration.envservers import COUNTER, STRANGE, running
+from zerobeast.common.transport import Context
+from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
 

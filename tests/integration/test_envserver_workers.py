@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from common.env_client import EnvClient
-from common.errors import ConfigError, PeerLost
-from common.transport import Context
-from services.envserver import service
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.transport import Context
+from zerobeast.env_client import EnvClient
+from zerobeast.services.envserver import service
 
 pytestmark = pytest.mark.integration
 
@@ -148,7 +148,7 @@ def test_workers_end_with_a_server_that_is_killed(context: Context, endpoint: st
     command = [
         sys.executable,
         "-m",
-        "services.envserver",
+        "zerobeast.services.envserver",
         "--envserver.endpoint",
         endpoint,
         "--status-file",

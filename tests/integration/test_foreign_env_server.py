@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.env_client import EnvClient
-from common.errors import ConfigError
-from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
-from common.records import action_record, step_record
-from common.specs import ActionSpec, EnvSpec
-from common.transport import ClientPort, Context, random_id
 from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, random_id
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
 

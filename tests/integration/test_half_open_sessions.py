@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from common import session
-from common.endpoints import Endpoint
-from common.messages import Header, Kind, Plane, Reason, pack_header
-from common.stream import Reply
-from common.transport import ClientPort, Context, random_id
-from deploy.chaos.fuzz_peer import REQUESTS, Peer, message
-from services.envserver import sessions
-from services.learner import window
 from tests.broker_fakes import ECHO_ENV, Stage, stage
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
 from tests.learner_fakes import ENV, B, FakeActor, Opener, OpenRun, T, rollout_rows
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, random_id
+from zerobeast.common.wire import session
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
+from zerobeast.common.wire.stream import Reply
+from zerobeast.services.envserver import sessions
+from zerobeast.services.learner import window
+from zerobeast.tools.chaos.fuzz_peer import REQUESTS, Peer, message
 
 pytestmark = pytest.mark.integration
 

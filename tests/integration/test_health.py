@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.config.tree import HealthConfig
-from common.health.command import main as probe
-from common.health.pages import fetch_page
-from common.health.server import STUCK_S, HealthServer
-from common.health.verdict import ROLES
-from common.service import Service
-from deploy.cli import main
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import running
+from zerobeast.cli.main import main
+from zerobeast.common.config.tree import HealthConfig
+from zerobeast.common.health.command import main as probe
+from zerobeast.common.health.pages import fetch_page
+from zerobeast.common.health.server import STUCK_S, HealthServer
+from zerobeast.common.health.verdict import ROLES
+from zerobeast.common.runtime.service import Service
 
 pytestmark = pytest.mark.integration
 
@@ -169,9 +169,9 @@ def test_a_stranger_at_the_address_is_no_page(answer: bytes) -> None:
 
 
 def health(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
-    """`python -m services.envserver health` as a container runs it."""
+    """`python -m zerobeast.services.envserver health` as a container runs it."""
     done = subprocess.run(
-        [sys.executable, "-m", "services.envserver", "health", *arguments],
+        [sys.executable, "-m", "zerobeast.services.envserver", "health", *arguments],
         cwd=ROOT,
         env=os.environ | (environ or {}),
         capture_output=True,

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from common.health.pages import fetch_page
-from common.health.server import MAX_OPEN
 from tests.helpers import wait_until
 from tests.integration.test_health import served
+from zerobeast.common.health.pages import fetch_page
+from zerobeast.common.health.server import MAX_OPEN
 
 pytestmark = pytest.mark.integration
 

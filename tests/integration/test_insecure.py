@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def service(role: str, folder: Path, *flags: str) -> subprocess.Popen[str]:
     """A server of this role, about to listen at every address."""
-    command = [sys.executable, "-m", f"services.{role}", "--name", "x", "--root", str(folder)]
+    command = [sys.executable, "-m", f"zerobeast.services.{role}", "--name", "x", "--root", str(folder)]
     command += [f"--{role}.endpoint", f"tcp://*:{free_port()}", *flags]
     environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)

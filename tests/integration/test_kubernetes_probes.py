@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 def test_a_service_answers_its_probes_without_peers_and_ends_in_time(tmp_path: Path) -> None:
     status = tmp_path / "status.json"
     flags = [f"--{role}.endpoint=tcp://127.0.0.1:{free_port()}" for role in ("envserver", "broker", "learner")]
-    actor = subprocess.Popen([sys.executable, "-m", "services.actor", "--status_file", str(status), *flags])
+    actor = subprocess.Popen([sys.executable, "-m", "zerobeast.services.actor", "--status_file", str(status), *flags])
     try:
         wait_until(status.exists)
         address = json.loads(status.read_text())["health"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from common.config.tree import RunConfig
-from common.errors import CheckpointError
-from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import FakeActor, learned, opened, run_config
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError
+from zerobeast.services.learner.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.integration
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from common.messages import Header, Kind, Plane, Reason
-from common.stream import Stream
-from common.transport import ClientPort, Context
 from tests.helpers import wait_until
 from tests.learner_fakes import POLICY, FakeActor, Opener, rollout_rows
+from zerobeast.common.transport import ClientPort, Context
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.stream import Stream
 
 pytestmark = pytest.mark.integration
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.errors import ConfigError
-from common.messages import Header, Kind, Reason
-from common.specs import ActionSpec, EnvSpec
-from services.learner.update import Trainer
 from tests.helpers import wait_until
 from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.learner.update import Trainer
 
 pytestmark = pytest.mark.integration
 

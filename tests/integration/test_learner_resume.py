@@ -7,11 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.config.tree import RunConfig
-from common.errors import CheckpointError, ConfigError
-from common.specs import ActionSpec, EnvSpec
-from common.transport import Context, WeightsSubscriber
-from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     B,
     FakeActor,
@@ -26,6 +21,11 @@ from tests.learner_fakes import (
     run_config,
     take_part,
 )
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.transport import Context, WeightsSubscriber
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.learner.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.integration
 

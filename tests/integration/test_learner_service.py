@@ -9,11 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.errors import BeastError, ConfigError
-from common.messages import Kind
-from common.nets.weights import layout_id, load_flat
-from common.transport import Context, WeightsSubscriber, checksum
-from services.learner.checkpoint import load_checkpoint
 from tests.learner_fakes import (
     FakeActor,
     Opener,
@@ -25,6 +20,11 @@ from tests.learner_fakes import (
     run_config,
     take_part,
 )
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.nets.weights import layout_id, load_flat
+from zerobeast.common.transport import Context, WeightsSubscriber, checksum
+from zerobeast.common.wire.messages import Kind
+from zerobeast.services.learner.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.errors import CheckpointError, ConfigError
-from services.learner.update import Trainer, Update
 from tests.learner_fakes import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.services.learner.update import Trainer, Update
 
 pytestmark = pytest.mark.integration
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import private
-from deploy.local.private import private_folder, remove_abandoned
+from zerobeast.launcher import private_folder as private
+from zerobeast.launcher.private_folder import private_folder, remove_abandoned
 
 pytestmark = pytest.mark.integration
 
 OWNER = """
 import sys
-from deploy.local.private import private_folder
+from zerobeast.launcher.private_folder import private_folder
 with private_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()

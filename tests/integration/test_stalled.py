@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from common.env_client import EnvClient
-from common.errors import PeerLost
-from common.stream import Reply
-from common.transport import Context
 from tests.broker_fakes import stage
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
+from zerobeast.common.errors import PeerLost
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.stream import Reply
+from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
 

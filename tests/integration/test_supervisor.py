@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.child import Child, ChildSpec
-from deploy.local.supervisor import Ending, Stage, Supervisor
 from tests.helpers import wait_until
+from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.supervisor import Ending, Stage, Supervisor
 
 pytestmark = pytest.mark.integration
 
@@ -121,7 +121,7 @@ def test_a_signal_before_the_children_are_up_stops_them_too(tmp_path: Path) -> N
 def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_cleanly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.local.supervisor.STOP_LIMIT_S", 3.0)
+    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 3.0)
     fleet = Fleet(tmp_path, actor=IGNORES)
     assert fleet.run(interrupt()).code == 130
     assert fleet.children["actor"].code == -signal.SIGKILL
@@ -144,7 +144,7 @@ def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_i
 
 
 def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.local.supervisor.STOP_LIMIT_S", 1.0)
+    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 1.0)
     ending = Fleet(tmp_path, learner=IGNORES).run(interrupt())
     assert ending.code == 1
     assert "was killed" in ending.sentence
@@ -230,7 +230,7 @@ def test_an_error_of_the_launcher_itself_leaves_no_child(tmp_path: Path) -> None
 
 SERVICE = """
 import sys, time
-from common.service import Service
+from zerobeast.common.runtime.service import Service
 class Idle(Service):
     role = "learner"
     def open(self): print("up", flush=True)
@@ -240,8 +240,8 @@ sys.exit(Idle(supervisor_pid=int(sys.argv[1])).run())
 """
 LAUNCHER = """
 import os, sys, pathlib
-from deploy.local.child import Child, ChildSpec
-from deploy.local.supervisor import Stage, Supervisor
+from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.supervisor import Stage, Supervisor
 folder = pathlib.Path(sys.argv[1])
 command = [sys.executable, "-c", sys.argv[2], str(os.getpid())]
 child = Child(ChildSpec("learner", 0, command, dict(os.environ), folder / "learner-0.log", folder / "s.json"))

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from common.health.pages import announced_page
-from deploy.local.child import Child, ChildSpec
-from deploy.local.pages import Gatherer
 from tests.helpers import wait_until
+from zerobeast.common.health.pages import announced_page
+from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.pages import Gatherer
 
 pytestmark = pytest.mark.integration
 
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time
-from common.config.tree import HealthConfig
-from common.health.server import HealthServer
-from common.logs import log_to_stderr
-from common.service import Service
+from zerobeast.common.config.tree import HealthConfig
+from zerobeast.common.health.server import HealthServer
+from zerobeast.common.runtime.logs import log_to_stderr
+from zerobeast.common.runtime.service import Service
 import logging
 class Idle(Service):
     role = "broker"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError, LocalProtocolError
-from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
-from common.specs import RecordSpec
-from common.transport import ClientPort, Context, Incoming, Poller, ServerPort, sockets
 from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, Incoming, Poller, ServerPort, sockets
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
+from zerobeast.common.wire.specs import RecordSpec
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import Header, Kind, Plane
-from common.transport import (
+from tests.helpers import free_port, wait_until
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.transport import (
     ROLES,
     ClientPort,
     Context,
@@ -24,9 +24,9 @@ from common.transport import (
     make_keys,
     sockets,
 )
-from common.transport import admission as admission_module
-from common.transport.keys import CLIENTS, SERVERS
-from tests.helpers import free_port, wait_until
+from zerobeast.common.transport import admission as admission_module
+from zerobeast.common.transport.keys import CLIENTS, SERVERS
+from zerobeast.common.wire.messages import Header, Kind, Plane
 
 pytestmark = pytest.mark.integration
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError, PeerLost
-from common.messages import Header, Kind, Plane, topic
-from common.transport import ClientPort, Context, Incoming, ServerPort, random_id
-from common.transport.ports import MAX_PER_CALL
 from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, Incoming, ServerPort, random_id
+from zerobeast.common.transport.ports import MAX_PER_CALL
+from zerobeast.common.wire.messages import Header, Kind, Plane, topic
 
 pytestmark = pytest.mark.integration
 

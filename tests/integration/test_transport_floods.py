@@ -6,12 +6,20 @@ from contextlib import ExitStack, closing
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.messages import BARE, Header, Kind, Plane, pack_header, topic
-from common.transport import ClientPort, Context, ServerPort, WeightsPublisher, WeightsSubscriber, incoming, weights
-from common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
-from deploy.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, Peer, message
 from tests.helpers import wait_until
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import (
+    ClientPort,
+    Context,
+    ServerPort,
+    WeightsPublisher,
+    WeightsSubscriber,
+    incoming,
+    weights,
+)
+from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
+from zerobeast.common.wire.messages import BARE, Header, Kind, Plane, pack_header, topic
+from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, Peer, message
 
 pytestmark = pytest.mark.integration
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.errors import ConfigError
-from common.messages import Plane
-from common.transport import Keys, make_keys
-from deploy.cli import main
-from services.envserver.service import EnvServer
 from tests.helpers import free_port
+from zerobeast.cli.main import main
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.transport import Keys, make_keys
+from zerobeast.common.wire.messages import Plane
+from zerobeast.services.envserver.service import EnvServer
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +54,7 @@ def test_keygen_writes_secrets_for_their_owner_alone_and_overwrites_nothing(
 def test_keygen_needs_no_torch_nor_anything_else_that_an_extra_brings(tmp_path: Path) -> None:
     """As in the image of an actor, or after a `pip install` without extras."""
     extras = ("torch", "tensorboard", "gymnasium", "ale_py", "rich", "psutil", "matplotlib")
-    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from deploy.cli import main; sys.exit(main())"
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import zerobeast.__main__"
     command = [sys.executable, "-c", code, "keygen", str(tmp_path / "keys")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,11 +9,11 @@ import msgpack
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import VersionMismatch
-from common.messages import PROTOCOL_VERSION, Header, Kind, Plane, pack_header, topic
-from common.transport import ClientPort, Context
 from tests.helpers import wait_until
+from zerobeast.common.errors import VersionMismatch
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, pack_header, topic
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from common.messages import Header, Kind, Plane
-from common.transport import ClientPort, Context, ServerPort
-from deploy.wire import Wire
 from tests.helpers import free_port, wait_until
+from zerobeast.common.transport import ClientPort, Context, ServerPort
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.tools.chaos.proxy import Wire
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +19,7 @@ LARGE = np.zeros(1 << 17, np.uint8)
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr("common.transport.sockets.STUCK_MS", 3000)
+    monkeypatch.setattr("zerobeast.common.transport.sockets.STUCK_MS", 3000)
     near, far = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
     with Wire(near, far, sockets=(0, 1)) as wire:
         yield wire

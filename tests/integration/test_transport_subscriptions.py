@@ -7,12 +7,12 @@ from contextlib import ExitStack, closing
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import RemoteProtocolError
-from common.messages import Header, Kind, Plane, topic
-from common.transport import ClientPort, Context, ServerPort
-from common.transport.subscriptions import Subscriptions
 from tests.helpers import wait_until
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import ClientPort, Context, ServerPort
+from zerobeast.common.transport.subscriptions import Subscriptions
+from zerobeast.common.wire.messages import Header, Kind, Plane, topic
 
 pytestmark = pytest.mark.integration
 

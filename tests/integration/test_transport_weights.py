@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import zmq
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError, VersionMismatch
-from common.messages import PROTOCOL_VERSION, Header, Kind
-from common.transport import (
+from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError, VersionMismatch
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import (
     CHUNK_BYTES,
     Context,
     Incoming,
@@ -20,9 +20,9 @@ from common.transport import (
     WeightsSubscriber,
     chunks,
 )
-from common.transport.sockets import WEIGHTS
-from common.transport.weights import WEIGHTS_TOPIC
-from tests.helpers import wait_until
+from zerobeast.common.transport.sockets import WEIGHTS
+from zerobeast.common.transport.weights import WEIGHTS_TOPIC
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
 
 pytestmark = pytest.mark.integration
 

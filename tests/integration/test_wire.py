@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.wire import Wire
 from tests.helpers import free_port, wait_until
+from zerobeast.tools.chaos.proxy import Wire
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
-from common.algos.protocol import Batch
-from common.specs import EnvSpec
 from tests.algo_fakes import (
     MINATAR,
     PANEL,
@@ -23,6 +21,8 @@ from tests.algo_fakes import (
     two_ends,
     unrolled,
 )
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 

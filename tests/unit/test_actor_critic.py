@@ -5,13 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from common.algos.actor_critic import lag_metrics, unroll
-from common.algos.registry import ALGORITHMS, make_algorithm
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.nets.agent import AgentNet, StepInput
-from common.ops.distributions import family_of
-from common.specs import EnvSpec, PolicySpec
 from tests.algo_fakes import (
     ENDLESS,
     MINATAR,
@@ -26,6 +19,13 @@ from tests.algo_fakes import (
     on_policy,
     unrolled,
 )
+from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.registry import ALGORITHMS, make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.distributions import family_of
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.actor.directory import Directory
+from zerobeast.services.actor.directory import Directory
 
 pytestmark = pytest.mark.unit
 

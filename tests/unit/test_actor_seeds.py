@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.entry import Instance
-from common.messages import Plane
-from services.actor.service import Actor
 from tests.unit.test_group import World
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.wire.messages import Plane
+from zerobeast.services.actor.service import Actor
 
 pytestmark = pytest.mark.unit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.broker.batcher import Batcher
+from zerobeast.services.broker.batcher import Batcher
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.broker.batcher import Batcher
+from zerobeast.services.broker.batcher import Batcher
 
 pytestmark = pytest.mark.unit
 

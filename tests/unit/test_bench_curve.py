@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot as plt
 
-from common.errors import ConfigError
-from deploy.bench.curve import main
+from zerobeast.common.errors import ConfigError
+from zerobeast.tools.bench.curve import main
 
 pytestmark = pytest.mark.unit
 

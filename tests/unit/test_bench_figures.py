@@ -4,11 +4,11 @@ from importlib import import_module
 
 import pytest
 
-from deploy import bench
-from deploy.bench import report, steps
-from deploy.bench.figures import Goal, figure, table
-from deploy.bench.pingpong import NO_COMPILER, round_trip_us
-from deploy.bench.profile import part_of
+from zerobeast.tools import bench
+from zerobeast.tools.bench import report, steps
+from zerobeast.tools.bench.figures import Goal, figure, table
+from zerobeast.tools.bench.pingpong import NO_COMPILER, round_trip_us
+from zerobeast.tools.bench.profile import part_of
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +19,7 @@ def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]
     for name, (module, meaning) in bench.COMMANDS.items():
         assert f"beast bench {name}" in text
         assert meaning in text
-        assert callable(import_module(module).main)
+        assert callable(import_module(f"zerobeast.tools.bench.{module}").main)
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -87,7 +87,7 @@ def test_a_table_shows_figure_yardstick_ratio_and_goal_side_by_side() -> None:
 def test_without_a_compiler_a_round_trip_has_no_yardstick(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("deploy.bench.pingpong.shutil.which", lambda _name: None)
+    monkeypatch.setattr("zerobeast.tools.bench.pingpong.shutil.which", lambda _name: None)
     assert round_trip_us(100, 100, 0.1) is None
     monkeypatch.setattr(steps, "_round_trip_us", lambda _seconds: 50.0)
     assert steps.main([]) == 0

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from deploy import cli
-from deploy.bench import peers
-from deploy.bench.peers import installation, process
-from deploy.bench.peers.catalogue import OURS, PEERS, choose
-from deploy.bench.peers.measure import RUNNERS, measure_peer
-from deploy.bench.peers.process import PeerFailed
-from deploy.bench.peers.runners.meter import Meter
-from deploy.bench.peers.table import Row, as_json, describe, parse_line
+from zerobeast.cli import main as cli
+from zerobeast.common.errors import ConfigError
+from zerobeast.tools.bench import peers
+from zerobeast.tools.bench.peers import installation, process
+from zerobeast.tools.bench.peers.catalogue import OURS, PEERS, choose
+from zerobeast.tools.bench.peers.measure import RUNNERS, measure_peer
+from zerobeast.tools.bench.peers.process import PeerFailed
+from zerobeast.tools.bench.peers.runners.meter import Meter
+from zerobeast.tools.bench.peers.table import Row, as_json, describe, parse_line
 
 pytestmark = pytest.mark.unit
 
@@ -146,8 +146,8 @@ def test_an_environment_that_is_there_is_not_made_again(monkeypatch: pytest.Monk
 
 
 def test_a_runner_that_dies_is_named_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("deploy.bench.peers.measure.prepare", lambda *_: Path(sys.executable))
-    monkeypatch.setattr("deploy.bench.peers.measure.RUNNERS", tmp_path)
+    monkeypatch.setattr("zerobeast.tools.bench.peers.measure.prepare", lambda *_: Path(sys.executable))
+    monkeypatch.setattr("zerobeast.tools.bench.peers.measure.RUNNERS", tmp_path)
     (tmp_path / PEERS[0].runner).write_text("raise RuntimeError('no such game')")
     row = measure_peer(PEERS[0], tmp_path, 1.0, 1.0)
     assert row.failure == f"exit code 1: RuntimeError: no such game; its log: {tmp_path / 'sb3.log'}"

@@ -9,14 +9,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from common.algos.protocol import Algorithm
-from common.config.tree import RunConfig
-from common.nets.agent import StepInput
-from common.nets.weights import Bytes, flatten, load_flat
-from deploy import bench
-from deploy.bench import stale
-from deploy.bench.in_process import InProcess
-from deploy.bench.stale_report import Curve, Run, describe, summaries
+from zerobeast.common.algos.protocol import Algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.weights import Bytes, flatten, load_flat
+from zerobeast.tools import bench
+from zerobeast.tools.bench import stale
+from zerobeast.tools.bench.in_process import InProcess
+from zerobeast.tools.bench.stale_report import Curve, Run, describe, summaries
 
 pytestmark = pytest.mark.unit
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import RemoteProtocolError
-from common.nets.weights import flatten
-from common.records import act_record, step_record
-from common.specs import ActionSpec, EnvSpec
-from services.broker.inference import Inference
-from services.broker.meter import Meter
 from tests.broker_fakes import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.nets.weights import flatten
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.broker.meter import Meter
 
 pytestmark = pytest.mark.unit
 

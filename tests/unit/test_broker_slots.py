@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.specs import ActionSpec, EnvSpec
-from services.broker.slots import SlotRanges, SlotState
+from zerobeast.common.acting.slots import SlotRanges, SlotState
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from common.algos.registry import make_algorithm
-from common.config.tree import RunConfig
-from common.nets.agent import StepInput
-from common.records import act_record, step_record
-from common.specs import ActionSpec, EnvSpec
-from services.broker.inference import Inference
 from tests.algo_fakes import PANEL, REACH
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

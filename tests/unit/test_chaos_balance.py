@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deploy.chaos.balance import Balance, Journal
+from zerobeast.tools.chaos.balance import Balance, Journal
 
 pytestmark = pytest.mark.unit
 

@@ -6,10 +6,10 @@ from itertools import islice
 
 import pytest
 
-from deploy.chaos import verdict
-from deploy.chaos.balance import Balance
-from deploy.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, Fault, Kind, draw
-from deploy.chaos.inflict import Event
+from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos.balance import Balance
+from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, Fault, Kind, draw
+from zerobeast.tools.chaos.inflict import Event
 
 pytestmark = pytest.mark.unit
 

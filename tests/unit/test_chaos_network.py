@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.chaos import main, network_service
-from deploy.chaos.network import experiments, summary, table
-from deploy.chaos.network_faults import Trial
-from deploy.chaos.network_service import TIMEOUTS, lookups, write_hosts
+from zerobeast.tools.chaos import main, network_service
+from zerobeast.tools.chaos.network import experiments, summary, table
+from zerobeast.tools.chaos.network_faults import Trial
+from zerobeast.tools.chaos.network_service import TIMEOUTS, lookups, write_hosts
 
 pytestmark = pytest.mark.unit
 
@@ -86,6 +86,6 @@ def test_time_outs_of_a_hurried_service_are_shorter(role: str, monkeypatch: pyte
         monkeypatch.setattr(module, name, value)
     network_service._hurry(role, 4.0)
     for (module, name), value in before.items():
-        expected = module.__name__.startswith(("common.", f"services.{role}."))
+        expected = module.__name__.startswith(("zerobeast.common.", f"zerobeast.services.{role}."))
         assert getattr(module, name) == (value / 4 if expected else value)
         assert type(getattr(module, name)) is type(value)

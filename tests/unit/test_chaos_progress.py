@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.chaos.progress import WINDOW_S, Progress
+from zerobeast.tools.chaos.progress import WINDOW_S, Progress
 
 pytestmark = pytest.mark.unit
 

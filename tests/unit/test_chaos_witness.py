@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.algos.protocol import Batch
-from common.config.tree import RunConfig
-from common.nets.agent import StepInput
-from common.specs import ActionSpec, EnvSpec
-from deploy.chaos.witness.algorithm import Mixed, Witness, check, told
-from deploy.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, reward_of, right_action
-from deploy.chaos.witness.env import Witness as Environment
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
+from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, reward_of, right_action
+from zerobeast.tools.chaos.witness.env import Witness as Environment
 
 pytestmark = pytest.mark.unit
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from common.config.tree import RunConfig
-from common.errors import CheckpointError
-from services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
-from services.learner.update import Trainer
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
+from zerobeast.services.learner.update import Trainer
 
 pytestmark = pytest.mark.unit
 

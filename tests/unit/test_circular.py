@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from common.algos.circular import Circular
+from zerobeast.common.algos.circular import Circular
 
 pytestmark = pytest.mark.unit
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import ConfigError
-from common.records import step_record
-from common.specs import ActionSpec, EnvSpec
-from deploy.local.evaluate import Episode, EpisodeCounter, describe, main, quotas
+from zerobeast.cli.evaluate import Episode, EpisodeCounter, describe, main, quotas
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

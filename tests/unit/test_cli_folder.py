@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.files import write_atomically
-from deploy.local import folder
-from deploy.local.folder import claimed, default_name, final_figures, refuse_changes, set_aside
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.launcher import run_folder as folder
+from zerobeast.launcher.run_folder import claimed, default_name, final_figures, refuse_changes, set_aside
 
 pytestmark = pytest.mark.unit
 

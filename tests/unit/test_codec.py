@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from common.codec import DTYPES, MAX_ARRAY_BYTES, MAX_DEPTH, MAX_NDIM, pack, unpack
-from common.errors import LocalProtocolError, RemoteProtocolError
+from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError
+from zerobeast.common.wire.codec import DTYPES, MAX_ARRAY_BYTES, MAX_DEPTH, MAX_NDIM, pack, unpack
 
 pytestmark = pytest.mark.unit
 

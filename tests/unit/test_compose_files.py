@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from common.config.load import gather
-from common.config.tree import RunConfig
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.tree import RunConfig
 
 pytestmark = pytest.mark.unit
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from common.config.load import Loaded, differences, dump, gather, load, settings_help
-from common.config.setting import Section, setting
-from common.config.table import TREE
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.ops.gaussian import SquashedGaussian
+from zerobeast.common.config.load import Loaded, differences, dump, gather, load, settings_help
+from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.config.table import TREE
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.ops.gaussian import SquashedGaussian
 
 pytestmark = pytest.mark.unit
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from common.config import preset
-from common.config.load import gather, load
-from common.config.table import value_at
-from common.errors import ConfigError
+from zerobeast.common.config import preset
+from zerobeast.common.config.load import gather, load
+from zerobeast.common.config.table import value_at
+from zerobeast.common.errors import ConfigError
 
 pytestmark = pytest.mark.unit
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.config.load import gather, load
-from common.config.table import value_at
-from common.errors import ConfigError
+from zerobeast.common.config.load import gather, load
+from zerobeast.common.config.table import value_at
+from zerobeast.common.errors import ConfigError
 
 pytestmark = pytest.mark.unit
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config.load import load
-from common.usage import Busy, cores
-from deploy.local import fleet, threads
+from zerobeast.common.config.load import load
+from zerobeast.common.runtime.usage import Busy, cores
+from zerobeast.launcher import fleet, threads
 
 pytestmark = pytest.mark.unit
 

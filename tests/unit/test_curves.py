@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from common.health.hops import EDGES_S, HOPS
-from common.health.views import ServiceView
-from deploy.local import curves
-from deploy.local.pages import Snapshot
+from zerobeast.common.health.hops import EDGES_S, HOPS
+from zerobeast.common.health.views import ServiceView
+from zerobeast.launcher import curves
+from zerobeast.launcher.pages import Snapshot
 
 pytestmark = pytest.mark.unit
 

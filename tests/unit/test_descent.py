@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.descent import Descent
-from common.config.tree import RunConfig
-from common.errors import CheckpointError
-from common.ops.optim import RMSPropTF1
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError
+from zerobeast.common.ops.optim import RMSPropTF1
 
 pytestmark = pytest.mark.unit
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from common import descriptors
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from deploy.local.fleet import files_needed
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime import descriptors
+from zerobeast.launcher.fleet import files_needed
 
 pytestmark = pytest.mark.unit
 

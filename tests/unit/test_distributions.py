@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch import distributions as reference
 
-from common.errors import ConfigError
-from common.ops.categorical import Categorical
-from common.ops.distributions import Family, family_of
-from common.ops.gaussian import EDGE, Gaussian
-from common.specs import ActionSpec
 from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generator
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.ops.categorical import Categorical
+from zerobeast.common.ops.distributions import Family, family_of
+from zerobeast.common.ops.gaussian import EDGE, Gaussian
+from zerobeast.common.wire.specs import ActionSpec
 
 pytestmark = pytest.mark.unit
 

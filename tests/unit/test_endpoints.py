@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.endpoints import MAX_IPC_PATH, Endpoint
-from common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime.endpoints import MAX_IPC_PATH, Endpoint
 
 pytestmark = pytest.mark.unit
 

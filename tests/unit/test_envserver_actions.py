@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from common.errors import RemoteProtocolError
-from common.specs import ActionSpec
-from services.envserver.actions import ActionCheck
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.services.envserver.actions import ActionCheck
 
 pytestmark = pytest.mark.unit
 

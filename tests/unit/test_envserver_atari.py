@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
-from common.config.tree import EnvConfig
-from common.errors import EnvError
-from services.envserver.atari import AtariVectorEnv
+from zerobeast.common.config.tree import EnvConfig
+from zerobeast.common.errors import EnvError
+from zerobeast.services.envserver.atari import AtariVectorEnv
 
 pytestmark = pytest.mark.unit
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 import gymnasium
 import pytest
 
-from common.config.tree import EnvConfig, EnvServerConfig
-from common.errors import EnvError
-from services.envserver.catalogue import closest, games, make_vector_env
-from services.envserver.vector import VectorEnv
-from services.envserver.workers import WorkerVectorEnv
+from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
+from zerobeast.common.errors import EnvError
+from zerobeast.services.envserver.catalogue import closest, games, make_vector_env
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 pytestmark = pytest.mark.unit
 

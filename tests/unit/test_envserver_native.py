@@ -2,8 +2,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from common.config.tree import EnvConfig
-from services.envserver.native import NativeVectorEnv, make_native
+from zerobeast.common.config.tree import EnvConfig
+from zerobeast.services.envserver.native import NativeVectorEnv, make_native
 
 pytestmark = pytest.mark.unit
 

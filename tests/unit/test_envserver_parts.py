@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from common.config.tree import EnvConfig, EnvServerConfig
-from common.errors import EnvError
-from services.envserver import catalogue
-from services.envserver.atari import AtariVectorEnv
-from services.envserver.catalogue import make_vector_env
-from services.envserver.native import make_native
-from services.envserver.parts import PartsVectorEnv
-from services.envserver.vector import VectorEnv
+from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
+from zerobeast.common.errors import EnvError
+from zerobeast.services.envserver import catalogue
+from zerobeast.services.envserver.atari import AtariVectorEnv
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.incremental import PartsVectorEnv
+from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.vector import VectorEnv
 
 pytestmark = pytest.mark.unit
 
@@ -88,7 +88,7 @@ def test_the_threads_of_a_session_are_shared_out_over_its_parts(
 
 
 def test_rows_that_fit_no_message_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.envserver.vector.MAX_ROW_BYTES", 5 * 7104 - 1)
+    monkeypatch.setattr("zerobeast.services.envserver.vector.MAX_ROW_BYTES", 5 * 7104 - 1)
     env = PartsVectorEnv(emulators, 5, 0, most=2)
     with pytest.raises(EnvError, match="5 observations"):
         env.collect()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.config.tree import EnvServerConfig
-from common.errors import RemoteProtocolError
-from services.envserver.room import MAX_SESSIONS, find_room
+from zerobeast.common.config.tree import EnvServerConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.services.envserver.capacity import MAX_SESSIONS, find_room
 
 pytestmark = pytest.mark.unit
 

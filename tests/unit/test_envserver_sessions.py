@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.messages import Header, Kind
-from common.session import Session
-from services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, getting_on
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.wire.session import Session
+from zerobeast.services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, getting_on
 
 pytestmark = pytest.mark.unit
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from common.errors import EnvError
-from common.specs import ActionSpec
-from services.envserver.spaces import ActionAdapter, action_spec, env_spec, obs_layout
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.services.envserver.spaces import ActionAdapter, action_spec, env_spec, obs_layout
 
 pytestmark = pytest.mark.unit
 

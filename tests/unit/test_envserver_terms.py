@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import RemoteProtocolError
-from services.envserver.terms import MAX_ENVS_PER_SESSION, Terms
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION, Terms
 
 pytestmark = pytest.mark.unit
 

@@ -8,12 +8,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from common.errors import EnvError
-from common.specs import ActionSpec, EnvSpec
-from services.envserver import worker
-from services.envserver.vector import rows_for
-from services.envserver.worker import MAX_FAILURES, Shard, make_env
 from tests.integration.envservers import COUNTER, ODD, STRANGE
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.envserver import worker
+from zerobeast.services.envserver.vector import rows_for
+from zerobeast.services.envserver.worker import MAX_FAILURES, Shard, make_env
 
 pytestmark = pytest.mark.unit
 

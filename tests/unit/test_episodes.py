@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from services.envserver.episodes import EpisodeStatistics
+from zerobeast.services.envserver.episodes import EpisodeStatistics
 
 pytestmark = pytest.mark.unit
 

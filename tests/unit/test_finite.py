@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from common.ops.finite import squares_finite
+from zerobeast.common.ops.finite import squares_finite
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.ops.frames import stack_frames
+from zerobeast.common.ops.frames import stack_frames
 
 pytestmark = pytest.mark.unit
 

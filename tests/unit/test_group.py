@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.tree import RunConfig
-from common.errors import RemoteProtocolError
-from common.health.hops import Hops
-from common.messages import Header, Kind, Plane, Reason
-from common.records import act_record, rollout_record, step_record
-from common.session import Arrival
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from common.stream import RESEND_AFTER_S
-from services.actor.group import EnvGroup
-from services.actor.outbox import NO_PROGRESS_S
-from services.actor.waits import Wait
-from services.learner.books import Ledger
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.health.hops import Hops
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.records import act_record, rollout_record, step_record
+from zerobeast.common.wire.session import Arrival
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import RESEND_AFTER_S
+from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.outbox import NO_PROGRESS_S
+from zerobeast.services.actor.waits import Wait
+from zerobeast.services.learner.ledger import Ledger
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ TICK_S = 0.05
 
 
 class Message:
-    """What `common.transport.Incoming` is to a group."""
+    """What `zerobeast.common.transport.Incoming` is to a group."""
 
     def __init__(self, header: Header, *frames: np.ndarray) -> None:
         self.header = header

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import ConfigError
-from common.health.hops import Hops
-from common.messages import Header, Kind, Plane
-from common.stream import RESEND_LIMIT_S
-from services.actor.group import EnvGroup
-from services.actor.waits import Wait
 from tests.unit.test_group import CONFIG, SERVERS, TICK_S, Broker, EnvServer, Message, World, world_in
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.hops import Hops
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.stream import RESEND_LIMIT_S
+from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.waits import Wait
 
 pytestmark = pytest.mark.unit
 

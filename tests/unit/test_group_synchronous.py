@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.messages import Plane
-from services.actor.waits import Wait
 from tests.unit.test_group import SYNCHRONOUS, WINDOW, Learner, T, World
+from zerobeast.common.wire.messages import Plane
+from zerobeast.services.actor.waits import Wait
 
 pytestmark = pytest.mark.unit
 

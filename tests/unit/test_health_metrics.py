@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.health.metrics import HOP_METRIC, METRICS, PREFIX, exported, render
+from zerobeast.common.health.metrics import HOP_METRIC, METRICS, PREFIX, exported, render
 
 pytestmark = pytest.mark.unit
 

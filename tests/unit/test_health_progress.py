@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.health.progress import Progress
+from zerobeast.common.health.progress import Progress
 
 pytestmark = pytest.mark.unit
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.health.command import exit_code, render
-from common.health.hops import EDGES_S
-from common.health.verdict import ROLES, Verdict, judge, ready
-from common.health.views import ServiceView
 from tests.unit.test_health_verdict import PAGES, services
+from zerobeast.common.health.command import exit_code, render
+from zerobeast.common.health.hops import EDGES_S
+from zerobeast.common.health.verdict import ROLES, Verdict, judge, ready
+from zerobeast.common.health.views import ServiceView
 
 pytestmark = pytest.mark.unit
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from common.health.hops import Histogram
-from common.health.table import as_json, table
-from common.health.verdict import Verdict, verdict
-from common.health.views import ServiceView
+from zerobeast.common.health.hops import Histogram
+from zerobeast.common.health.table import as_json, table
+from zerobeast.common.health.verdict import Verdict, verdict
+from zerobeast.common.health.views import ServiceView
 
 pytestmark = pytest.mark.unit
 

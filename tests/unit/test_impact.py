@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.impact.loss import log_ratio, loss
-from common.algos.impala.loss import loss as impala_loss
-from common.algos.ppo.loss import loss as ppo_loss
-from common.algos.ppo.samples import Samples
-from common.algos.protocol import Batch
-from common.algos.returns import discounts
-from common.nets.agent import AgentOutput, StepInput
-from common.ops.losses import normalized
-from common.ops.vtrace import vtrace
-from common.specs import EnvSpec
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch
+from zerobeast.common.algos.impact.loss import log_ratio, loss
+from zerobeast.common.algos.impala.loss import loss as impala_loss
+from zerobeast.common.algos.ppo.loss import loss as ppo_loss
+from zerobeast.common.algos.ppo.samples import Samples
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.returns import discounts
+from zerobeast.common.nets.agent import AgentOutput, StepInput
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import vtrace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 

@@ -10,13 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.algos.descent import Descent, Step
-from common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
-from common.algos.impact.learning import ImpactLearning
-from common.algos.protocol import Batch
-from common.nets.agent import AgentNet, AgentOutput, StepInput
-from common.ops.frames import stack_frames
-from common.specs import ActionSpec, EnvSpec
 from tests.algo_fakes import (
     B,
     T,
@@ -29,6 +22,13 @@ from tests.algo_fakes import (
     unrolled,
     weights,
 )
+from zerobeast.common.algos.gradient_descent import Descent, Step
+from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
+from zerobeast.common.algos.impact.learning import ImpactLearning
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

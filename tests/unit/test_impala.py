@@ -6,10 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from common.algos.protocol import Batch
-from common.nets.agent import StepInput
-from common.nets.precision import autocast
-from common.specs import ActionSpec, EnvSpec
 from tests.algo_fakes import (
     MINATAR,
     VECTORS,
@@ -23,6 +19,10 @@ from tests.algo_fakes import (
     two_ends,
     unrolled,
 )
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.precision import autocast
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

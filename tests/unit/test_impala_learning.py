@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.algos.descent import Descent
-from common.algos.dual import FLOOR
-from common.algos.impala import learning as module
-from common.algos.impala.learning import ImpalaLearning
-from common.algos.impala.replay import Replay
-from common.algos.one_step import OneStep
-from common.algos.protocol import Batch, Metrics
-from common.errors import ConfigError
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, same, unrolled, weights
+from zerobeast.common.algos.dual import FLOOR
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impala import learning as module
+from zerobeast.common.algos.impala.learning import ImpalaLearning
+from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.errors import ConfigError
 
 pytestmark = pytest.mark.unit
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from common.algos.descent import Descent
-from common.algos.impala import learning as module
-from common.algos.impala.replay import Replay
-from common.algos.protocol import Batch
-from common.ops.frames import stack_frames
-from common.specs import ActionSpec, EnvSpec
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impala import learning as module
+from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

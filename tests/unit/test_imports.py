@@ -10,8 +10,15 @@ import pytest
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-NEEDS_TORCH = ("common.ops", "common.nets", "common.algos", "services.broker", "services.learner", "deploy")
-TORCH_FREE_ALL_THE_SAME = ("common.algos.", (".config", ".settings"))
+NEEDS_TORCH = (
+    "zerobeast.common.ops",
+    "zerobeast.common.nets",
+    "zerobeast.common.acting",
+    "zerobeast.common.algos",
+    "zerobeast.services.broker",
+    "zerobeast.services.learner",
+)
+TORCH_FREE_ALL_THE_SAME = ("zerobeast.common.algos.", (".config", ".settings"))
 
 PROBE = """
 import importlib, sys
@@ -30,7 +37,7 @@ def torch_free_modules() -> list[str]:
     """Every module of the torch-free floor and of the two services that stand on it."""
     names = []
     for path in [*ROOT.glob("common/**/*.py"), *ROOT.glob("services/**/*.py")]:
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        name = "zerobeast." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         start, ends = TORCH_FREE_ALL_THE_SAME
         settings = name.startswith(start) and name.endswith(ends)
         if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
@@ -40,9 +47,12 @@ def torch_free_modules() -> list[str]:
 
 def test_the_torch_free_floor_imports_without_torch() -> None:
     names = torch_free_modules()
-    assert {"common.transport", "common.algos.settings", "common.algos.impala.config", "services.actor.service"} <= set(
-        names
-    )
+    assert {
+        "zerobeast.common.transport",
+        "zerobeast.common.algos.settings",
+        "zerobeast.common.algos.impala.config",
+        "zerobeast.services.actor.service",
+    } <= set(names)
     found = subprocess.run(
         [sys.executable, "-c", PROBE, *names], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
@@ -51,14 +61,14 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
 
 def test_the_probe_sees_a_module_that_needs_torch() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", PROBE, "common.ops.vtrace"],
+        [sys.executable, "-c", PROBE, "zerobeast.common.ops.vtrace"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert "common.ops.vtrace" in found.stderr
+    assert "zerobeast.common.ops.vtrace" in found.stderr
 
 
 RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: whose loading runs what it loads
@@ -66,7 +76,7 @@ RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #:
 
 def test_nothing_of_ours_imports_pickle() -> None:
     found = []
-    for folder in ("common", "services", "deploy"):
+    for folder in ("common", "services", "tools", "zerobeast"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.checks import episodes_of
-from common.errors import RemoteProtocolError
-from common.messages import MAX_EPISODES, Header, Kind
-from common.records import rollout_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
 from tests.learner_fakes import ENV, POLICY, ListMessage, T, rollout_rows
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.checks import episodes_of
+from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
 
 pytestmark = pytest.mark.unit
 

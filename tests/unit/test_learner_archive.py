@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import CheckpointError, ConfigError
-from common.files import write_atomically
-from services.learner.archive import Archive
-from services.learner.journal import Journal
-from services.learner.recorder import COLUMNS
 from tests.unit.test_learner_recorder import LAGS, events, table
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.services.learner.archive import Archive
+from zerobeast.services.learner.journal import Journal
+from zerobeast.services.learner.recorder import COLUMNS
 
 pytestmark = pytest.mark.unit
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.messages import Kind
-from common.session import Arrival
-from common.stream import Stream
-from services.actor.outbox import Outbox
-from services.learner.admission import Terms
-from services.learner.books import Ledger, Record
-from services.learner.intake import Intake
-from services.learner.queue import RolloutQueue
 from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
+from zerobeast.common.wire.messages import Kind
+from zerobeast.common.wire.session import Arrival
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.actor.outbox import Outbox
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import Ledger, Record
+from zerobeast.services.learner.queue import RolloutQueue
 
 pytestmark = pytest.mark.unit
 

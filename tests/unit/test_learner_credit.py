@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.messages import Header, Kind
-from common.stream import Stream
-from services.actor.outbox import Outbox
-from services.learner.admission import Terms
-from services.learner.books import Record
-from services.learner.intake import Intake
-from services.learner.queue import RolloutQueue
-from services.learner.window import PATIENCE_S
 from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.actor.outbox import Outbox
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import Record
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.window import PATIENCE_S
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.learner.queue import Message, RolloutQueue
+from zerobeast.services.learner.queue import Message, RolloutQueue
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from common.errors import ConfigError
-from services.learner.recorder import COLUMNS, Recorder
+from zerobeast.common.errors import ConfigError
+from zerobeast.services.learner.recorder import COLUMNS, Recorder
 
 pytestmark = pytest.mark.unit
 

@@ -5,11 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.learner.meters import Meters
-from services.learner.queue import Fate, Message
-from services.learner.statistics import HISTORY_POINTS, MAX_LAG, RATE_WINDOW_S, EpisodeStatistics, PolicyLag, Rate, mean
-from services.learner.update import Update
 from tests.learner_fakes import answer
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.queue import Fate, Message
+from zerobeast.services.learner.statistics import (
+    HISTORY_POINTS,
+    MAX_LAG,
+    RATE_WINDOW_S,
+    EpisodeStatistics,
+    PolicyLag,
+    Rate,
+    mean,
+)
+from zerobeast.services.learner.update import Update
 
 pytestmark = pytest.mark.unit
 

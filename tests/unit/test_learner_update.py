@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.tree import RunConfig
-from common.errors import ConfigError, Diverged
-from common.records import rollout_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
-from services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
 from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, rollout_rows, run_config
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, Diverged
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
 
 pytestmark = pytest.mark.unit
 

@@ -5,9 +5,9 @@ from math import ceil
 
 import pytest
 
-from common.session import Session
-from services.learner.books import Ledger
-from services.learner.window import ACTIVE_S, MAX_WINDOW, window, window_needed
+from zerobeast.common.wire.session import Session
+from zerobeast.services.learner.ledger import Ledger
+from zerobeast.services.learner.window import ACTIVE_S, MAX_WINDOW, window, window_needed
 
 pytestmark = pytest.mark.unit
 

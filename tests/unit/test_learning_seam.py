@@ -1,4 +1,4 @@
-"""An algorithm of a kind that is not there yet fits behind `common.algos.protocol`: a trained copy behind a policy that
+"""An algorithm of a kind that is not there yet fits behind `algos.protocol`: a trained copy behind a policy that
 acts, a multiplier with an optimiser of its own, and old batches."""
 
 from collections import deque
@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from common.algos.descent import Descent
-from common.algos.impala.algorithm import Impala
-from common.algos.protocol import Batch, Learned
-from common.nets.agent import AgentNet
-from common.nets.weights import flatten
-from services.learner.checkpoint import Checkpoints
-from services.learner.update import Trainer
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impala.algorithm import Impala
+from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.nets.weights import flatten
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.update import Trainer
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +80,7 @@ class Behind(Impala):
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    monkeypatch.setattr("common.algos.impala.algorithm.Impala", Behind)
+    monkeypatch.setattr("zerobeast.common.algos.impala.algorithm.Impala", Behind)
     return Trainer(run_config(tmp_path), torch.device("cpu"), ENV)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common import logs
+from zerobeast.common.runtime import logs
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 
 def say(text: str) -> None:
-    logging.getLogger("services.x").warning("refused: %s", text)
+    logging.getLogger("zerobeast.services.x").warning("refused: %s", text)
 
 
 def test_an_event_is_a_line_with_time_process_and_level(written: io.StringIO) -> None:
@@ -58,7 +58,7 @@ def test_a_statement_has_a_share_and_says_later_what_it_left_out(
     monkeypatch.setattr("time.monotonic", lambda: now)
     for number in range(1000):
         say(f"number {number}")
-    logging.getLogger("services.x").info("another statement")
+    logging.getLogger("zerobeast.services.x").info("another statement")
     lines = written.getvalue().splitlines()
     assert len(lines) == logs.MAX_PER_PERIOD + 1
     now += logs.PERIOD_S + 1
@@ -73,7 +73,7 @@ def test_an_exception_is_shown_with_its_traceback(written: io.StringIO) -> None:
     try:
         raise KeyError("bug")
     except KeyError:
-        logging.getLogger("services.x").exception("it failed")
+        logging.getLogger("zerobeast.services.x").exception("it failed")
     first, second, *_, last = written.getvalue().splitlines()
     assert first.endswith("it failed")
     assert second == "  Traceback (most recent call last):"

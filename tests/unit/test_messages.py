@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
-from common.messages import (
+from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
+from zerobeast.common.wire.messages import (
     ANSWERS,
     BODIES,
     MAX_HEADER_BYTES,

@@ -9,10 +9,11 @@ import msgpack
 import numpy as np
 import pytest
 
-from common import codec, messages, session, specs, stream, transport
-from common.codec import pack
-from common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
-from common.messages import (
+from zerobeast.common import transport
+from zerobeast.common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
+from zerobeast.common.wire import codec, messages, session, specs, stream
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.messages import (
     BODIES,
     MAX_HEADER_BYTES,
     PROTOCOL_VERSION,
@@ -24,13 +25,13 @@ from common.messages import (
     pack_header,
     topic,
 )
-from common.records import act_record, action_record, rollout_record, step_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
-from services.actor import outbox
-from services.actor import service as actor
-from services.envserver.room import MAX_SESSIONS
-from services.envserver.terms import MAX_ENVS_PER_SESSION
-from services.learner import window
+from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.services.actor import outbox
+from zerobeast.services.actor import service as actor
+from zerobeast.services.envserver.capacity import MAX_SESSIONS
+from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
+from zerobeast.services.learner import window
 
 pytestmark = pytest.mark.unit
 

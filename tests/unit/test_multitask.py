@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.impala.loss import loss
-from common.algos.protocol import Batch
-from common.algos.registry import make_algorithm
-from common.config.tree import RunConfig
-from common.errors import RemoteProtocolError
-from common.nets.agent import AgentNet, AgentOutput, StepInput
-from common.nets.popart import PopArt
-from services.broker.lobby import Lobby
 from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
+from zerobeast.common.algos.impala.loss import loss
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.nets.popart import PopArt
+from zerobeast.services.broker.sessions import Lobby
 
 pytestmark = pytest.mark.unit
 

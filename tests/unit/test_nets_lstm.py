@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.nets.lstm import LSTM
+from zerobeast.common.nets.lstm import LSTM
 
 pytestmark = pytest.mark.unit
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.config.tree import RunConfig
-from common.nets.moments import HORIZON
-from common.nets.normalize import CLIP, ObsNorm
-from common.nets.torsos import ConvTorso
-from common.nets.weights import flatten, layout_id, load_flat
-from common.specs import ActionSpec, EnvSpec
-from services.envserver.catalogue import make_vector_env
-from services.learner.update import assemble
 from tests.helpers import wait_until
 from tests.learner_fakes import ENV, rollout_rows, run_config
 from tests.unit.test_learner_update import trainer_for
 from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.moments import HORIZON
+from zerobeast.common.nets.normalize import CLIP, ObsNorm
+from zerobeast.common.nets.torsos import ConvTorso
+from zerobeast.common.nets.weights import flatten, layout_id, load_flat
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.learner.update import assemble
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from common.ops.optim import RMSPropTF1, linear_decay
+from zerobeast.common.ops.optim import RMSPropTF1, linear_decay
 
 pytestmark = pytest.mark.unit
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from common.errors import ConfigError
-from common.messages import Header, Kind, Reason
-from common.stream import Reply, Stream
-from services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, NO_PROGRESS_S, Outbox
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, NO_PROGRESS_S, Outbox
 
 pytestmark = pytest.mark.unit
 

@@ -3,9 +3,9 @@
 import msgpack
 import pytest
 
-from common.errors import RemoteProtocolError, VersionMismatch
-from common.messages import PROTOCOL_VERSION, Header, Kind, pack_header
-from common.transport.owners import MAX_IDS, Owners
+from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
+from zerobeast.common.transport.owners import MAX_IDS, Owners
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
 
 pytestmark = pytest.mark.unit
 

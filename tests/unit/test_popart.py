@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 from tests.algo_fakes import generator
+from zerobeast.common.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 
 pytestmark = pytest.mark.unit
 

@@ -8,11 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.ppo import learning as module
-from common.algos.ppo.samples import Samples
-from common.algos.protocol import Batch
-from common.nets.agent import AgentNet, StepInput
-from common.specs import EnvSpec
 from tests.algo_fakes import (
     PANEL,
     REACH,
@@ -27,6 +22,11 @@ from tests.algo_fakes import (
     two_ends,
     unrolled,
 )
+from zerobeast.common.algos.ppo import learning as module
+from zerobeast.common.algos.ppo.samples import Samples
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from common.config.tree import NetConfig
-from common.errors import ConfigError
-from common.nets import precision
-from common.nets.agent import AgentNet, StepInput
-from common.specs import ActionSpec, EnvSpec
+from zerobeast.common.config.tree import NetConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets import precision
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

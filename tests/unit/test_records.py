@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from common.errors import RemoteProtocolError
-from common.records import act_record, action_record, rollout_record, step_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 
 pytestmark = pytest.mark.unit
 

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from common.records import act_record, rollout_record, step_record
-from common.specs import ActionSpec, EnvSpec, PolicySpec
-from services.actor.rollout import RolloutBuilder
+from zerobeast.common.wire.records import act_record, rollout_record, step_record
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.services.actor.rollout import RolloutBuilder
 
 pytestmark = pytest.mark.unit
 

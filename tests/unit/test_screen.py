@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from deploy.local.pages import Snapshot
-from deploy.local.screen import LineScreen, make_screen
-from deploy.local.view import RunTitle
+from zerobeast.launcher.pages import Snapshot
+from zerobeast.launcher.screen import LineScreen, make_screen
+from zerobeast.launcher.view import RunTitle
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +15,7 @@ RUN = RunTitle("x", "CartPole-v1", "impala", 1000)
 
 
 def test_a_pipe_that_nobody_reads_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.local.screen.LINE_PERIOD_S", 0.0)
+    monkeypatch.setattr("zerobeast.launcher.screen.LINE_PERIOD_S", 0.0)
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import Plane
-from common.transport.keys import CLIENTS, SERVERS
+from zerobeast.common.transport.keys import CLIENTS, SERVERS
+from zerobeast.common.wire.messages import Plane
 
 pytestmark = pytest.mark.unit
 

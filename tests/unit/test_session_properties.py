@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.messages import Header, Kind, Reason
-from common.session import Arrival, SessionTable
-from common.stream import Reply, Stream
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.session import Arrival, SessionTable
+from zerobeast.common.wire.stream import Reply, Stream
 
 pytestmark = pytest.mark.unit
 

@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import Header, Kind, Reason
-from common.stream import BUSY_PERIOD_S, HELLO_PERIOD_S, RESEND_AFTER_S, RESEND_LIMIT_S, UNSENT_AFTER_S, Reply, Stream
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.stream import (
+    BUSY_PERIOD_S,
+    HELLO_PERIOD_S,
+    RESEND_AFTER_S,
+    RESEND_LIMIT_S,
+    UNSENT_AFTER_S,
+    Reply,
+    Stream,
+)
 
 pytestmark = pytest.mark.unit
 

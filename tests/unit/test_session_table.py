@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.messages import Header, Kind
-from common.session import UNUSED_S, Arrival, Session, SessionTable
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
 
 pytestmark = pytest.mark.unit
 

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.codec import DTYPES, MAX_NDIM, pack, unpack
-from common.errors import RemoteProtocolError
-from common.specs import MAX_CHOICES, MAX_CORE_SIZE, MAX_ROW_BYTES, ActionSpec, EnvSpec, Field, PolicySpec, RecordSpec
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
+from zerobeast.common.wire.specs import (
+    MAX_CHOICES,
+    MAX_CORE_SIZE,
+    MAX_ROW_BYTES,
+    ActionSpec,
+    EnvSpec,
+    Field,
+    PolicySpec,
+    RecordSpec,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -161,7 +170,7 @@ def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
         assert len(sizes) <= MAX_NDIM
         return math.prod(sizes)
 
-    monkeypatch.setattr("common.specs.math", SimpleNamespace(prod=product))
+    monkeypatch.setattr("zerobeast.common.wire.specs.math", SimpleNamespace(prod=product))
     wire = PONG.to_wire()
     (wire if where == "obs_shape" else wire["action"]).update(
         {where if where == "obs_shape" else "shape": [127] * 60_000}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError, RemoteProtocolError
-from common.messages import MAX_INTEGER, Header, Kind, Reason
-from common.stream import LASTING_S, PROMPT_SETBACKS, RESEND_LIMIT_S, Reply, Stream
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.wire.messages import MAX_INTEGER, Header, Kind, Reason
+from zerobeast.common.wire.stream import LASTING_S, PROMPT_SETBACKS, RESEND_LIMIT_S, Reply, Stream
 
 pytestmark = pytest.mark.unit
 

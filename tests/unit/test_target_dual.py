@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from common.algos.dual import FLOOR, Dual
-from common.algos.target import Target
+from zerobeast.common.algos.dual import FLOOR, Dual
+from zerobeast.common.algos.target import Target
 
 pytestmark = pytest.mark.unit
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from common import entry
-from common.errors import ConfigError
-from common.health.command import render
-from common.health.verdict import Verdict
-from common.health.views import ServiceView
-from common.text import printable
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.command import render
+from zerobeast.common.health.verdict import Verdict
+from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime import entry
+from zerobeast.common.runtime.text import printable
 
 pytestmark = pytest.mark.unit
 

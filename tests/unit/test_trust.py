@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config.load import gather, load
-from common.errors import ConfigError
-from deploy.bench.options import parse
-from deploy.local.evaluate import main as evaluate
-from deploy.local.launcher import settle
+from zerobeast.cli.evaluate import main as evaluate
+from zerobeast.cli.train import settle
+from zerobeast.common.config.load import gather, load
+from zerobeast.common.errors import ConfigError
+from zerobeast.tools.bench.options import parse
 
 pytestmark = pytest.mark.unit
 

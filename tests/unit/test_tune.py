@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.config.load import load
-from common.config.tree import RunConfig
-from common.errors import BeastError, ConfigError
-from deploy import tune
-from deploy.bench.train import Training
-from deploy.tune import DIMENSIONS, Trial, Values, climb
+from zerobeast.cli import tune
+from zerobeast.cli.tune import DIMENSIONS, Trial, Values, climb
+from zerobeast.common.config.load import load
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.tools.bench.train import Training
 
 pytestmark = pytest.mark.unit
 

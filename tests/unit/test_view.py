@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from common.health import figures
-from common.health.views import ServiceView
-from deploy.local.pages import Snapshot
-from deploy.local.view import MAX_SERVICES, RunTitle, line, screen, summary
+from zerobeast.common.health import figures
+from zerobeast.common.health.views import ServiceView
+from zerobeast.launcher.pages import Snapshot
+from zerobeast.launcher.view import MAX_SERVICES, RunTitle, line, screen, summary
 
 pytestmark = pytest.mark.unit
 

@@ -9,16 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.algos.actor_critic import unroll
-from common.algos.dual import FLOOR
-from common.algos.protocol import Batch
-from common.algos.vmpo.learning import VMPOLearning
-from common.algos.vmpo.loss import Loss, loss
-from common.algos.vmpo.multipliers import Multipliers
-from common.nets.agent import AgentNet, AgentOutput, StepInput
-from common.nets.popart import PopArt
-from common.nets.weights import flatten
-from common.specs import EnvSpec
 from tests.algo_fakes import (
     PANEL,
     REACH,
@@ -32,6 +22,16 @@ from tests.algo_fakes import (
     same_where_valid,
     unrolled,
 )
+from zerobeast.common.algos.actor_critic import unroll
+from zerobeast.common.algos.dual import FLOOR
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.vmpo.learning import VMPOLearning
+from zerobeast.common.algos.vmpo.loss import Loss, loss
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
+from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.nets.weights import flatten
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 

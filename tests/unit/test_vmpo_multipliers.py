@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.algos.vmpo.config import VMPOConfig
-from common.algos.vmpo.multipliers import Multipliers
 from tests.algo_fakes import generator
+from zerobeast.common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
 
 pytestmark = pytest.mark.unit
 

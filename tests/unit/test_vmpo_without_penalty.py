@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.algos.dual import FLOOR
-from common.algos.vmpo.loss import loss
-from common.algos.vmpo.multipliers import Multipliers
-from common.specs import EnvSpec
 from tests.algo_fakes import REACH, VECTORS, algorithm_of, make_batch
+from zerobeast.common.algos.dual import FLOOR
+from zerobeast.common.algos.vmpo.loss import loss
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 

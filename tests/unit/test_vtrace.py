@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.ops.vtrace import VTrace, vtrace
+from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 pytestmark = pytest.mark.unit
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.tree import NetConfig
-from common.errors import RemoteProtocolError
-from common.nets import weights
-from common.nets.agent import AgentNet
-from common.specs import ActionSpec, EnvSpec
-from common.transport import checksum
+from zerobeast.common.config.tree import NetConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.nets import weights
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.transport import checksum
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.a2c import loss
-from common.algos.actor_critic import ActorCritic
-from common.algos.descent import Descent
-from common.algos.one_step import OneStep
-from common.algos.protocol import Batch, Metrics
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.a2c import loss
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.nets.agent import AgentNet
 
 
 class A2C(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""

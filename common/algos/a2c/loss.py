@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.a2c.config import A2CConfig
-from common.algos.actor_critic import lag_metrics, three_terms, unroll
-from common.algos.protocol import Batch, Metrics
-from common.algos.returns import discounts, shaped
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
-from common.ops.losses import normalized
-from common.ops.vtrace import vtrace
+from zerobeast.common.algos.a2c.config import A2CConfig
+from zerobeast.common.algos.actor_critic import lag_metrics, three_terms, unroll
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.returns import discounts, shaped
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import vtrace
 
 
 def loss(config: A2CConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:

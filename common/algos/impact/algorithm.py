@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.algos.actor_critic import ActorCritic
-from common.algos.descent import Descent
-from common.algos.impact.learning import ImpactLearning
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impact.learning import ImpactLearning
+from zerobeast.common.nets.agent import AgentNet
 
 
 class Impact(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: AgentNet) -> ImpactLearning:
         """Several steps per batch, spread over the batches that follow it."""

@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from common.algos.actor_critic import policy_logits
-from common.algos.circular import Circular
-from common.algos.descent import Descent, Step, summary
-from common.algos.impact.config import ImpactConfig
-from common.algos.impact.divergence import DivergenceWeight
-from common.algos.impact.loss import loss
-from common.algos.protocol import Batch, Learned, Metrics
-from common.algos.target import Target
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
+from zerobeast.common.algos.actor_critic import policy_logits
+from zerobeast.common.algos.circular import Circular
+from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.impact.config import ImpactConfig
+from zerobeast.common.algos.impact.divergence import DivergenceWeight
+from zerobeast.common.algos.impact.loss import loss
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.target import Target
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Kept:
 
 
 class ImpactLearning:
-    """See `common.algos.protocol.Learning`.
+    """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
       config: of IMPACT.

@@ -7,14 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import lag_metrics, unroll
-from common.algos.impact.config import ImpactConfig
-from common.algos.protocol import Batch, Metrics
-from common.algos.returns import discounts, explained_variance, shaped
-from common.nets.agent import AgentNet
-from common.ops import losses
-from common.ops.distributions import Family
-from common.ops.vtrace import VTrace, vtrace
+from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.impact.config import ImpactConfig
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.returns import discounts, explained_variance, shaped
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops import losses
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
 def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.actor_critic import ActorCritic
-from common.algos.descent import Descent
-from common.algos.impala import loss
-from common.algos.impala.config import ImpalaConfig
-from common.algos.impala.entropy import EntropyWeight, check
-from common.algos.impala.learning import ImpalaLearning
-from common.algos.impala.replay import Replay
-from common.algos.one_step import OneStep
-from common.algos.protocol import Batch, Learning, Metrics
-from common.config.tree import RunConfig
-from common.nets.agent import AgentNet
-from common.specs import EnvSpec
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impala import loss
+from zerobeast.common.algos.impala.config import ImpalaConfig
+from zerobeast.common.algos.impala.entropy import EntropyWeight, check
+from zerobeast.common.algos.impala.learning import ImpalaLearning
+from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.algos.protocol import Batch, Learning, Metrics
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.wire.specs import EnvSpec
 
 
 class Impala(ActorCritic):
-    """See `common.algos.protocol.Algorithm`.
+    """See `zerobeast.common.algos.protocol.Algorithm`.
 
     Args:
       config: of the run.

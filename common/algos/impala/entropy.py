@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.algos.descent import Descent
-from common.algos.dual import Dual
-from common.algos.impala.config import ImpalaConfig
-from common.config.tree import RunConfig
-from common.errors import ConfigError
-from common.specs import ActionSpec
+from zerobeast.common.algos.dual import Dual
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.impala.config import ImpalaConfig
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.specs import ActionSpec
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by about so much per step at most
 

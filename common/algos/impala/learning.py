@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.algos.circular import Circular
-from common.algos.descent import Descent, Step, summary
-from common.algos.impala.config import ImpalaConfig
-from common.algos.impala.entropy import EntropyWeight
-from common.algos.impala.loss import loss
-from common.algos.impala.replay import Replay
-from common.algos.protocol import Batch, Learned, Metrics
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
+from zerobeast.common.algos.circular import Circular
+from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.impala.config import ImpalaConfig
+from zerobeast.common.algos.impala.entropy import EntropyWeight
+from zerobeast.common.algos.impala.loss import loss
+from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
 
 
 class ImpalaLearning:
-    """See `common.algos.protocol.Learning`.
+    """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
       config: of IMPALA.

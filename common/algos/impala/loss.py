@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.actor_critic import Loss, lag_metrics, three_terms, unroll
-from common.algos.impala.config import ImpalaConfig
-from common.algos.protocol import Batch
-from common.algos.returns import discounts, shaped
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
-from common.ops.losses import normalized
-from common.ops.vtrace import vtrace
+from zerobeast.common.algos.actor_critic import Loss, lag_metrics, three_terms, unroll
+from zerobeast.common.algos.impala.config import ImpalaConfig
+from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.returns import discounts, shaped
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import vtrace
 
 
 def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor) -> Loss:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from common.algos.actor_critic import ActorCritic
-from common.algos.descent import Descent
-from common.algos.ppo.config import PPOConfig
-from common.algos.ppo.learning import PPOLearning
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.ppo.learning import PPOLearning
+from zerobeast.common.nets.agent import AgentNet
 
 
 class PPO(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""

@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import lag_metrics
-from common.algos.descent import Descent, Step, summary
-from common.algos.ppo.config import PPOConfig
-from common.algos.ppo.loss import loss
-from common.algos.ppo.samples import Samples
-from common.algos.protocol import Batch, Learned, Metrics
-from common.algos.returns import ReturnScale, discounts, explained_variance, shaped
-from common.nets.agent import AgentNet, StepInput
-from common.ops.distributions import Family
-from common.ops.losses import normalized
-from common.ops.vtrace import VTrace, vtrace
+from zerobeast.common.algos.actor_critic import lag_metrics
+from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.ppo.loss import loss
+from zerobeast.common.algos.ppo.samples import Samples
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.returns import ReturnScale, discounts, explained_variance, shaped
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
 class PPOLearning:
-    """See `common.algos.protocol.Learning`.
+    """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
       config: of PPO.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from common.algos.ppo.config import PPOConfig
-from common.algos.ppo.samples import Samples
-from common.algos.protocol import Metrics
-from common.nets.agent import AgentNet
-from common.ops import losses
-from common.ops.distributions import Family
+from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.ppo.samples import Samples
+from zerobeast.common.algos.protocol import Metrics
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops import losses
+from zerobeast.common.ops.distributions import Family
 
 
 def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> tuple[Tensor, Metrics]:

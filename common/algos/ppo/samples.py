@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.nets.agent import StepInput
+from zerobeast.common.nets.agent import StepInput
 
 
 class Samples(NamedTuple):
     """S sequences of T steps, worked out once per batch and without gradient."""
 
-    obs: Tensor  #: [T, S, ...], and so on, as in `common.nets.agent.StepInput`
+    obs: Tensor  #: [T, S, ...], and so on, as in `zerobeast.common.nets.agent.StepInput`
     last_action: Tensor
     reward: Tensor
     first: Tensor

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 
-from common.algos.actor_critic import ActorCritic
-from common.algos.descent import Descent
-from common.algos.target import Target
-from common.algos.vmpo.config import VMPOConfig
-from common.algos.vmpo.learning import VMPOLearning
-from common.algos.vmpo.multipliers import Multipliers
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.target import Target
+from zerobeast.common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.algos.vmpo.learning import VMPOLearning
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
+from zerobeast.common.nets.agent import AgentNet
 
 
 class VMPO(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     @property
     def popart(self) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.algos import settings as s
-from common.config.setting import Section, setting
+from zerobeast.common.algos import settings as s
+from zerobeast.common.config.setting import Section, setting
 
 
 class VMPOConfig(Section):

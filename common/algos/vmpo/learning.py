@@ -6,19 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from common.algos.actor_critic import policy_logits
-from common.algos.descent import Descent, summary
-from common.algos.protocol import Batch, Learned
-from common.algos.target import Target
-from common.algos.vmpo.config import VMPOConfig
-from common.algos.vmpo.loss import loss
-from common.algos.vmpo.multipliers import Multipliers
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
+from zerobeast.common.algos.actor_critic import policy_logits
+from zerobeast.common.algos.gradient_descent import Descent, summary
+from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.algos.target import Target
+from zerobeast.common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.algos.vmpo.loss import loss
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
 
 
 class VMPOLearning:
-    """See `common.algos.protocol.Learning`.
+    """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
       config: of V-MPO.

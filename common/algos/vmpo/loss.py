@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import lag_metrics, unroll
-from common.algos.protocol import Batch, Metrics
-from common.algos.returns import discounts, explained_variance, shaped
-from common.algos.vmpo.config import VMPOConfig
-from common.algos.vmpo.multipliers import Multipliers
-from common.nets.agent import AgentNet
-from common.ops.distributions import Distribution, Family
-from common.ops.losses import baseline_loss, masked_reduce
-from common.ops.vtrace import VTrace, vtrace
+from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.returns import discounts, explained_variance, shaped
+from zerobeast.common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.algos.vmpo.multipliers import Multipliers
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Distribution, Family
+from zerobeast.common.ops.losses import baseline_loss, masked_reduce
+from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
 class Loss(NamedTuple):

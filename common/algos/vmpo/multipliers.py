@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from common.algos.dual import Dual
-from common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.algos.dual import Dual
+from zerobeast.common.algos.vmpo.config import VMPOConfig
 
 
 class Multipliers(nn.Module):

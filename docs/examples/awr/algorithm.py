@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from common.algos.actor_critic import ActorCritic
-from common.algos.awr.loss import loss
-from common.algos.descent import Descent
-from common.algos.one_step import OneStep
-from common.nets.agent import AgentNet
+from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.awr.loss import loss
+from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.nets.agent import AgentNet
 
 
 class AWR(ActorCritic):
-    """See `common.algos.protocol.Algorithm`."""
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: AgentNet) -> OneStep:
         """One step of the optimiser per batch."""

@@ -7,14 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from common.algos.actor_critic import three_terms, unroll
-from common.algos.awr.config import AWRConfig
-from common.algos.protocol import Batch, Metrics
-from common.algos.returns import discounts, shaped
-from common.nets.agent import AgentNet
-from common.ops.distributions import Family
-from common.ops.losses import normalized
-from common.ops.vtrace import vtrace
+from zerobeast.common.algos.actor_critic import three_terms, unroll
+from zerobeast.common.algos.awr.config import AWRConfig
+from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.returns import discounts, shaped
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import vtrace
 
 
 def loss(config: AWRConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:

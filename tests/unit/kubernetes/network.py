@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from common.endpoints import Endpoint
-from common.errors import ConfigError
 from tests.unit.kubernetes.objects import (
     Container,
     Object,
@@ -20,6 +18,8 @@ from tests.unit.kubernetes.objects import (
     of_kind,
     pods,
 )
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
 
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, one port apart
 #: (client, server) -> sockets that it connects to; section 1 of docs/protocol.md

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from common.config.layers import PREFIX
-from common.config.load import gather
-from common.config.process import ProcessFlags
-from common.errors import ConfigError
 from tests.unit.kubernetes.objects import Objects, arguments, environment, name_of, of_kind, pods
 from tests.unit.kubernetes.render import ROOT
+from zerobeast.common.config.layers import PREFIX
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.process import ProcessFlags
+from zerobeast.common.errors import ConfigError
 
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 COMPOSE = ROOT / "docker-compose.yml"

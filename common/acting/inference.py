@@ -1,0 +1,205 @@
+"""The policy on its device: rows of observations in, rows of actions out.
+
+Requests are received into `Inference.batch`, `submit(n)` computes its first n rows, and once `done()` the answers
+stand in `acts` and `cores` until the next `submit`. On the CPU `submit` returns when the answers are there. On CUDA
+it returns at once: copies and kernels are queued on a stream of their own, and of two pinned host batches one
+collects while the other is computed.
+
+Per batch: the newest frame joins each stack, the network acts, its recurrent state and action are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zerobeast.common.acting.slots import WORD, SlotState, torch_dtype
+from zerobeast.common.algos.protocol import Algorithm
+from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.weights import flatten, layout_id, load_flat
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import EnvSpec, RecordSpec
+
+
+class _Steps(NamedTuple):
+    """Fields of step records as views of [B, row_bytes] uint8."""
+
+    frames: Tensor  #: [B, words] int64
+    reward: Tensor  #: [B] float32
+    first: Tensor  #: [B] uint8: whatever byte a peer sent, which need not be a bool
+
+    @classmethod
+    def of(cls, rows: Tensor, env: EnvSpec) -> _Steps:
+        spec = step_record(env)
+        words = -(-column_bytes(spec, "obs") // WORD)
+        start = _offset(spec, "obs") // WORD
+        frames = rows.view(torch.int64)[:, start : start + words]
+        return cls(frames, column(rows, spec, "reward"), rows[:, _offset(spec, "first")])
+
+
+class HostBatch:
+    """Memory that requests are received into.
+
+    Attributes:
+      rows: [max_rows, row_bytes] uint8, the step records as they came.
+      first: [max_rows] uint8, a view of their field `first`.
+      slots: [max_rows] int64, which slot each row belongs to.
+    """
+
+    def __init__(self, env: EnvSpec, max_rows: int, *, pinned: bool) -> None:
+        row_bytes = step_record(env).row_bytes
+        self.rows_tensor = torch.zeros(max_rows, row_bytes, dtype=torch.uint8, pin_memory=pinned)
+        self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
+        self.steps = _Steps.of(self.rows_tensor, env)
+        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()
+        self.slots: NDArray[np.int64] = self.slots_tensor.numpy()
+        self.first: NDArray[np.uint8] = self.steps.first.numpy()
+
+
+class Inference:
+    """One algorithm's policy, and the state of every environment that it acts in.
+
+    Args:
+      algorithm: whose network acts.
+      max_rows: largest batch.
+      device: to compute on.
+      dtype: of the forward pass.
+      seed: of the actions that are drawn.
+      greedy: take the likeliest action instead of drawing one.
+
+    Raises:
+      RuntimeError: from torch, where the network cannot act on observations of this shape.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        *,
+        max_rows: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int,
+        greedy: bool = False,
+    ) -> None:
+        self.algorithm, self.device, self._greedy = algorithm, device, greedy
+        env, core_size = algorithm.env, algorithm.policy.core_size
+        answers = act_record(env, algorithm.policy)
+        cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+        self._batches = [HostBatch(env, max_rows, pinned=cuda) for _ in range(2)]
+        self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
+        self._cores = torch.zeros(max_rows, core_size, pin_memory=cuda)
+        self.acts: NDArray[np.uint8] = self._acts.numpy()
+        self.cores: NDArray[np.float32] = self._cores.numpy()
+        with self._on_stream():
+            self._net = algorithm.network().to(device).eval()
+            self._net.lower(dtype)  # the format of the weights decides the format of the forward pass
+            self._state = SlotState(env, core_size, max_rows, device)
+            self._generator = torch.Generator(device).manual_seed(seed)
+            # what crosses to the device and back; on the CPU the host's memory itself
+            self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
+            self._device_steps = None if self._device_rows is None else _Steps.of(self._device_rows, env)
+            self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
+            self._columns = [column(self._device_acts, answers, name) for name in ("action", "logits", "value")]
+        self.layout_id = layout_id(self._net)
+        self.weights_bytes = flatten(self._net).nbytes
+        self._try()
+
+    @property
+    def batch(self) -> HostBatch:
+        """Where requests are received now."""
+        return self._batches[0]
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Memory that one more environment takes."""
+        return self._state.bytes_per_slot()
+
+    def reserve(self, slots: int) -> None:
+        """Make room for slot numbers below `slots`."""
+        with self._on_stream():
+            self._state.reserve(slots)
+
+    def load(self, weights: NDArray[np.uint8]) -> None:
+        """Take new weights; a batch under way keeps the old ones."""
+        with self._on_stream():
+            load_flat(self._net, weights)
+
+    def reseed(self, seed: int) -> None:
+        """Draw actions from here on as a policy that was made with this seed."""
+        self._generator.manual_seed(seed)
+
+    def submit(self, n: int, *, with_cores: bool) -> None:
+        """Compute the first n rows of `batch`, which becomes another one. Only after `done`.
+
+        Args:
+          n: rows that were received.
+          with_cores: whether `cores` is wanted: the recurrent state before each observation.
+        """
+        host, other = self._batches
+        self._batches = [other, host]
+        with self._on_stream(), torch.inference_mode():
+            steps, slots = host.steps, host.slots_tensor[:n]
+            if self._device_rows is not None and self._device_steps is not None:
+                self._device_rows[:n].copy_(host.rows_tensor[:n], non_blocking=True)
+                steps, slots = self._device_steps, slots.to(self.device, non_blocking=True)
+            core = self._act(_Steps(*(field[:n] for field in steps)), slots)
+            if self._device_rows is not None:
+                self._acts[:n].copy_(self._device_acts[:n], non_blocking=True)
+            if with_cores:
+                self._cores[:n].copy_(core, non_blocking=True)
+            if self._finished is not None:
+                self._finished.record()
+
+    def done(self) -> bool:
+        """Whether the answers of the last `submit` are there."""
+        return self._finished is None or bool(self._finished.query())  # type: ignore[no-untyped-call]
+
+    def _act(self, steps: _Steps, slots: Tensor) -> Tensor:
+        """Fill the first rows of the answers; return the recurrent states before these steps."""
+        first = steps.first != 0
+        obs = self._state.push(slots, steps.frames, first)
+        last_action, core = self._state.recall(slots, first)
+        inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
+        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
+        self._state.remember(slots, act.action, after.float())
+        for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
+            field[: len(slots)].copy_(answer)
+        return core
+
+    def _try(self) -> None:
+        """Act once on an empty observation: what cannot work fails here, not under a client's request."""
+        self.reserve(1)
+        self.submit(1, with_cores=True)
+        if self._finished is not None:
+            self._finished.synchronize()
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+
+def column(rows: Tensor, spec: RecordSpec, name: str) -> Tensor:
+    """One field of [B, row_bytes] uint8 rows as a typed view [B, *shape]."""
+    field = next(field for field in spec.fields if field.name == name)
+    offset = _offset(spec, name)
+    raw = rows[:, offset : offset + column_bytes(spec, name)]
+    return raw.view(torch_dtype(field.dtype)).view(len(rows), *field.shape)
+
+
+def column_bytes(spec: RecordSpec, name: str) -> int:
+    """Size of one field in a row, without padding."""
+    field = next(field for field in spec.fields if field.name == name)
+    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
+
+
+def _offset(spec: RecordSpec, name: str) -> int:
+    fields = spec.dtype.fields
+    assert fields is not None
+    return fields[name][1]

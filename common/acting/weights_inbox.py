@@ -1,0 +1,157 @@
+"""The learner's newest weights, checked before anything uses them.
+
+A version is taken where its layout, size and checksum are those of the broker's own network and where it is newer
+than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
+else arrives is counted and named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError, VersionMismatch
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
+from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.wire.messages import Header, Kind
+
+log = logging.getLogger(__name__)
+
+MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
+MAX_EPOCHS = 1024  #: of learners that have ended, remembered
+LOOKUP_PERIOD_S = 5.0  #: while nothing comes
+SILENCE_S = 10.0  #: after which the learner may have moved, or the connection be dead
+PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt is given twice the time of the last
+
+
+class WeightsInbox:
+    """Receives weights for one network.
+
+    Args:
+      context: of this process.
+      endpoint: of the learner.
+      layout_id: of the network.
+      n_bytes: size of its flat weights.
+    """
+
+    def __init__(self, context: Context, endpoint: str, layout_id: int, n_bytes: int) -> None:
+        self.layout_id = layout_id
+        self.version = -1  #: of the current weights; negative before the first
+        self.complaint = ""  #: why the newest refused version cannot be used
+        self._context = context
+        self._epoch = 0
+        self._past_epochs: deque[int] = deque(maxlen=MAX_EPOCHS)
+        self._buffer = np.zeros(n_bytes, np.uint8)
+        self._port: WeightsSubscriber | None = None
+        self._lookup = Lookup(endpoint)
+        self._lookup_at = float("-inf")
+        self._address: Endpoint | None = None
+        self._heard_at = float("-inf")  # a version, or a new connection
+        self._patience_s = SILENCE_S
+        self._retired: Counter[Refusal] = Counter()  # what former ports refused
+
+    @property
+    def pollable(self) -> list[object]:
+        """What `Poller` waits on."""
+        return self._port.pollable if self._port else []
+
+    @property
+    def refused(self) -> Counter[Refusal]:
+        """Bad versions by reason."""
+        return self._retired + self._port.refused if self._port else self._retired
+
+    def connect(self, now: float) -> bool:
+        """Subscribe, also again where a silent learner has moved, or stays silent for long.
+
+        A new subscriber is served the newest version at once. True where `pollable` changed.
+        """
+        silent_s = now - self._heard_at
+        if silent_s < SILENCE_S:
+            return False
+        if now >= self._lookup_at:
+            self._lookup_at = now + LOOKUP_PERIOD_S
+            self._lookup.start()
+        try:
+            found = self._lookup.take()
+        except PeerLost:
+            return False
+        if not found or (self._address in found and silent_s < self._patience_s):
+            return False
+        if self._address in found:
+            self._patience_s = min(2 * self._patience_s, PATIENCE_LIMIT_S)
+        self.close()
+        self._port = WeightsSubscriber(self._context, str(found[0]))
+        self._address, self._heard_at = found[0], now
+        return True
+
+    def newest(self, now: float) -> NDArray[np.uint8] | None:
+        """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
+        found: Header | None = None
+        for _ in range(MAX_VERSIONS):
+            incoming = self._receive()
+            if incoming is None:
+                break
+            self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
+            if self._wanted(incoming.header, found):
+                found = incoming.header if self._take(incoming) else None
+        if found is None or not self._genuine(found):
+            return None
+        if found.epoch != self._epoch:
+            self._past_epochs.append(self._epoch)
+        self._epoch, self.version, self.complaint = found.epoch, found.body[0], ""
+        return self._buffer
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._port is not None:
+            self._retired += self._port.refused
+            self._port.close()
+            self._port = None
+
+    def _receive(self) -> Incoming | None:
+        try:
+            return self._port.receive() if self._port else None
+        except VersionMismatch as error:
+            self._refuse(error)
+            return None
+
+    def _wanted(self, header: Header, found: Header | None) -> bool:
+        """Whether to read this version's bytes. A learner that ended cannot come back with what still waited here."""
+        if header.kind is not Kind.WEIGHTS:
+            self._refuse(RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind"))
+            return False
+        version, layout, n_bytes, _, _ = header.body
+        if layout != self.layout_id or n_bytes != self._buffer.nbytes:
+            sentence = (
+                f"the learner's architecture differs: layout {layout:#x} of {n_bytes} bytes, "
+                f"expected {self.layout_id:#x} of {self._buffer.nbytes}; give both the same configuration"
+            )
+            self._refuse(RemoteProtocolError(sentence, "layout"))
+            return False
+        epoch, newest = (self._epoch, self.version) if found is None else (found.epoch, found.body[0])
+        return version > newest if header.epoch == epoch else header.epoch not in self._past_epochs
+
+    def _take(self, incoming: Incoming) -> bool:
+        starts = range(0, self._buffer.nbytes, CHUNK_BYTES)
+        for start in starts:
+            chunk = self._buffer[start : start + CHUNK_BYTES]
+            if not incoming.into(chunk, last=start == starts[-1]):
+                self._refuse(RemoteProtocolError("weights arrived in chunks of another size", "payload"))
+                return False
+        return True
+
+    def _genuine(self, header: Header) -> bool:
+        version, _, _, expected, _ = header.body
+        if checksum(self._buffer) == expected:
+            return True
+        self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
+        return False
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        self.complaint = str(error)
+        if self._port is not None:
+            self._port.refuse(error)

@@ -1,0 +1,115 @@
+"""Addresses of planes. A service has one endpoint; the sockets of its planes sit beside it, one step apart.
+
+tcp://learner:5560      -> tcp://learner:5560,  :5561,  :5562 ...
+ipc:///run/x/learner    -> /run/x/learner.0, .1, .2 ...
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import re
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from zerobeast.common.errors import ConfigError, PeerLost
+
+MAX_IPC_PATH = 100  # the kernel allows 107 bytes, and ".0" is added
+_TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A parsed endpoint: either host and port, or path."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read "tcp://host:port" or "ipc://path".
+
+        Raises:
+          ConfigError: it is neither.
+        """
+        if text.startswith("ipc://") and len(text) > len("ipc://"):
+            path = text.removeprefix("ipc://")
+            if len(os.fsencode(path)) > MAX_IPC_PATH:
+                raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes")
+            return cls(path=path)
+        match = _TCP.fullmatch(text)
+        if not match or not 0 < int(match[2]) <= 65_530:
+            raise ConfigError(f"endpoint {text!r}: expected tcp://host:port (port 1 to 65530) or ipc://path")
+        return cls(host=match[1], port=int(match[2]))
+
+    def __str__(self) -> str:
+        return f"ipc://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
+
+    def socket(self, index: int) -> str:
+        """The address of the service's index-th socket, as libzmq wants it."""
+        return f"ipc://{self.path}.{index}" if self.path else f"tcp://{self.host}:{self.port + index}"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the host has to be looked up."""
+        try:
+            ipaddress.ip_address(self.host.strip("[]").partition("%")[0])
+        except ValueError:
+            return not self.path and self.host != "*"
+        return False
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether a server that binds here can be reached from this machine alone."""
+        try:
+            local = ipaddress.ip_address(self.host.strip("[]").partition("%")[0]).is_loopback
+        except ValueError:
+            local = self.host == "localhost"
+        return bool(self.path) or local
+
+    def resolved(self) -> Endpoint:
+        """The same with the name looked up once, so that all sockets of a client reach one server.
+
+        Raises:
+          PeerLost: the name does not resolve now.
+          ConfigError: it is "*", where a server may bind but nobody can connect to.
+        """
+        return self.addresses()[0]
+
+    def addresses(self) -> list[Endpoint]:
+        """All that the name stands for, each once: the replicas of a server.
+
+        Raises: as `resolved`.
+        """
+        if self.path:
+            return [self]
+        self.refuse_wildcard()
+        try:
+            found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise PeerLost(f"cannot resolve {self.host!r}: {getattr(error, 'strerror', None) or error}") from error
+        # Servers bind IPv4 unless told otherwise, while "localhost" often names the IPv6 address first.
+        v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]
+        v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]
+        return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]
+
+    def refuse_wildcard(self) -> None:
+        """Raise ConfigError where this is "*", which a server may bind but nobody can connect to."""
+        if self.host == "*":
+            raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
+
+    def refuse_if_taken(self, index: int) -> None:
+        """Raise ConfigError where an ipc path is a file or listened on: libzmq would take it over in silence."""
+        path = Path(f"{self.path}.{index}")
+        if not self.path or not path.exists():
+            return
+        if not path.is_socket():
+            raise ConfigError(f"{self.socket(index)} is a file or folder, not a socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(0.0)
+            if probe.connect_ex(str(path)) in (0, errno.EAGAIN):  # EAGAIN: its backlog is full
+                raise ConfigError(f"{self.socket(index)} is in use by another process")

@@ -1,0 +1,169 @@
+"""From `python -m services.<role>` to a running service, and from its end to an exit code.
+
+    0   stopped, by SIGTERM, Ctrl-C or because its work is done
+    2   a setting is wrong
+    75  a peer stayed away: worth another try
+    1   anything else; a traceback means a bug
+
+The order matters. Signals are handled before anything slow is imported, settings are judged before torch is, and the
+number of threads is fixed before numpy and torch read it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from zerobeast import __version__
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.runtime.descriptors import PLENTY as MAX_FILES
+from zerobeast.common.runtime.descriptors import allow_files
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.runtime.memory import keep_freed_memory
+from zerobeast.common.runtime.text import printable
+from zerobeast.common.runtime.usage import take_long_turns
+
+if TYPE_CHECKING:
+    from zerobeast.common.config.load import Loaded
+    from zerobeast.common.config.tree import RunConfig
+    from zerobeast.common.runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+#: module that a service needs -> the extra that brings it
+EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", "ale_py": "envserver"}
+
+
+@dataclass
+class Instance:
+    """Which process of a role this is, and who looks after it: `common.config.process` says what each means."""
+
+    index: int | None = None
+    start: int = 0
+    supervisor_pid: int = 0
+    status_file: Path | None = None
+
+
+Build = Callable[["RunConfig", Instance], "Service"]
+
+
+class _Signals:
+    """SIGTERM and SIGINT stop the service, or end the process at once where there is none yet."""
+
+    def __init__(self) -> None:
+        self.service: Service | None = None
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True  # an import may swallow what is raised here
+        if self.service is None:
+            raise SystemExit(0)
+        self.service.stop()
+
+
+def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run one service to its end.
+
+    Args:
+      role: as in `services.<role>`.
+      build: makes the service; imports what is heavy.
+      argv: flags, without the program's name.
+      environ: environment variables with settings.
+
+    Returns:
+      The exit code.
+    """
+    if argv[:1] == ["health"]:
+        from zerobeast.common.health.command import main as health
+
+        return health(role, argv[1:], environ)
+    signals = _Signals()
+    try:
+        if any(flag in ("-h", "--help") for flag in argv):
+            return _help(role, build)
+        return _run(role, build, signals, argv, environ)
+    except BeastError as error:
+        code, text = error.exit_code, str(error)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        code = ConfigError.exit_code
+        text = f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
+    for line in printable(text, lines=True).splitlines():
+        sys.stderr.write(f"{role}: {line}\n")
+    return code
+
+
+def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    from zerobeast.common.config.load import gather
+    from zerobeast.common.config.process import ProcessFlags
+
+    loaded = gather(argv, environ, own=ProcessFlags)
+    config, instance = loaded.config, Instance(**loaded.own.model_dump())
+    torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
+    _announce(role, instance, loaded)
+    allow_files(MAX_FILES)
+    keep_freed_memory()
+    if role != "actor":  # which hardly computes, and whose turn the others wait for
+        take_long_turns()
+    signals.service = service = build(config, instance)
+    if signals.asked:
+        return 0
+    from zerobeast.common.health.server import HealthServer
+
+    with HealthServer(service, config.health) as health:
+        _write_status(role, instance, f"{config.health.host}:{health.port}")
+        return service.run()
+
+
+def _help(role: str, build: Build) -> int:
+    from zerobeast.common.config.load import settings_help
+    from zerobeast.common.config.process import ProcessFlags
+
+    purpose = (sys.modules[build.__module__].__doc__ or role).strip()
+    usage = (
+        f"usage: python -m zerobeast.services.{role} [--config FILE] [--<setting> VALUE ...]\n"
+        f"       python -m zerobeast.services.{role} health [--help]"
+    )
+    sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(ProcessFlags)}\n")
+    return 0
+
+
+def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
+    from zerobeast.common.config.load import differences
+    from zerobeast.common.runtime.logs import log_to_stderr
+    from zerobeast.common.wire.messages import PROTOCOL_VERSION
+
+    log_to_stderr(role if instance.index is None else f"{role}-{instance.index}")
+    changed = [
+        f"{path}={value} ({loaded.origins[path].partition(' ')[0]})"
+        for path, value in differences(loaded.config).items()
+    ]
+    settings = " ".join(changed) or "all settings at their defaults"
+    log.info("zerobeast %s, protocol %d, process %d: %s", __version__, PROTOCOL_VERSION, os.getpid(), settings)
+    for note in loaded.notes:
+        log.info("%s", note)
+
+
+def _write_status(role: str, instance: Instance, health: str) -> None:
+    """Tell the supervisor that the health page is there; whole or not at all."""
+    if (path := instance.status_file) is None:
+        return
+    status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"status file {path}: cannot be written: {error.strerror or error}") from error
+    write_atomically(path, json.dumps(status))

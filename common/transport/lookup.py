@@ -1,0 +1,67 @@
+"""Looking a server's name up beside the loop: it may take seconds, and all other conversations would stand still."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from zerobeast.common.errors import PeerLost
+from zerobeast.common.runtime.endpoints import Endpoint
+
+log = logging.getLogger(__name__)
+
+
+class Lookup:
+    """Looks one endpoint up, now and then, and logs a line whenever its name means something else than before.
+
+    Args:
+      endpoint: as the user wrote it.
+
+    Raises:
+      ConfigError: it is malformed, or "*" where nobody can connect to.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._place = Endpoint.parse(endpoint)
+        self._place.refuse_wildcard()
+        self._found: list[Endpoint] | PeerLost | None = None
+        self._thread: threading.Thread | None = None
+        self._meaning = ""
+
+    def start(self) -> None:
+        """Begin, unless one is under way. What is no name is found at once."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if not self._place.is_name:
+            self._found = [self._place]
+            return
+        self._thread = threading.Thread(target=self._look, name="lookup", daemon=True)  # it must not hold up an exit
+        self._thread.start()
+
+    def take(self) -> list[Endpoint] | None:
+        """What the newest lookup has found, once; None where there is nothing new.
+
+        Raises:
+          PeerLost: the name does not resolve.
+        """
+        found, self._found = self._found, None
+        if found is not None and self._place.is_name:
+            self._note(found)
+        if isinstance(found, PeerLost):
+            raise found
+        return found
+
+    def _note(self, found: list[Endpoint] | PeerLost) -> None:
+        if isinstance(found, PeerLost):
+            meaning = f"{found}; trying again"
+        else:
+            meaning = f"{self._place} is {', '.join(sorted(map(str, found)))}"
+        if meaning != self._meaning:
+            self._meaning = meaning
+            log.info("%s", meaning)
+
+    def _look(self) -> None:
+        try:
+            self._found = self._place.addresses()
+        except PeerLost as error:
+            self._found = error

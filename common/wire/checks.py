@@ -1,0 +1,53 @@
+"""Whether what a peer sent can be used: its rows, its actions and its episodes. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.wire.specs import ActionSpec
+
+MAX_EPISODE_STEPS = 1 << 40
+MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
+
+Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
+
+
+def flaw(rows: NDArray[np.void]) -> str | None:
+    """What makes rows [N] of any record unfit for use: NaN, infinity, a boolean other than 0 and 1; or None."""
+    for name in rows.dtype.names or ():
+        values = rows[name]
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return f"{name} of row {_first(~np.isfinite(values))} holds a value that is not finite"
+        if values.dtype.kind == "b" and (values.view(np.uint8) > 1).any():
+            return f"{name} of row {_first(values.view(np.uint8) > 1)} holds a boolean other than 0 and 1"
+    return None
+
+
+def illegal(actions: NDArray[Any], spec: ActionSpec) -> str | None:
+    """What makes actions [..., *shape] impossible for an environment: a choice out of range; or None."""
+    if spec.kind == "box":
+        return None
+    limits = np.asarray(spec.sizes).reshape(spec.shape)
+    if (actions < 0).any() or (actions >= limits).any():
+        return f"holds an action outside {list(spec.sizes)}"
+    return None
+
+
+def episodes_of(entries: list[Any]) -> Episodes:
+    """The well-formed ones among the episodes that a peer reports: a finite return and a positive length."""
+    return tuple((float(entry[0]), int(entry[1])) for entry in entries if is_episode(entry))
+
+
+def is_episode(entry: Any) -> bool:
+    """Whether something that a peer reports is [return, length] of an episode, the length in agent steps."""
+    if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
+        return False
+    return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)
+
+
+def _first(wrong: NDArray[np.bool_]) -> int:
+    """The first row with something wrong in it."""
+    return int(np.argwhere(wrong)[0][0])

@@ -1,0 +1,203 @@
+"""Every message on the wire. docs/protocol.md is this file in prose; change both and PROTOCOL_VERSION.
+
+kind      from        to          frames
+HELLO     actor       any server  header                     body: (terms,)
+WELCOME   any server  actor       topic+header               body: (terms,)
+ERROR     any server  actor       topic+header               body: (reason, sentence)
+BYE       either      either      header                     body: ()
+HERE      any server  actor       topic+header               body: ()
+RESET     actor       env-server  header                     body: ()
+STEP      actor       env-server  header, action rows        body: ()
+OBS       env-server  actor       topic+header, step rows    body: (episodes,)
+INFER     actor       broker      header, step rows          body: (want_core_state,)
+ACT       broker      actor       topic+header, act rows     body: (policy_version,)
+                                  [, core state rows when wanted]
+ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, episodes)
+ACK       learner     actor       topic+header               body: (consumed_seq, window)
+WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_version, layout_id, n_bytes, checksum,
+                                                                    n_chunks)
+
+The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
+conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
+place in every version, so that a peer of another version can be told so. Every integer of it is unsigned and below
+2**63, the seq and epoch as well as a version or a count in the body. What travels behind the header is rows of
+one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever pickled.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, StrEnum
+from typing import Any
+
+from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
+from zerobeast.common.wire.codec import pack, unpack
+
+PROTOCOL_VERSION = 1
+MAX_HEADER_BYTES = 64 * 1024
+MAX_INTEGER = 2**63 - 1
+MAX_EPISODES = 1000  #: in one ROLLOUT
+MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever either side believes its window to be
+
+
+class Kind(IntEnum):
+    """What a message asks or answers."""
+
+    HELLO = 1
+    WELCOME = 2
+    ERROR = 3
+    BYE = 4
+    RESET = 5
+    STEP = 6
+    OBS = 7
+    INFER = 8
+    ACT = 9
+    ROLLOUT = 10
+    ACK = 11
+    WEIGHTS = 12
+    HERE = 13
+
+
+class Plane(Enum):
+    """A family of sockets; its letter opens the topic of every reply."""
+
+    STEPS = b"s"
+    INFERENCE = b"i"
+    ROLLOUTS = b"r"
+    WEIGHTS = b"w"
+
+
+class Reason(StrEnum):
+    """Why a server refused; the client decides by it whether to try again."""
+
+    UNKNOWN_SESSION = "unknown_session"  #: say HELLO again: the server restarted or reaped the session
+    VERSION = "version"  #: the two speak different protocol versions: give up
+    TERMS = "terms"  #: the server cannot accept what HELLO asked for: give up
+    ENVIRONMENT = "environment"  #: the environment cannot be built: give up
+    BUSY = "busy"  #: no room for another session now: say HELLO again later
+
+
+#: How refusals are answered that are not answered with TERMS.
+ANSWERED: dict[Refusal, Reason] = {
+    "version": Reason.VERSION,
+    "session": Reason.UNKNOWN_SESSION,
+    "environment": Reason.ENVIRONMENT,
+    "busy": Reason.BUSY,
+}
+
+
+#: types of the body entries of each kind, in order
+BODIES: dict[Kind, tuple[type, ...]] = {
+    Kind.HELLO: (dict,),
+    Kind.WELCOME: (dict,),
+    Kind.ERROR: (str, str),
+    Kind.BYE: (),
+    Kind.RESET: (),
+    Kind.STEP: (),
+    Kind.OBS: (list,),
+    Kind.INFER: (bool,),
+    Kind.ACT: (int,),
+    Kind.ROLLOUT: (int, list),
+    Kind.ACK: (int, int),
+    Kind.WEIGHTS: (int, int, int, int, int),
+    Kind.HERE: (),
+}
+#: kinds that are a header and nothing else
+BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
+#: what answers each request
+ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
+_OF_SESSIONS = {Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.HERE}
+#: what a server may say on each plane that has sessions
+REPLY_KINDS = {
+    Plane.STEPS: frozenset({Kind.OBS, *_OF_SESSIONS}),
+    Plane.INFERENCE: frozenset({Kind.ACT, *_OF_SESSIONS}),
+    Plane.ROLLOUTS: frozenset({Kind.ACK, *_OF_SESSIONS}),
+}
+Frames = tuple[Any, ...]  #: what travels behind a header: rows, or bytes
+_KINDS = {int(kind): kind for kind in Kind}
+_LEAD = 6  # entries before the body
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Frame 0 of every message.
+
+    Attributes:
+      kind: which row of the catalogue this is.
+      sender: random 64-bit id of the client in this conversation, 0 on broadcasts.
+      slot: which stream of that client; an actor has one per env group.
+      epoch: random 64-bit id of one start of the server; 0 in a HELLO.
+      seq: number of the request; a reply repeats it.
+      body: the entries of `BODIES[kind]`.
+    """
+
+    kind: Kind
+    sender: int
+    slot: int = 0
+    epoch: int = 0
+    seq: int = 0
+    body: tuple[Any, ...] = field(default=())
+
+
+def pack_header(header: Header) -> bytes:
+    """Encode a header.
+
+    Raises:
+      LocalProtocolError: no peer would accept it.
+    """
+    entries = [PROTOCOL_VERSION, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
+    if not all(map(_unsigned, entries)) or not _is_body(header.kind, header.body):
+        raise LocalProtocolError(f"a header that no peer would accept: {header!s:.1000}")
+    packed = pack([*entries, *header.body])
+    if len(packed) > MAX_HEADER_BYTES:
+        raise LocalProtocolError(f"{header.kind.name}: a header of {len(packed)} bytes, at most {MAX_HEADER_BYTES}")
+    return packed
+
+
+def unpack_header(data: bytes | memoryview) -> Header:
+    """Decode and check a header.
+
+    Raises:
+      VersionMismatch: the peer speaks another version.
+      RemoteProtocolError: anything else is wrong with it.
+    """
+    if len(data) > MAX_HEADER_BYTES:
+        raise RemoteProtocolError(f"a header of {len(data)} bytes, expected at most {MAX_HEADER_BYTES}")
+    entries = unpack(data)
+    if type(entries) is not list or len(entries) < 3 or not all(map(_unsigned, entries[:3])):
+        raise RemoteProtocolError("a header is a list that starts with version, kind and sender")
+    version, number, sender = entries[:3]
+    if version != PROTOCOL_VERSION:
+        raise VersionMismatch(version, PROTOCOL_VERSION, sender)
+    if len(entries) < _LEAD or not all(map(_unsigned, entries[:_LEAD])):
+        raise RemoteProtocolError("a header has version, kind, sender, slot, epoch and seq, all unsigned integers")
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise RemoteProtocolError(f"unknown message kind {number}")
+    body = tuple(entries[_LEAD:])
+    if not _is_body(kind, body):
+        wanted = ", ".join(entry.__name__ for entry in BODIES[kind])
+        raise RemoteProtocolError(f"{kind.name} has a body of ({wanted}), its integers unsigned")
+    return Header(kind, sender, entries[3], entries[4], entries[5], body)
+
+
+def _unsigned(entry: Any) -> bool:
+    return type(entry) is int and 0 <= entry <= MAX_INTEGER
+
+
+def _is_body(kind: Kind, body: tuple[Any, ...]) -> bool:
+    return tuple(map(type, body)) == BODIES[kind] and all(type(entry) is not int or _unsigned(entry) for entry in body)
+
+
+def topic(plane: Plane, sender: int) -> bytes:
+    """The 9 bytes that open every message to one client: fixed width, so that no topic is a prefix of another."""
+    return plane.value + struct.pack("<Q", sender)
+
+
+def sender_of(subscription: bytes) -> int | None:
+    """The client behind a 9-byte subscription, or None where it is not one of ours."""
+    return int.from_bytes(subscription[1:], "little") if len(subscription) == TOPIC_BYTES else None
+
+
+TOPIC_BYTES = 9

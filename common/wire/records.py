@@ -1,0 +1,67 @@
+"""The four row layouts of the data planes, derived from an environment and a policy.
+
+Time index. Entry t of a rollout is what arrived *with* obs[t]: the reward, terminated and truncated of the action
+before it, and that action as last_action[t]. The policy's answer to obs[t] (behaviour_logits[t], value[t],
+policy_version[t]) belongs to the action recorded as last_action[t + 1]. So transition t of 0..T-1 is
+
+    obs[t], last_action[t+1], reward[t+1], terminated[t+1], truncated[t+1], obs[t+1]
+
+and it is void where first[t+1]: an episode's last observation is followed by the first of the next whatever the
+action was (gymnasium's NEXT_STEP autoreset). The true final observation of every episode therefore stands in the
+sequence, where a truncated step bootstraps from it with the right recurrent state.
+"""
+
+from __future__ import annotations
+
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+
+
+def step_record(env: EnvSpec) -> RecordSpec:
+    """One environment's row from env-server to actor, and on to the broker unchanged.
+
+    first: obs opens an episode (or the broker must forget what came before); reward, terminated and truncated are
+    zero in such a row.
+    """
+    return RecordSpec.of(
+        obs=(env.obs_dtype, env.obs_shape),
+        reward=("<f4", ()),
+        terminated=("|b1", ()),
+        truncated=("|b1", ()),
+        first=("|b1", ()),
+    )
+
+
+def action_record(action: ActionSpec) -> RecordSpec:
+    """One environment's row from actor to env-server."""
+    return RecordSpec.of(action=(action.dtype, action.shape))
+
+
+def act_record(env: EnvSpec, policy: PolicySpec) -> RecordSpec:
+    """One environment's row from broker to actor."""
+    return RecordSpec.of(
+        action=(env.action.dtype, env.action.shape),
+        logits=("<f4", (policy.n_logits,)),
+        value=("<f4", ()),
+    )
+
+
+def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> RecordSpec:
+    """One environment's unroll of T steps and the observation after them.
+
+    obs holds T + k frames for a stack of k: the k - 1 that precede obs[0] in its stack as the policy saw it (first
+    frame repeated where the episode is younger), then the T + 1 of the unroll. core_state is the recurrent state
+    before obs[0] was seen.
+    """
+    steps = unroll_length
+    return RecordSpec.of(
+        obs=(env.obs_dtype, (steps + env.frame_stack, *env.obs_shape)),
+        first=("|b1", (steps + 1,)),
+        reward=("<f4", (steps + 1,)),
+        terminated=("|b1", (steps + 1,)),
+        truncated=("|b1", (steps + 1,)),
+        last_action=(env.action.dtype, (steps + 1, *env.action.shape)),
+        behaviour_logits=("<f4", (steps, policy.n_logits)),
+        value=("<f4", (steps,)),
+        policy_version=("<i8", (steps,)),
+        core_state=("<f4", (policy.core_size,)),
+    )

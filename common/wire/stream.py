@@ -1,0 +1,273 @@
+"""The client's half of a conversation, without sockets. Time is an argument. `session` is the server's half.
+
+A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take effect and a
+server may not be there yet. Afterwards it has at most one request outstanding; one that stays unanswered is sent again
+under the same number, less and less often. A server that does not know the stream (it restarted, or reaped it) says so,
+and the stream greets again. A start of a server that the client has just reached says HERE, so that nobody has to wait
+for a silence to end. It says so too while it works on a request that comes again: who is silent although asked again is
+behind a dead connection.
+
+A setback is anything that makes a stream greet or ask again at once. Restarts of a server cost one or two. One that
+brings them without end, instead of answers, is greeted less and less often, and `trouble` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.runtime.text import printable
+from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, Frames, Header, Kind, Reason
+
+HELLO_PERIOD_S = 0.2
+RESEND_AFTER_S = 2.0
+RESEND_LIMIT_S = 8.0  #: each repetition waits twice as long, or a slow link would carry nothing but repetitions
+UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
+BUSY_PERIOD_S = 1.0
+PROMPT_SETBACKS = 3  #: that are acted on at once; before each further one a stream waits twice as long as before
+LASTING_S = 2.0  #: a session that has been open for so long and answers makes up for the setbacks before it
+
+
+class Reply(Enum):
+    """What a message from the server means to a stream."""
+
+    WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
+    ANSWER = auto()  #: the outstanding request is answered
+    LOST = auto()  #: the server has forgotten this stream or ends; the stream greets again
+    STALE = auto()  #: late or repeated: ignore it
+
+
+class Stream:
+    """The client's half of one conversation.
+
+    Args:
+      sender: id of this client.
+      slot: which of its streams this is.
+      terms: what HELLO asks for.
+      server: how error sentences name the other side.
+    """
+
+    def __init__(self, sender: int, slot: int, terms: dict[str, Any], server: str) -> None:
+        self.sender = sender
+        self.slot = slot
+        self.hello_terms = terms
+        self.terms: dict[str, Any] = {}  #: of the newest WELCOME
+        self.server = server
+        self.epoch = 0
+        self.seq = 0
+        self.open = False
+        self.heard_at = -1.0  #: when the server was last heard; negative before
+        self.stale = 0  #: replies since then that answer nothing that was asked
+        self.busy = ""  #: why it has no room for this stream, where it said so
+        self.trouble = ""  #: what the server does again and again instead of answering, as a sentence
+        self.setbacks = 0  #: that were followed by a pause
+        self._in_a_row = 0  #: setbacks since a session lasted
+        self._pause_s = 0.0  #: before the next HELLO, because of them
+        self._opened_at = 0.0
+        self._asked_at = -1.0  #: since when it owes a sign of life
+        self._outstanding: tuple[Header, Frames] | None = None
+        self._farewell: Header | None = None  #: to a session whose answer was rejected
+        self._send_at = self._quiet_until = 0.0
+        self._patience_s = RESEND_AFTER_S
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request is unanswered."""
+        return self._outstanding is not None
+
+    def request(self, kind: Kind, body: tuple[Any, ...], frames: Frames, now: float) -> None:
+        """Queue the next request; `due` hands it out. The frames must stay unchanged until it is answered."""
+        assert self.open, "no request before WELCOME"
+        assert not self.waiting, "one request at a time"
+        self.seq += 1
+        self._asked_at = now
+        self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
+        self._send_at, self._patience_s = now, RESEND_AFTER_S
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        """What to send now: a BYE, a HELLO, a new request or a repeated one."""
+        if self._farewell is not None:
+            farewell, self._farewell = self._farewell, None
+            return farewell, ()
+        if now < self._send_at:
+            return None
+        if not self.open:
+            self._send_at = now + HELLO_PERIOD_S
+            self._asked_at = now if self._asked_at < 0 else self._asked_at
+            return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
+        if self._outstanding is not None:
+            self._send_at = now + UNSENT_AFTER_S
+        return self._outstanding
+
+    def sent(self, now: float) -> None:
+        """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
+        if self.open:
+            self._send_at = max(self._send_at, now + self._patience_s)
+            self._patience_s = min(2 * self._patience_s, RESEND_LIMIT_S)
+
+    def ask_again(self, now: float) -> None:
+        """Repeat what is unanswered at once: its way there and back is new."""
+        self._send_at, self._patience_s = max(now, self._quiet_until), RESEND_AFTER_S
+
+    def deadline(self) -> float:
+        """When `due` has something next; infinity while there is nothing to say."""
+        return self._send_at if not self.open or self.waiting else float("inf")
+
+    def silent_s(self, now: float) -> float:
+        """Seconds without a sign of a server that owes one; 0 while it owes nothing."""
+        return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
+
+    def complaint(self, malformed: int, silence_s: float) -> str:
+        """What is wrong with a server that has given no answer for so long, as a sentence.
+
+        Args:
+          malformed: replies that could not be read meanwhile.
+          silence_s: how long.
+        """
+        if self.busy:
+            return f"no room at the {self.server} ({self.busy}) for {silence_s:g} s"
+        if not malformed and not self.stale:
+            return f"no answer from the {self.server} for {silence_s:g} s"
+        return (
+            f"no usable answer from the {self.server} for {silence_s:g} s: {malformed} replies were malformed, "
+            f"{self.stale} had another epoch or seq than what was asked"
+        )
+
+    def expects(self, header: Header) -> bool:
+        """Whether a message answers the outstanding request, so that its payload is worth receiving."""
+        return (
+            self._outstanding is not None
+            and header.kind is ANSWERS.get(self._outstanding[0].kind)
+            and header.epoch == self.epoch
+            and header.seq == self.seq
+        )
+
+    def accept(self, header: Header, now: float) -> Reply:
+        """Take a message for this slot.
+
+        Raises:
+          ConfigError: the server refuses for good.
+          RemoteProtocolError: no session can follow from it.
+        """
+        if (about_the_session := _ABOUT_THE_SESSION.get(header.kind)) is not None:
+            return about_the_session(self, header, now)
+        if not self.expects(header):
+            return self._ignored()
+        self._outstanding = None
+        self.answered(now)
+        return Reply.ANSWER
+
+    def answered(self, now: float) -> None:
+        """Say that the session works; `accept` does where there are requests."""
+        self.heard_at, self.stale = now, 0
+        if self._in_a_row and now - self._opened_at >= LASTING_S:
+            self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
+
+    def reject(self, why: str, now: float) -> None:
+        """End the session, whose answer cannot be used: asked again, the server would repeat it."""
+        self._farewell = Header(Kind.BYE, self.sender, self.slot, self.epoch, self.seq)
+        self._lose(f"sends what cannot be used ({why})", now)
+
+    def set_back(self, what: str, now: float) -> bool:
+        """Count a setback, and decide whether it is acted on at once.
+
+        Args:
+          what: the server did, for `trouble`.
+          now: the time.
+        """
+        self._in_a_row += 1
+        self.heard_at = now
+        if self._in_a_row <= PROMPT_SETBACKS:
+            return True
+        self.setbacks += 1
+        self._pause_s = min(max(HELLO_PERIOD_S, 2 * self._pause_s), RESEND_LIMIT_S)
+        self.trouble = f"the {self.server} {what}, {self._in_a_row} times in a row"
+        return False
+
+    def greet_again(self, now: float) -> None:
+        """Forget the session and start over with HELLO."""
+        self.open, self._outstanding, self.busy = False, None, ""
+        self._send_at = self._asked_at = now
+
+    def give_up(self, now: float) -> None:
+        """Turn to another server, which still has to show a sign of life, and has nothing to do with the troubles here.
+
+        The silence of a server that owes an answer goes on over all those that are tried after it.
+        """
+        if self.open and not self.waiting:
+            self._asked_at = now
+        self.open, self._outstanding, self.busy = False, None, ""
+        self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
+        self._send_at = self._quiet_until = now
+
+    def _ignored(self) -> Reply:
+        self.stale += 1
+        return Reply.STALE
+
+    def _lose(self, what: str, now: float) -> Reply:
+        """Greet again, after a pause where that has happened too often."""
+        self.set_back(what, now)
+        self._quiet_until = now + self._pause_s
+        self.greet_again(self._quiet_until)
+        return Reply.LOST
+
+    def _welcomed(self, header: Header, now: float) -> Reply:
+        if (self.open and header.epoch == self.epoch) or now < self._quiet_until:
+            return Reply.STALE
+        if header.seq > MAX_INTEGER // 2:
+            raise RemoteProtocolError(f"WELCOME: seq is {header.seq}, which leaves no numbers for requests", "order")
+        if self.open:
+            self._lose("says WELCOME with another epoch", now)
+            if now < self._quiet_until:
+                return Reply.LOST
+        self.heard_at, self.stale, self.busy = now, 0, ""
+        self.open, self.epoch, self.seq = True, header.epoch, header.seq
+        self.terms = header.body[0]
+        self._outstanding, self._opened_at = None, now
+        return Reply.WELCOME
+
+    def _dismissed(self, header: Header, now: float) -> Reply:
+        if not self.open or header.epoch != self.epoch:
+            return self._ignored()
+        return self._lose("says BYE", now)
+
+    def _noticed(self, header: Header, now: float) -> Reply:
+        """The server works on what was asked, or has just got this client's subscription."""
+        self.heard_at = now
+        if header.seq or self._asked_at < 0:  # the latter: it has not been asked for anything yet, and owes nothing
+            return Reply.STALE
+        if self.open and header.epoch != self.epoch:
+            return self._lose("says HERE with another epoch", now)
+        if self.set_back("says HERE", now):
+            self.busy = ""
+            self.ask_again(now)
+        return Reply.STALE
+
+    def _refused(self, header: Header, now: float) -> Reply:
+        reason, sentence = header.body
+        if not self._is_refused_by(header, reason):
+            return self._ignored()
+        if reason == Reason.UNKNOWN_SESSION:
+            return self._lose("does not know the session that it has opened", now)
+        if reason == Reason.BUSY:
+            self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
+            return Reply.STALE
+        raise ConfigError(f"{self.server} refuses: {printable(sentence)}")
+
+    def _is_refused_by(self, header: Header, reason: str) -> bool:
+        """Whether an ERROR answers the HELLO or the request that is under way."""
+        unknown = reason == Reason.UNKNOWN_SESSION
+        if not self.open:
+            return header.seq == 0 and not unknown
+        # A server that does not know the session has another epoch; one that knows it has the same, or does not say.
+        return header.seq == self.seq and (unknown or header.epoch in (0, self.epoch))
+
+
+_ABOUT_THE_SESSION: dict[Kind, Callable[[Stream, Header, float], Reply]] = {
+    Kind.WELCOME: Stream._welcomed,
+    Kind.HERE: Stream._noticed,
+    Kind.BYE: Stream._dismissed,
+    Kind.ERROR: Stream._refused,
+}

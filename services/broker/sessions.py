@@ -1,0 +1,159 @@
+"""Who may ask: the one environment that this broker serves, the sessions on it, and their slots.
+
+The first environment that an actor describes is the one, or stands for all of the run's, which are alike; a network is
+built for it there and then. Descriptions come from the network, so each is bounded before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.acting.slots import SlotRanges
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.wire.messages import Header
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.session import Session, SessionTable
+from zerobeast.common.wire.specs import EnvSpec
+
+log = logging.getLogger(__name__)
+
+MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
+MAX_BATCH_BYTES = 4 << 30  #: of the largest batch
+MAX_STATE_BYTES = 8 << 30  #: of all slots
+MAX_SLOTS = 1 << 16
+
+
+class Client:
+    """What the broker keeps of one session."""
+
+    __slots__ = ("fresh", "gone", "pending", "rows", "slot_numbers", "slots")
+
+    def __init__(self, slots: range) -> None:
+        self.slots = slots
+        self.slot_numbers: NDArray[np.int64] = np.arange(slots.start, slots.stop)
+        self.rows = len(slots)
+        self.fresh = True  #: has not asked yet: its slots hold what another session left
+        self.pending = False  #: a request of it is in a batch
+        self.gone = False  #: left while pending: its slots are free after that batch
+
+
+class Lobby:
+    """Admits sessions.
+
+    Args:
+      config: of the run.
+      epoch: of this start of the broker.
+      device: of inference.
+      dtype: of the forward pass.
+      seed: of the actions that are drawn.
+    """
+
+    def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+        self.table: SessionTable[Client] = SessionTable(epoch)
+        self.policy: Inference | None = None
+        self._config = config
+        self._device, self._dtype, self._seed = device, dtype, seed
+        self._ranges = SlotRanges(0)
+
+    def agree(self, terms: dict[str, Any]) -> tuple[Inference, int]:
+        """Check what a HELLO asks for, and build the policy for the first that can be served.
+
+        Returns:
+          the policy, and how many environments a request of this session has.
+
+        Raises:
+          RemoteProtocolError: this broker cannot serve it; the sentence is for the client.
+        """
+        rows, most = terms.get("num_envs"), self._config.broker.max_batch_rows
+        if type(rows) is not int or not 1 <= rows <= most:
+            raise RemoteProtocolError(
+                f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows", "terms"
+            )
+        theirs = EnvSpec.from_wire(terms.get("env"))
+        env = theirs.among(self._config.env.id)
+        if self.policy is None:
+            self.policy = self._build(env)
+            self._ranges = SlotRanges(min(MAX_SLOTS, MAX_STATE_BYTES // self.policy.bytes_per_slot))
+        elif env != self.policy.algorithm.env:
+            raise RemoteProtocolError(_difference(theirs.env_id, env, self.policy.algorithm.env), "terms")
+        return self.policy, rows
+
+    def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
+        """The session of an agreed HELLO, a new one or the one it has; None where there is no room."""
+        session = self.table.of(header)
+        if session is not None and session.state.rows == rows:
+            return session
+        if session is not None:
+            self.end(session)
+        slots = None if self.table.full else self._allocate(rows)
+        if slots is None:
+            return None
+        return self.table.open(header, Client(slots), now)
+
+    def leave(self, sender: int) -> None:
+        """End every session of a client."""
+        for session in self.table.leave(sender):
+            self.end(session)
+
+    def end(self, session: Session[Client]) -> None:
+        """Forget a session; the next may have its slots once no batch writes to them."""
+        self.table.close(session)
+        if session.state.pending:
+            session.state.gone = True
+        else:
+            self._ranges.release(session.state.slots)
+
+    def settle(self, session: Session[Client]) -> bool:
+        """Say that the session's request has been computed. False where nobody waits for the answer any more."""
+        session.state.pending = False
+        if session.state.gone:
+            self._ranges.release(session.state.slots)
+        return not session.state.gone
+
+    def _allocate(self, rows: int) -> range | None:
+        assert self.policy is not None, "agree() comes before admit()"
+        slots = self._ranges.allocate(rows)
+        if slots is None:
+            return None
+        try:
+            self.policy.reserve(slots.stop)
+        except RuntimeError as error:  # the device has no memory left for another client
+            log.warning("no room for %d more environments: %s", rows, error)
+            self._ranges.release(slots)
+            return None
+        return slots
+
+    def _build(self, env: EnvSpec) -> Inference:
+        most = self._config.broker.max_batch_rows
+        size = env.frame_stack * step_record(env).row_bytes
+        if size > MAX_OBS_BYTES or most * size > MAX_BATCH_BYTES:
+            raise RemoteProtocolError(
+                f"{env.env_id}: observations of {size} bytes; expected at most {MAX_OBS_BYTES}, and for "
+                f"broker.max_batch_rows {most} of them at most {MAX_BATCH_BYTES}",
+                "terms",
+            )
+        try:
+            algorithm = make_algorithm(self._config, env)
+            return Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
+        except ConfigError as error:
+            raise RemoteProtocolError(str(error), "terms") from error
+        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
+            raise RemoteProtocolError(f"{env.env_id}: the network cannot act on it: {error}", "terms") from error
+
+
+def _difference(env_id: str, theirs: EnvSpec, ours: EnvSpec) -> str:
+    wire, expected = theirs.to_wire(), ours.to_wire()
+    name = next(name for name in expected if wire[name] != expected[name])
+    advice = "start another broker for it" if env_id == theirs.env_id else "environments of one run have to be alike"
+    return (
+        f"environment {env_id}: {name} is {wire[name]}, but this broker serves {ours.env_id} "
+        f"with {name} {expected[name]}; {advice}"
+    )

@@ -1,0 +1,35 @@
+"""Whether there is room for another session. Environments are somebody's memory and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zerobeast.common.config.tree import EnvServerConfig
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.services.envserver.vector import VectorEnv
+
+MAX_SESSIONS = 1024
+
+
+def find_room(
+    num_envs: int, settings: EnvServerConfig, *, hosted: Sequence[VectorEnv], leaving: Sequence[VectorEnv]
+) -> None:
+    """Judge a new session.
+
+    Args:
+      num_envs: that it asks for.
+      settings: the limits.
+      hosted: of all sessions, those that are still to be made included.
+      leaving: of closed sessions, that have not ended yet.
+
+    Raises:
+      RemoteProtocolError: they would be too many now.
+    """
+    envs = sum(env.num_envs for env in hosted)
+    processes = sum(env.processes for env in [*hosted, *leaving])
+    if len(hosted) >= MAX_SESSIONS or envs + num_envs > settings.max_envs or processes >= settings.max_workers:
+        raise RemoteProtocolError(
+            f"no room for {num_envs} environments now: the env-server hosts {envs} in {len(hosted)} sessions "
+            f"and has {processes} processes",
+            "busy",
+        )

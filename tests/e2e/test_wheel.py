@@ -1,0 +1,90 @@
+"""The wheel is all that a user needs, and gets on with packages of theirs that have names like ours."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pydantic
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("common", "services", "deploy", "tests", "tools")
+GAME = f"""
+import os, sys
+import {", ".join(NAMES)}
+from gymnasium import register
+from gymnasium.envs.classic_control import CartPoleEnv
+
+for package in ({", ".join(NAMES)}):
+    assert package.MINE, "a package of the product has this name"
+files = [os.path.realpath(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)]
+ours = [file for file in files if "/zerobeast/" in file and not file.endswith("__main__.py")]
+assert ours and len(ours) == len(set(ours)), "a module is loaded under two names"
+register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # of its own: what an earlier build left behind would be packed as well
+    for package in ("zerobeast", "common", "services", "tools"):
+        shutil.copytree(ROOT / package, source / package, symlinks=True)
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    subprocess.run(command, check=True, timeout=120)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has the wheel, and this one's libraries without the repository."""
+    venv = tmp_path_factory.mktemp("user") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=120)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(str(Path(pydantic.__file__).parents[1]))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    return venv / "bin" / "python"
+
+
+def beast_train(python: Path, folder: Path, env: str) -> str:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    flags = ["--env", env, "--total_steps", "2000", "--learner.device", "cpu", "--broker.device", "cpu", "--plain"]
+    done = subprocess.run(
+        [python, "-m", "zerobeast", "train", *flags], cwd=folder, env=environ, capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+def test_a_wheel_has_one_name_and_everything(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        files = archive.namelist()
+    tops = {file.partition("/")[0] for file in files}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"zerobeast"}
+    there = {
+        *("zerobeast/py.typed", "zerobeast/common/algos/ppo/presets/atari.yaml", "zerobeast/tools/bench/pingpong.c"),
+        *("zerobeast/services/actor/service.py", "zerobeast/common/config/presets/classic.yaml"),
+    }
+    assert there <= set(files)
+    assert any(file.endswith("/LICENSE") for file in files)
+
+
+def test_it_trains_from_an_empty_folder(python: Path, tmp_path: Path) -> None:
+    assert "checkpoint: runs/" in beast_train(python, tmp_path, "CartPole-v1")
+
+
+def test_a_project_with_packages_of_the_same_names_trains(python: Path, tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("MINE = True")
+    (tmp_path / "mygame.py").write_text(GAME)
+    assert "checkpoint: runs/" in beast_train(python, tmp_path, "mygame:Mine-v0")

@@ -1,0 +1,58 @@
+"""`beast bench`: how fast this machine could train, how fast it does, and what carrying messages costs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+#: command -> module of this package whose `main(argv)` runs it, and what it measures
+COMMANDS = {
+    "all": ("report", "every benchmark below one after the other, in one table beside the goals"),
+    "limit": (
+        "limit",
+        "environment, inference and training alone on one core, and what they imply",
+    ),
+    "train": ("train", "the steady rate of the real system, as a ratio to that limit"),
+    "compare": ("compare", "settings beside each other: a run of each, taking turns"),
+    "peers": (
+        "peers",
+        "the same work done by public packages, one after the other, and by this one",
+    ),
+    "stale": (
+        "stale",
+        "how algorithms stand old policies and old batches, in one process per seed",
+    ),
+    "curve": ("curve", "learning curves of finished runs as a picture"),
+    "latency": ("latency", "what is left of that rate when the broker is far away"),
+    "profile": ("profile", "in which code the CPU time of a running training goes; needs perf"),
+    "keys": ("keys", "what encryption costs: the same run over tcp without keys and with them"),
+    "scale": ("scale", "1 to 64 actors on environments that cost nothing"),
+    "memory": ("memory", "whether every process keeps its size over a long run"),
+    "broker": ("broker", "inference plane: the broker without a model, asked by two processes"),
+    "steps": ("steps", "steps plane: a round trip to an env-server, beside a ping-pong in C"),
+    "rollouts": ("rollouts", "rollouts plane: bytes a second, beside a bare tcp stream"),
+    "weights": (
+        "weights",
+        "weights plane: from publishing to eight subscribers that have a version",
+    ),
+}
+HELP = f"""{__doc__}
+
+{{commands}}
+
+All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, compare,
+profile, latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
+
+
+def main(argv: list[str]) -> int:
+    """Run one benchmark; returns the exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        commands = "\n".join(f"beast bench {name:<10} {meaning}" for name, (_, meaning) in COMMANDS.items())
+        sys.stdout.write(HELP.format(commands=commands) + "\n")
+        return 0
+    if argv[0] not in COMMANDS:
+        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}, expected {', '.join(COMMANDS)}\n")
+        return 2
+    module, _ = COMMANDS[argv[0]]
+    code: int = import_module(f"{__name__}.{module}").main(argv[1:])  # what one needs, the others do not wait for
+    return code

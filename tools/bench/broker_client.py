@@ -1,0 +1,87 @@
+"""A client of `beast bench broker`: what an actor's env groups ask of a broker, without environments behind them."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.transport import ClientPort, Context, Incoming, Poller, random_id
+from zerobeast.common.wire.messages import Kind, Plane
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.tools.bench.processes import Leash, say
+
+MAX_WAIT_S = 0.1
+
+
+class EnvGroups:
+    """Env groups that ask for the next actions as soon as they have the last ones, with the same observations.
+
+    Args:
+      context: of this process.
+      endpoint: of the broker.
+      env: what the observations are.
+      groups: requests under way at a time, one for each.
+      num_envs: N, environments of a request.
+    """
+
+    def __init__(self, context: Context, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
+        self._env = env
+        self._port = ClientPort(context, Plane.INFERENCE, endpoint, random_id())
+        self._poller = Poller([self._port])
+        terms = {"env": env.to_wire(), "num_envs": num_envs}
+        self._streams = [Stream(self._port.sender, slot, terms, f"broker at {endpoint}") for slot in range(groups)]
+        self._rows = np.zeros(num_envs, step_record(env).dtype)
+        self._rows["obs"] = 1  # memory that was never written would all be one page
+        self._acts: dict[int, NDArray[Any]] = {}  #: [N] of `act_record` by slot
+        self.answered = [0] * groups  #: requests, by slot
+
+    def turn(self) -> None:
+        """Ask wherever nothing is asked, wait, and take what came."""
+        now = time.monotonic()
+        for stream in self._streams:
+            if stream.open and not stream.waiting:
+                stream.request(Kind.INFER, (False,), (self._rows,), now)
+            due = stream.due(now)
+            if due and self._port.send(due[0], *due[1]):
+                stream.sent(now)
+        self._poller.wait(MAX_WAIT_S)
+        while message := self._port.receive():
+            self._take(message)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._port.close()
+
+    def _take(self, message: Incoming) -> None:
+        slot = message.header.slot
+        stream = self._streams[slot]
+        if stream.expects(message.header) and not message.into(self._acts[slot]):
+            raise RemoteProtocolError(f"ACT: expected {self._acts[slot].nbytes} bytes of act rows", "payload")
+        reply = stream.accept(message.header, time.monotonic())
+        if reply is Reply.WELCOME:
+            policy = PolicySpec.from_wire(stream.terms.get("policy"))
+            self._acts[slot] = np.zeros(len(self._rows), act_record(self._env, policy).dtype)
+        elif reply is Reply.ANSWER:
+            self.answered[slot] += 1
+
+
+def ask(pipe: Connection, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
+    """Ask until the pipe ends; say so once every group has had its first answer."""
+    context, leash, under_way = Context(), Leash(pipe), False
+    asking = EnvGroups(context, endpoint, env, groups, num_envs)
+    try:
+        while not leash.gone(time.monotonic()):
+            asking.turn()
+            if not under_way and all(asking.answered):
+                under_way = True
+                say(pipe, "under way")
+    finally:
+        asking.close()
+        context.term()

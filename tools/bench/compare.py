@@ -1,0 +1,93 @@
+"""Which settings train faster on this machine: runs of each that take turns, all others standing still meanwhile.
+
+A shared machine changes its speed by more than most settings do, so figures of two runs one after the other say little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from contextlib import ExitStack
+from statistics import fmean
+from typing import Any
+
+from zerobeast.tools.bench.limit import mean
+from zerobeast.tools.bench.options import emit, numeric, settings
+from zerobeast.tools.bench.services import paused, resumed
+from zerobeast.tools.bench.train import SETTLING_S, TURN_S, Training, training, watch
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench compare`.
+
+    Raises:
+      ConfigError: a setting is wrong.
+      BeastError: a run does not train.
+    """
+    options, flags = _parse(argv)
+    variants = [flags, *([*flags, *shlex.split(more)] for more in options.against)]
+    configs = [settings(variant) for variant in variants]  # a wrong one ends here, before anything runs
+    seen = take_turns(variants, options.warmup, options.seconds)
+    first = fmean(run.rate for run in seen[0])
+    result = [_summary(flags, runs, first) for flags, runs in zip(variants, seen, strict=True)]
+    title = f"{configs[0].env.id}, agent steps a second, ratio to the first; CPU of each agent step; mean policy lag"
+    emit(result, "\n".join([title, *map(_line, result)]), options.json)
+    return 0
+
+
+def take_turns(variants: list[list[str]], warmup_s: float, seconds: float) -> list[list[Training]]:
+    """What is seen of each of some runs in each of its turns.
+
+    Args:
+      variants: flags of `beast train`, for each run.
+      warmup_s: seconds of training before anything is measured.
+      seconds: to measure each run, in turns of at most `TURN_S`.
+
+    Raises:
+      BeastError: one does not train.
+    """
+    turns = max(1, round(seconds / TURN_S))
+    seen: list[list[Training]] = [[] for _ in variants]
+    with ExitStack() as stack:
+        folders = []
+        for flags in variants:
+            folders.append(stack.enter_context(training(flags)))
+            time.sleep(warmup_s)
+            stack.enter_context(paused(folders[-1]))
+        for _ in range(turns):
+            for folder, runs in zip(folders, seen, strict=True):
+                with resumed(folder):
+                    time.sleep(SETTLING_S)
+                    runs.append(watch(folder, seconds / turns))
+    return seen
+
+
+def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = numeric("compare", seconds=40.0, warmup=5.0)
+    parser.description = __doc__
+    add = parser.add_argument
+    told = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
+    add("--against", action="append", required=True, metavar="'FLAGS'", help=told)
+    return parser.parse_known_args(argv)
+
+
+def _summary(flags: list[str], runs: list[Training], first: float) -> dict[str, Any]:
+    rates = [run.rate for run in runs]
+    return {
+        "flags": shlex.join(flags),
+        "rates": rates,
+        "rate": fmean(rates),
+        "ratio": fmean(rates) / first,
+        "cpu_s_per_s": mean([run.cpu_s for run in runs]),
+        "policy_lag_mean": runs[-1].pages["learner"].get("policy_lag_mean"),
+    }
+
+
+def _line(result: dict[str, Any]) -> str:
+    used, lag = result["cpu_s_per_s"], result["policy_lag_mean"]
+    costs = ", ".join(f"{role} {1e6 * share / result['rate']:.0f}" for role, share in used.items())
+    return (
+        f"{result['rate']:7.0f} {result['ratio']:5.2f}  {sum(used.values()):.2f} cores ({costs} us)  "
+        f"lag {'-' if lag is None else f'{lag:.1f}'}  {result['flags'] or 'default settings'}"
+    )

@@ -1,0 +1,47 @@
+"""An env-server whose environments never change and cost nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
+from zerobeast.common.runtime.entry import main
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.envserver.__main__ import build
+from zerobeast.services.envserver.vector import InlineVectorEnv
+
+ENV_ID = "Constant-v0"
+ENV = EnvSpec(ENV_ID, (4,), "<f4", ActionSpec.discrete(2))
+
+
+class ConstantVectorEnv(InlineVectorEnv):
+    """N environments that show the same for ever."""
+
+    def finish_reset(self) -> None:
+        """See the base class."""
+        self.fill_first(np.zeros_like(self.rows["obs"]))
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        """See the base class."""
+
+    def finish_step(self) -> None:
+        """See the base class."""
+        self.rows["first"] = False
+
+    def close(self) -> None:
+        """See the base class."""
+
+
+def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> ConstantVectorEnv:
+    """Stands in for `zerobeast.services.envserver.catalogue.make_vector_env`."""
+    return ConstantVectorEnv(ENV, num_envs)
+
+
+if __name__ == "__main__":
+    with patch("zerobeast.services.envserver.service.make_vector_env", make):
+        sys.exit(main("envserver", build, sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""Training in one process, with actors that are a known number of updates behind.
+
+The services' own parts do all the work, in turn: the env-server's environments, the broker's inference, the actor's
+rollouts, the learner's trainer. Only the messages between them are missing, and with them all chance: a seed decides
+every number.
+
+    with InProcess(config, lag=8) as run:
+        while run.trainer.steps_left:
+            run.learn(run.collect())
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zerobeast.common.acting.inference import Inference
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.precision import pick_dtype
+from zerobeast.common.nets.weights import Bytes, flatten
+from zerobeast.common.transport import Poller
+from zerobeast.common.wire.records import act_record
+from zerobeast.services.actor.rollout import RolloutBuilder, Rows
+from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.vector import Episodes, VectorEnv
+from zerobeast.services.learner.update import Trainer, Update
+
+CPU = torch.device("cpu")
+
+
+class InProcess:
+    """A run on the CPU. Every batch holds one rollout of each of its `learner.batch_size` environments.
+
+    Args:
+      config: of the run.
+      lag: updates between the policy that acts and the one that learns; in the first so many the initial policy acts.
+
+    Raises:
+      ConfigError: the algorithm cannot learn such an environment.
+      EnvError: there is no such environment.
+
+    Attributes:
+      episodes: [return, length] of those that ended in the newest rollouts.
+    """
+
+    def __init__(self, config: RunConfig, lag: int) -> None:
+        n = config.learner.batch_size
+        server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+        self._envs = make_vector_env(config.env, n, config.seed * n % 2**31, server)  # no two seeds share environments
+        finish(self._envs)
+        spec = self._envs.spec
+        self.trainer = Trainer(config, CPU, spec)
+        self.episodes: Episodes = []
+        algorithm = self.trainer.algorithm
+        dtype = pick_dtype(config.broker.precision, CPU)
+        self._inference = Inference(algorithm, max_rows=n, device=CPU, dtype=dtype, seed=config.seed)
+        self._inference.reserve(n)
+        self._acts = act_record(spec, algorithm.policy).dtype
+        self._legal = ActionCheck(spec.action).legal
+        self._builder = RolloutBuilder(spec, algorithm.policy, config.learner.unroll_length, n)
+        self._policies: deque[tuple[int, Bytes]] = deque(maxlen=lag + 1)  #: version and weights, oldest first
+        self._keep()
+        self._envs.reset()
+        finish(self._envs)
+        self._builder.restart(self._envs.rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._envs.close()
+        self._envs.closed(force=True)
+
+    def collect(self) -> Rows:
+        """A rollout of every environment, by the policy of `lag` updates ago. [learner.batch_size]."""
+        version, weights = self._policies[0]
+        self._inference.load(weights)
+        self.episodes = []
+        while not self._builder.complete:
+            self._step(version)
+        return self._builder.take()
+
+    def learn(self, rows: Rows) -> Update:
+        """Learn from what `collect` gave; its memory is used again.
+
+        Raises:
+          Diverged: as the learner would.
+        """
+        update = self.trainer.update(rows)
+        self._builder.recycle(rows)
+        self._keep()
+        return update
+
+    def _keep(self) -> None:
+        self._policies.append((self.trainer.counters.policy_version, flatten(self.trainer.net)))
+
+    def _step(self, version: int) -> None:
+        self._envs.step(self._legal(self._builder.act(self._answers(), version, self._inference.cores)))
+        finish(self._envs)
+        self._builder.observe(self._envs.rows)
+        self.episodes += self._envs.episodes
+
+    def _answers(self) -> NDArray[Any]:
+        """What the policy says to the newest observations: [N] of `act_record`."""
+        batch, rows = self._inference.batch, self._envs.rows
+        batch.rows[:] = rows.view(np.uint8).reshape(batch.rows.shape)
+        batch.slots[:] = np.arange(len(rows))
+        self._inference.submit(len(rows), with_cores=self._builder.at_start)
+        acts: NDArray[Any] = self._inference.acts.view(self._acts)[:, 0]
+        return acts
+
+
+def finish(envs: VectorEnv) -> None:
+    """Wait for what was begun.
+
+    Raises:
+      EnvError: as `envs.collect`.
+    """
+    while not envs.collect():
+        Poller(files=envs.files).wait(0.0 if envs.inline else 1.0)

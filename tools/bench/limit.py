@@ -1,0 +1,248 @@
+"""The machine's own limit: each part of training alone, on one core, in the precision it would run in.
+
+One agent step costs one environment step, one row of inference and one row of training. With every core always busy
+and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second. Each part stays on
+its core: emulators have threads of their own and would use the others as well.
+
+That sum takes for granted that a core is as fast beside a busy one as beside an idle one. Cores share memory, caches
+and power, so the parts are measured a second time with all cores at the same work: the limit of the machine at work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from statistics import fmean
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zerobeast.common.algos.protocol import Algorithm, Batch
+from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.precision import autocast
+from zerobeast.common.runtime.memory import keep_freed_memory
+from zerobeast.common.runtime.usage import cores
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.tools.bench.in_process import finish
+from zerobeast.tools.bench.options import emit, parse
+from zerobeast.tools.bench.processes import end_with_parent
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ROWS = (16, 32)  #: of inference
+ROLLOUTS = (8, 32)  #: of training
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench limit`."""
+    options, config, _ = parse("limit", argv, seconds=3.0)
+    with Yardstick(config) as yardstick:
+        result = yardstick.measure(options.seconds)
+    emit(result, describe(result), options.json)
+    return 0
+
+
+class Yardstick:
+    """Measures the limit, as often as it is asked to. Between measurements it uses no CPU.
+
+    Usage: `with Yardstick(config) as yardstick: yardstick.measure(seconds)`.
+
+    Args:
+      config: of the run whose limit it is.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        # one pool for each core: a common one might give two tasks to the same process
+        self._pools = [
+            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=(config, core))
+            for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+
+    def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> dict[str, Any]:
+        """Measure every part for `seconds` per figure; rates are agent steps a second on one core.
+
+        Args:
+          seconds: for each figure.
+          precisions: to measure in.
+
+        Returns:
+          Of one process that has the machine to itself: `env`, and by precision `inference`, `training` and `limit`;
+          `at_work`: the same of one process per core at once; `best`: the highest limit.
+        """
+        alone = self._pools[0].submit(_rates, seconds, precisions).result()
+        tasks = [pool.submit(_rates, seconds, precisions) for pool in self._pools]
+        return combined({"env_id": self._config.env.id, **alone}, mean([task.result() for task in tasks]))
+
+
+def combined(alone: dict[str, Any], at_work: dict[str, Any]) -> dict[str, Any]:
+    """Rates with the limits that they imply."""
+    alone, at_work = _with_limit(alone), _with_limit(at_work)
+    return {**alone, "cores": cores(), "at_work": at_work, "best": max(alone["limit"].values())}
+
+
+def cost_s(result: dict[str, Any], precision: str) -> float:
+    """CPU seconds of environment, inference and training for one agent step."""
+    return float(1 / result["env"] + 1 / result["inference"][precision] + 1 / result["training"][precision])
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The result as a small table."""
+    at_work = result["at_work"]
+    lines = [
+        f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one core",
+        f"  {'':<22} {'alone':>10} {'all cores at work':>20}",
+        f"  {'environment':<22} {result['env']:10.0f} {at_work['env']:20.0f}",
+    ]
+    lines += [
+        f"  {part + ', ' + name:<22} {result[part][name]:10.0f} {at_work[part][name]:20.0f}"
+        for part in ("inference", "training", "limit")
+        for name in result["limit"]
+    ]
+    return "\n".join([*lines, "  limit: cores / (1/environment + 1/inference + 1/training)"])
+
+
+def mean(values: Sequence[Any]) -> Any:
+    """Of numbers, or of dictionaries of them, entry by entry; what is neither is that of the first."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {name: mean([value[name] for value in values]) for name in first}
+    return fmean(values) if isinstance(first, float) else first
+
+
+def _with_limit(rates: dict[str, Any]) -> dict[str, Any]:
+    return {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
+
+
+_parts: list[Parts] = []  #: of this process, which does nothing else
+
+
+def _prepare(config: RunConfig, core: int) -> None:
+    end_with_parent()
+    os.sched_setaffinity(0, {core})
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    _parts.append(Parts(config))
+    atexit.register(_parts.clear)  # an emulator that outlives the interpreter complains at length
+
+
+def _rates(seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+    return _parts[0].rates(seconds, precisions)
+
+
+class Parts:
+    """Environment, inference and training of a run, each to be done alone.
+
+    Args:
+      config: of the run.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+        self._num_envs = config.actor.envs_per_group
+        self._vector = make_vector_env(config.env, self._num_envs, config.seed, server)
+        finish(self._vector)
+        self._vector.reset()
+        finish(self._vector)
+        self._rng = np.random.default_rng(config.seed)
+        self._algorithm = make_algorithm(config, self._vector.spec)
+        self._config = config
+
+    def rates(self, seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+        """Agent steps a second of each part; of inference and training the best over sizes of the batch."""
+        return {
+            "env": _rate(self._step, seconds),
+            "inference": {name: max(self._inference(DTYPES[name], seconds)) for name in precisions},
+            "training": {name: max(self._training(name, seconds)) for name in precisions},
+        }
+
+    def _step(self) -> int:
+        self._vector.step(_random_actions(self._rng, self._vector.spec.action, self._num_envs))
+        finish(self._vector)
+        return self._num_envs
+
+    def _inference(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+        generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
+        for rows in ROWS:
+            inputs, core = _inputs(self._algorithm.env, 1, rows), net.initial_state(rows)
+
+            def work(inputs: StepInput = inputs, core: torch.Tensor = core, rows: int = rows) -> int:
+                with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
+                    self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
+                return rows
+
+            yield _rate(work, seconds)
+
+    def _training(self, precision: str, seconds: float) -> Iterable[float]:
+        learner = self._config.learner.model_copy(update={"precision": precision})
+        algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
+        net = algorithm.network()
+        learning = algorithm.learning(net)
+        for rollouts in ROLLOUTS:
+            batch = _batch(algorithm, net, learner.unroll_length, rollouts)
+
+            def work(batch: Batch = batch, rollouts: int = rollouts) -> int:
+                learning.update(batch, 0)
+                return learner.unroll_length * rollouts
+
+            yield _rate(work, seconds)
+
+
+def _rate(work: Callable[[], int], seconds: float) -> float:
+    """Agent steps a second of `work`, which returns how many it did; the first call warms up."""
+    work()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        count += work()
+    return count / spent
+
+
+def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:
+    """Legal ones, [N, *shape]."""
+    shape = (num_envs, *action.shape)
+    if action.kind == "box":
+        return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
+    return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
+
+
+def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:
+    stack = (env.frame_stack,) if env.frame_stack > 1 else ()
+    shape = (steps, rows, *stack, *env.obs_shape)
+    obs = torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(env.obs_dtype)))
+    action = torch.from_numpy(np.zeros((steps, rows, *env.action.shape), env.action.dtype))
+    return StepInput(obs, action, torch.zeros(steps, rows), torch.zeros(steps, rows, dtype=torch.bool))
+
+
+def _batch(algorithm: Algorithm, net: AgentNet, steps: int, rollouts: int) -> Batch:
+    inputs = _inputs(algorithm.env, steps + 1, rollouts)
+    no = torch.zeros(steps + 1, rollouts, dtype=torch.bool)
+    return Batch(
+        obs=inputs.obs,
+        first=no,
+        reward=inputs.reward,
+        terminated=no,
+        truncated=no,
+        last_action=inputs.last_action,
+        behaviour_logits=torch.zeros(steps, rollouts, algorithm.policy.n_logits),
+        value=torch.zeros(steps, rollouts),
+        policy_version=torch.zeros(steps, rollouts, dtype=torch.int64),
+        core_state=net.initial_state(rollouts),
+        mask=torch.ones(steps, rollouts, dtype=torch.bool),
+        task=torch.zeros(rollouts, dtype=torch.int64),
+    )

@@ -1,0 +1,136 @@
+"""How algorithms stand old policies and old batches: learning curves under both, in exact doses.
+
+The policy that acts is always the same number of updates behind the one that learns, and every batch is learned from
+the same number of times. Each run is one process with one thread and repeats bit for bit; runs go side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import active_children, get_context
+from pathlib import Path
+
+from zerobeast.common.algos.registry import ALGORITHMS, settings_type
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import Diverged
+from zerobeast.common.runtime.memory import keep_freed_memory
+from zerobeast.common.runtime.usage import cores
+from zerobeast.launcher.trust import refuse_code
+from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
+from zerobeast.tools.bench.in_process import InProcess
+from zerobeast.tools.bench.options import SETTINGS, emit
+from zerobeast.tools.bench.processes import end_with_parent
+from zerobeast.tools.bench.stale_report import Curve, Run, describe, line, summaries
+
+#: whatever this machine is fastest with: a run is to be the same on others
+EXACT = ("--learner.precision", "float32", "--broker.precision", "float32")
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench stale`.
+
+    Raises:
+      BeastError: a setting is wrong, or the environment cannot be made.
+    """
+    options, flags = _parse(argv)
+    configs = [config for algo in options.algos for config in _configs(algo, options, flags)]
+    runs = []
+    for run in _run_all(configs, options.lag, options.goal):
+        sys.stderr.write(f"{line(run)}\n")
+        runs.append(run)
+    runs.sort(key=lambda run: (options.algos.index(run.algo), run.seed))
+    result = {"argv": argv, "algos": summaries(runs), "runs": [run._asdict() for run in runs]}
+    emit(result, describe(runs), options.json)
+    return 0
+
+
+def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The command's own options, and the settings of the runs."""
+    parser = argparse.ArgumentParser(
+        prog="beast bench stale", description=__doc__, epilog=f"{SETTINGS} --seed is the first one.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--algos", type=_names, default=["impala", "impact"], help="with commas between; default impala,impact")
+    add("--seeds", type=int, default=5, help="runs of each algorithm; default 5")
+    add("--lag", type=int, default=8, help="updates between the policy that acts and the one that learns; default 8")
+    add("--uses", type=int, default=4, help="of each batch, by algorithms that keep batches; default 4")
+    add("--goal", type=float, default=math.inf, help="a mean return, to see when it is reached")
+    add("--json", type=Path, help="write the result here as well, with the curves")
+    options, flags = parser.parse_known_args(argv)
+    for name, least in (("seeds", 1), ("lag", 0), ("uses", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} {getattr(options, name)}: expected at least {least}")
+    return options, flags
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(text.split(",")))
+
+
+def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[RunConfig]:
+    """The settings of each seed: the algorithm's preset, then how batches are used, then what the user says."""
+    loaded = gather([*EXACT, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
+    refuse_code(loaded)
+    for note in loaded.notes:
+        if not note.startswith(tuple(f"--{name}." for name in options.algos)):
+            log.warning("%s", note)
+    first = loaded.config.seed
+    return [loaded.config.model_copy(update={"seed": first + n}) for n in range(options.seeds)]
+
+
+def _reuse(algo: str, uses: int) -> list[str]:
+    """Flags for K uses of each of the newest K batches, if the algorithm keeps any."""
+    if algo not in ALGORITHMS or "uses" not in settings_type(algo).model_fields:
+        return []
+    return [f"--{algo}.uses", str(uses), f"--{algo}.batches", str(uses)]
+
+
+def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Run]:
+    """Every run as it ends, as many at once as there are cores."""
+    at_once = max(1, min(int(cores()), len(configs)))
+    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=_prepare) as pool:
+        try:
+            for task in as_completed([pool.submit(train, config, lag, goal) for config in configs]):
+                yield task.result()
+        except BaseException:  # a pool would wait for all of its runs to end
+            for process in active_children():
+                process.terminate()
+            raise
+
+
+def _prepare() -> None:
+    """How each process of the pool begins."""
+    end_with_parent()
+    keep_freed_memory()
+
+
+def train(config: RunConfig, lag: int, goal: float) -> Run:
+    """One run, to its last step or until its weights overflow.
+
+    Raises:
+      BeastError: the environment cannot be made, or the algorithm cannot learn it.
+    """
+    episodes, curve, diverged = EpisodeStatistics(), Curve(), False
+    with InProcess(config, lag) as run:
+        counters, start = run.trainer.counters, time.perf_counter()
+        while run.trainer.steps_left and not diverged:
+            try:
+                run.learn(run.collect())
+            except Diverged:
+                diverged = True
+            for value, length in run.episodes:
+                episodes.add(value, int(length))
+            if episodes.mean_return is not None and episodes.count >= RECENT_EPISODES:
+                curve.append((counters.agent_steps, episodes.mean_return))
+        rate = counters.agent_steps / (time.perf_counter() - start)
+    return Run.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate)

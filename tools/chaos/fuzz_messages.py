@@ -1,0 +1,246 @@
+"""Messages that no honest peer sends, from a seed, with what each of them has to be counted as.
+
+cases = Cases(random.Random(1), Plane.STEPS, canary)
+case = cases.stranger()          # from somebody without a session
+case.frames, case.refused        # refused: the possible counters; () where it is ignored, None where nobody can say
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgpack
+
+from zerobeast.common.errors import Refusal
+from zerobeast.common.wire.messages import MAX_HEADER_BYTES, MAX_INTEGER, PROTOCOL_VERSION, Kind, Plane
+from zerobeast.tools.chaos.fuzz_terms import HELLOS, bad_terms
+
+#: what each server takes; everything else does not belong there
+TAKEN = {
+    Plane.STEPS: (Kind.HELLO, Kind.BYE, Kind.RESET, Kind.STEP),
+    Plane.INFERENCE: (Kind.HELLO, Kind.BYE, Kind.INFER),
+    Plane.ROLLOUTS: (Kind.HELLO, Kind.BYE, Kind.ROLLOUT),
+}
+REQUEST = {Plane.STEPS: Kind.STEP, Plane.INFERENCE: Kind.INFER, Plane.ROLLOUTS: Kind.ROLLOUT}
+BODY: dict[Kind, tuple[Any, ...]] = {
+    Kind.WELCOME: ({},),
+    Kind.ERROR: ("terms", "no"),
+    Kind.RESET: (),
+    Kind.STEP: (),
+    Kind.OBS: ([],),
+    Kind.INFER: (False,),
+    Kind.ACT: (1,),
+    Kind.ROLLOUT: (1, []),
+    Kind.ACK: (1, 1),
+    Kind.WEIGHTS: (1, 2, 3, 4, 5),
+    Kind.HERE: (),
+}
+
+
+class Case(NamedTuple):
+    """One message."""
+
+    frames: list[bytes]
+    refused: tuple[Refusal, ...] | None
+
+
+class Cases:
+    """Draws messages for one plane.
+
+    Args:
+      rng: decides everything.
+      plane: whose server they are for.
+      canary: a file that exists once anything was unpickled.
+    """
+
+    def __init__(self, rng: random.Random, plane: Plane, canary: str) -> None:
+        self.rng = rng
+        self.plane = plane
+        self._pickle = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
+        self._classes: tuple[Callable[[], Case], ...] = (
+            self._noise,
+            self._broken_header,
+            self._torn_header,
+            self._huge,
+            self._forged_array,
+            self._other_version,
+            self._foreign_kind,
+            self._unknown_session,
+            self._bad_hello,
+            self._surplus,
+            self._unheard,
+        )
+
+    def stranger(self) -> Case:
+        """A message of somebody without a session whose fate is certain."""
+        return self.rng.choice(self._classes)()
+
+    def mutant(self) -> Case:
+        """A message that was good once."""
+        rng = self.rng
+        kind = rng.choice(TAKEN[self.plane])
+        good = [self.header(kind), *([rng.randbytes(rng.randrange(200))] if rng.random() < 0.5 else [])]
+        return Case(mutated(rng, good), None)
+
+    def header(self, kind: int, *, version: int = PROTOCOL_VERSION, body: tuple[Any, ...] | None = None) -> bytes:
+        """A header with random ids, which nobody knows."""
+        ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
+        if body is None:
+            body = (HELLOS[self.plane](),) if kind == Kind.HELLO else BODY.get(Kind(kind), ())
+        return packed([version, kind, *ids, *body])
+
+    def _id(self) -> int:
+        return self.rng.randrange(1, MAX_INTEGER)
+
+    def _noise(self) -> Case:
+        """Nothing at all, or bytes that begin as no msgpack does."""
+        rng = self.rng
+        first = rng.choice([b"", b"\xc1" + rng.randbytes(rng.randrange(300))])
+        return Case([first, *(rng.randbytes(rng.randrange(300)) for _ in range(rng.randrange(3)))], ("header",))
+
+    def _broken_header(self) -> Case:
+        """msgpack, but no header."""
+        rng, kind, some = self.rng, int(REQUEST[self.plane]), self._id()
+        entries = rng.choice(
+            [
+                [],
+                [PROTOCOL_VERSION, kind],
+                [PROTOCOL_VERSION, kind, -some, 0, 1, 1],
+                [PROTOCOL_VERSION, kind, 2**63 + rng.randrange(2**63), 0, 1, 1],
+                [PROTOCOL_VERSION, kind, some, 0, 1.5, 1],
+                [PROTOCOL_VERSION, kind, some, "0", 1, 1],
+                [PROTOCOL_VERSION, kind, some, 0, 1],
+                [PROTOCOL_VERSION, kind, some, 0, 1, 1, *[None] * rng.randrange(1, 50)],
+                [PROTOCOL_VERSION, rng.choice([0, 99, MAX_INTEGER]), some, 0, 1, 1],
+                [True, kind, some, 0, 1, 1],
+                {"version": PROTOCOL_VERSION},
+                rng.randbytes(40).hex(),
+                None,
+            ]
+        )
+        return Case([packed(entries)], ("header",))
+
+    def _torn_header(self) -> Case:
+        """A good header, cut short or with something behind it."""
+        good = self.header(self.rng.choice(TAKEN[self.plane]))
+        if self.rng.random() < 0.5:
+            return Case([good[: self.rng.randrange(len(good))]], ("header",))
+        return Case([good + self.rng.randbytes(self.rng.randrange(1, 20))], ("header",))
+
+    def _huge(self) -> Case:
+        """Lengths that are not there, nesting without end, more bytes than a header may have."""
+        rng = self.rng
+        hello = [PROTOCOL_VERSION, int(Kind.HELLO), self._id(), 0, 0, 0]
+        announced = rng.choice([b"\xdb", b"\xdd", b"\xdf", b"\xc6", b"\xc9"]) + struct.pack(">I", 2**31)
+        forge: Callable[[], bytes] = rng.choice(
+            [
+                lambda: announced + rng.randbytes(rng.randrange(40)),
+                lambda: b"\x91" * rng.choice([40, 1000, MAX_HEADER_BYTES]),
+                lambda: b"\x81\xa1k" * rng.choice([40, 1000, 20_000]),
+                lambda: packed([*hello, nested(rng.choice([31, 100, 400]))]),
+                lambda: packed([*hello, {"x": msgpack.ExtType(5, b"x")}]),
+                lambda: packed([*hello, {"t": msgpack.Timestamp(1)}]),
+                lambda: bytes(MAX_HEADER_BYTES + 1 + rng.randrange(1000)),
+            ]
+        )
+        return Case([forge()], ("header",))
+
+    def _forged_array(self) -> Case:
+        """An array as msgpack-numpy writes it, which is a pickle, a pointer, or larger than its bytes."""
+        rng = self.rng
+        array = rng.choice(
+            [
+                {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": self._pickle},
+                {b"nd": True, b"type": "|O", b"kind": b"", b"shape": [1], b"data": self._pickle},
+                {b"nd": False, b"type": "|O8", b"data": self._pickle},
+                {b"nd": True, b"type": [["f0", "<i8"]], b"kind": b"V", b"shape": [1], b"data": bytes(8)},
+                {b"nd": True, b"type": "|u1", b"kind": b"", b"shape": [2**40], b"data": b"x"},
+                {b"nd": True, b"type": "|u1", b"kind": b"", b"shape": [-1], b"data": b"x"},
+                {b"nd": True, b"type": "|u1", b"kind": b"", b"shape": [1] * 9, b"data": b"x"},
+                {b"nd": True, b"type": "<f8", b"kind": b"", b"shape": [1], b"data": rng.randbytes(7)},
+                {"nd": True, "type": "<U1000000", "kind": "", "shape": [2**60], "data": b""},
+            ]
+        )
+        return Case([self.header(Kind.HELLO, body=({"env": array, "num_envs": 1, "seed": 1},))], ("array",))
+
+    def _other_version(self) -> Case:
+        version = self.rng.choice([0, 2, 77, MAX_INTEGER])
+        return Case([packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])], ("version",))
+
+    def _foreign_kind(self) -> Case:
+        kinds = [kind for kind in BODY if kind not in TAKEN[self.plane]]
+        return Case([self.header(self.rng.choice(kinds)), *[b"payload"] * self.rng.randrange(2)], ("kind", "payload"))
+
+    def _unknown_session(self) -> Case:
+        return Case([self.header(REQUEST[self.plane]), self.rng.randbytes(64)], ("session",))
+
+    def _bad_hello(self) -> Case:
+        terms, refused = bad_terms(self.rng, self.plane)
+        return Case([self.header(Kind.HELLO, body=(terms,))], (refused,))
+
+    def _surplus(self) -> Case:
+        kind = self.rng.choice([Kind.HELLO, Kind.BYE])
+        return Case([self.header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
+
+    def _unheard(self) -> Case:
+        """A good HELLO of a client that would not hear the answer, or a goodbye of one that nobody knows."""
+        return Case([self.header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
+
+
+def packed(entries: Any) -> bytes:
+    """msgpack of anything, also of what `zerobeast.common.wire.messages` would not send."""
+    encoded: bytes = msgpack.packb(entries, use_bin_type=True)
+    return encoded
+
+
+def nested(depth: int) -> Any:
+    """Maps in each other."""
+    value: Any = {}
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
+def mutated(rng: random.Random, frames: list[bytes]) -> list[bytes]:
+    """A few accidents of the wire."""
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(frames))
+        frames = rng.choice(ACCIDENTS)(rng, list(frames), place) or [b""]
+    return frames
+
+
+def _flip(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
+    content = bytearray(frames[place] or b"\0")
+    for _ in range(rng.randrange(1, 4)):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    frames[place] = bytes(content)
+    return frames
+
+
+def _cut(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
+    frames[place] = frames[place][: rng.randrange(len(frames[place]) + 1)]
+    return frames
+
+
+def _extend(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
+    frames[place] += rng.randbytes(rng.randrange(1, 100))
+    return frames
+
+
+def _drop(_rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
+    return frames[:place] + frames[place + 1 :]
+
+
+def _repeat(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
+    return frames[:place] + [frames[place]] * rng.randrange(2, 6) + frames[place + 1 :]
+
+
+def _shuffle(rng: random.Random, frames: list[bytes], _place: int) -> list[bytes]:
+    rng.shuffle(frames)
+    return frames
+
+
+ACCIDENTS = (_flip, _cut, _extend, _drop, _repeat, _shuffle)

@@ -1,0 +1,122 @@
+"""A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, and so can say what libzmq never would.
+
+with Peer(endpoint, REQUESTS, b"PUSH") as peer:
+    peer.send(message([header, payload]), message([b"garbage"]))   # any bytes will do
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Self
+
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport import sockets
+
+REQUESTS, REPLIES, WEIGHTS = sockets.REQUESTS, sockets.REPLIES, sockets.WEIGHTS  #: which of a service's sockets
+LIMIT_S = 60.0  #: for the other side to take or send anything
+MORE, LONG, COMMAND = 1, 2, 4  #: flags of a frame, RFC 23
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def frame(content: bytes, flags: int = 0) -> bytes:
+    """One frame with its head."""
+    if len(content) < 256:
+        return bytes((flags, len(content))) + content
+    return bytes((flags | LONG,)) + struct.pack(">Q", len(content)) + content
+
+
+def message(frames: Sequence[bytes]) -> bytes:
+    """A whole message."""
+    last = len(frames) - 1
+    return b"".join(frame(content, MORE if place < last else 0) for place, content in enumerate(frames))
+
+
+def address(endpoint: Endpoint, index: int) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+    """Family and address of a service's index-th socket."""
+    if endpoint.path:
+        return socket.AF_UNIX, f"{endpoint.path}.{index}"
+    return socket.AF_INET, (endpoint.host, endpoint.port + index)
+
+
+class Peer:
+    """One connection.
+
+    Args:
+      endpoint: of a service.
+      index: which of its sockets.
+      kind: what this end claims to be, such as b"PUSH"; empty to connect and say nothing.
+
+    Raises:
+      OSError: nobody listens, or the other side ends the connection.
+    """
+
+    def __init__(self, endpoint: Endpoint, index: int, kind: bytes = b"") -> None:
+        family, place = address(endpoint, index)
+        self.socket = socket.socket(family)
+        self._inbox = b""
+        try:
+            self.socket.settimeout(LIMIT_S)
+            self.socket.connect(place)
+            if kind:
+                self._greet(kind)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    @classmethod
+    def accepted(cls, connection: socket.socket, kind: bytes) -> Self:
+        """The listening end of a connection."""
+        peer = cls.__new__(cls)
+        peer.socket, peer._inbox = connection, b""
+        peer.socket.settimeout(LIMIT_S)
+        peer._greet(kind)
+        return peer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def send(self, *encoded: bytes) -> None:
+        """Send bytes as they are: messages of `message`, or worse."""
+        self.socket.sendall(b"".join(encoded))
+
+    def receive(self) -> list[bytes]:
+        """The next message. Raises OSError where none comes."""
+        frames = []
+        while True:
+            flags, content = self._frame()
+            if not flags & COMMAND:
+                frames.append(content)
+                if not flags & MORE:
+                    return frames
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+    def _greet(self, kind: bytes) -> None:
+        self.send(GREETING)
+        self._exactly(len(GREETING))
+        self.send(frame(b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind, COMMAND))
+        self._frame()
+
+    def _frame(self) -> tuple[int, bytes]:
+        flags, size = self._exactly(2)
+        if flags & LONG:
+            size = int.from_bytes(bytes((size,)) + self._exactly(7))
+        return flags, self._exactly(size)
+
+    def _exactly(self, n: int) -> bytes:
+        while len(self._inbox) < n:
+            more = self.socket.recv(1 << 16)
+            if not more:
+                raise ConnectionError("the other side has hung up")
+            self._inbox += more
+        found, self._inbox = self._inbox[:n], self._inbox[n:]
+        return found

@@ -1,0 +1,93 @@
+"""What a HELLO on each plane may say, and what it must not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from zerobeast.common.errors import Refusal
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+
+ENV = "CartPole-v1"
+UNROLL_LENGTH = 5  #: of the run under attack
+CARTPOLE = EnvSpec(ENV, (4,), "<f4", ActionSpec.discrete(2))
+Terms = dict[str, Any]
+
+
+def _steps() -> Terms:
+    return {"env": {"id": ENV}, "num_envs": 1, "seed": 0}
+
+
+def _inference() -> Terms:
+    return {"env": CARTPOLE.to_wire(), "num_envs": 1}
+
+
+def _rollouts() -> Terms:
+    return {"env": CARTPOLE.to_wire(), "policy": None, "unroll_length": UNROLL_LENGTH, "num_envs": 1}
+
+
+#: terms that are accepted, by plane
+HELLOS: dict[Plane, Callable[[], Terms]] = {
+    Plane.STEPS: _steps,
+    Plane.INFERENCE: _inference,
+    Plane.ROLLOUTS: _rollouts,
+}
+
+
+def bad_terms(rng: random.Random, plane: Plane) -> tuple[Terms, Refusal]:
+    """Terms that are refused, and what as."""
+    terms = HELLOS[plane]()
+    if plane is Plane.STEPS:
+        return terms | _one_of(rng, _STEPS), "terms"
+    if rng.random() < 0.5:
+        return terms | {"env": _bad_env(rng)}, "spec"
+    name = "num_envs" if plane is Plane.INFERENCE else rng.choice(["num_envs", "unroll_length"])
+    return terms | {name: _one_of(rng, _NUMBERS)}, "terms"
+
+
+def _bad_env(rng: random.Random) -> Any:
+    good = CARTPOLE.to_wire()
+    name = rng.choice([*_ENV, "action", ""])
+    if name == "action":
+        return good | {"action": good["action"] | _one_of(rng, _ACTION)}
+    return good | {name: _one_of(rng, _ENV[name])} if name else rng.choice([None, [], "env", {}])
+
+
+def _each(key: str, *values: Any) -> list[Terms]:
+    return [{key: value} for value in values]
+
+
+def _one_of(rng: random.Random, values: list[Any]) -> Any:
+    """One of them; a function is called only now, for most of them are large."""
+    value = rng.choice(values)
+    return value() if callable(value) else value
+
+
+_NUMBERS: list[Any] = [0, -1, None, True, "x", 1.5, 10**7, 2**63, lambda: [1] * 1000]
+_STEPS: list[Any] = [
+    *_each("num_envs", 0, -1, 10**9, None, "many", 2**63, [[]]),
+    *_each("seed", -1, 2**31, 1.5, None),
+    *_each("env", None, [], ENV, {"id": " "}, {"id": 5}, {"id": ENV, "frame_skp": 1}),
+    *_each("env", *({"id": ENV, **wrong} for wrong in _each("frame_skip", 0, 10**9, "x", [], float("inf")))),
+    *_each("env", *({"id": ENV, **wrong} for wrong in _each("kwargs", None, "x", [1], {1: 2}))),
+    lambda: {"env": {"id": "x" * 60_000}},
+    lambda: {"env": {"id": ENV, **{f"k{i}": i for i in range(5000)}}},
+]
+_ENV: dict[str, list[Any]] = {
+    "obs_shape": [[0], [-1], [2**62] * 7, [2**40], [1] * 8, lambda: [127] * 50_000, "x", [1.5]],
+    "obs_dtype": ["|O", "|V8", ">f4", "<U9", "", 5, lambda: "|S" + "9" * 10_000],
+    "frame_stack": [0, -1, 2**62, 1.0, None],
+    "frame_skip": [0, -5, "4"],
+    "env_id": [None, 5, b"x"],
+}
+_ACTION: list[Any] = [
+    *_each("kind", "", "box", "continuous", None),
+    *_each("shape", [2**62] * 6, [0], [2]),
+    *_each("sizes", [], [0], [2**62], [2, 2]),
+    lambda: {"shape": [127] * 50_000},
+    lambda: {"sizes": [1] * 60_000},
+    lambda: {"low": [0.0] * 5000},
+    {"low": [float("nan")], "high": [1.0]},
+]

@@ -1,0 +1,124 @@
+"""Carries a fault out on a running fleet and waits until the run is back, or has had its time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zerobeast.common.errors import BeastError
+from zerobeast.tools.chaos.faults import Fault, Kind
+from zerobeast.tools.chaos.fleet import Fleet
+from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
+from zerobeast.tools.chaos.watch import Watch
+
+START_LIMIT_S = 120.0  #: for a process to be ready
+RECOVERY_LIMIT_S = 10.0  #: the promise
+WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
+
+
+@dataclass
+class Event:
+    """A fault and what became of it. Moments are seconds of the clock, and None where they never came."""
+
+    fault: Fault
+    at: float
+    over_at: float = 0.0  #: all that ended are started, or go on
+    ready_at: float = 0.0  #: all of them are ready
+    back_at: float | None = None  #: the run is at its rate
+    usual: float | None = None  #: rollouts per second before
+    lost: int = 0  #: rollouts
+    broken: str = ""  #: a promise, in words
+
+    @property
+    def start_s(self) -> float:
+        """How long processes took to be ready."""
+        return self.ready_at - self.over_at
+
+    @property
+    def recovery_s(self) -> float | None:
+        """From ready to the rate of before."""
+        return None if self.back_at is None else max(0.0, self.back_at - self.ready_at)
+
+    def as_dict(self, start: float) -> dict[str, Any]:
+        """For JSON, moments in seconds since the start."""
+        moments = {name: round(getattr(self, name) - start, 2) for name in ("at", "over_at", "ready_at")}
+        back = None if self.recovery_s is None else round(self.recovery_s, 2)
+        entries = asdict(self) | moments | {"start_s": round(self.start_s, 2), "recovery_s": back}
+        return {key: value for key, value in entries.items() if key not in ("back_at", "fault")} | {
+            "kind": str(self.fault.kind),
+            "targets": list(self.fault.targets),
+            "pause_s": round(self.fault.pause_s, 2),
+        }
+
+
+class Inflictor:
+    """Does faults, one after the other.
+
+    Args:
+      fleet: to do them to.
+      watch: to see what becomes of them with.
+    """
+
+    def __init__(self, fleet: Fleet, watch: Watch) -> None:
+        self.fleet, self.watch = fleet, watch
+        self.events: list[Event] = []
+
+    def do(self, fault: Fault) -> Event:
+        """Carry a fault out, and wait until the run is back at its rate and its accounts have settled.
+
+        Raises:
+          BeastError: a service ended by itself, does not end when asked to, or does not become ready.
+        """
+        watch, before = self.watch, self.watch.journal.balance().lost
+        event = Event(fault, time.monotonic(), usual=watch.progress.usual(time.monotonic(), self.disturbances()))
+        self.events.append(event)
+        if fault.kind is Kind.STOP:
+            self._stop(event)
+        else:
+            self._end(event)
+        names = set(fault.targets)
+        if not watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= watch.ready.keys()):
+            raise BeastError(f"{', '.join(sorted(names - watch.ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
+        event.ready_at = max(watch.ready[name] for name in names) if fault.kind is not Kind.STOP else event.over_at
+        self._see_it_back(event)
+        event.lost = watch.journal.balance().lost - before
+        return event
+
+    def disturbances(self) -> list[Interval]:
+        """From each fault until the run was back."""
+        return [(event.at, event.back_at or event.ready_at + WATCHED_S) for event in self.events]
+
+    def _stop(self, event: Event) -> None:
+        for name in event.fault.targets:
+            self.fleet.freeze(name)
+        self.watch.until(time.monotonic() + event.fault.pause_s)
+        for name in event.fault.targets:
+            self.fleet.thaw(name)
+        event.over_at = time.monotonic()
+
+    def _end(self, event: Event) -> None:
+        number = signal.Signals[event.fault.kind]
+        for name, code in self.fleet.end(event.fault.targets, number).items():
+            self.watch.forget(name)
+            if event.fault.kind is Kind.TERM and code != 0:
+                event.broken = f"{name} ended with exit code {code} after SIGTERM"
+        self.watch.until(time.monotonic() + event.fault.pause_s)
+        for name in event.fault.targets:
+            self.fleet.restart(name)
+        event.over_at = time.monotonic()
+
+    def _see_it_back(self, event: Event) -> None:
+        if event.usual is None:
+            self.watch.until(time.monotonic() + SETTLED_S)
+            event.back_at = event.ready_at
+            return
+        goal = ENOUGH * event.usual
+        event.back_at = self.watch.until(
+            event.ready_at + WATCHED_S + WINDOW_S, lambda: self.watch.progress.back(event.ready_at, goal)
+        )
+        recovery_s = event.recovery_s
+        if recovery_s is None or recovery_s > RECOVERY_LIMIT_S:
+            seen = f"{WATCHED_S:.0f} s" if recovery_s is None else f"{recovery_s:.1f} s"
+            event.broken = event.broken or f"{event.fault.title}: not back at {ENOUGH:.0%} of its rate within {seen}"

@@ -1,0 +1,99 @@
+"""A server's port whose messages are late, lost or malformed now and then; used by `beast chaos search`."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.transport import Incoming, ServerPort
+from zerobeast.common.wire.messages import Header, Kind
+
+BURST_S = 2.0  #: all messages that a burst hits are hit for this long
+#: kinds that a client asks for again; WELCOME and HERE have to come through, or it is no test of anything else
+SPOILED = frozenset({Kind.OBS, Kind.ACT, Kind.ACK})
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often which fault hits a message: probabilities from 0 to 1."""
+
+    late: float = 0.0
+    late_s: float = 0.0  #: by how much
+    lost: float = 0.0
+    malformed: float = 0.0
+    burst: bool = False  #: faults come in bursts of BURST_S, between which there are none for as long
+
+
+class Mischief:
+    """Stands for a `ServerPort`, and passes on everything that is not hit.
+
+    Args:
+      port: the real one.
+      faults: of replies; `malformed` also spoils the values of what is received.
+      seed: of the draws.
+    """
+
+    def __init__(self, port: ServerPort, faults: Faults, seed: int) -> None:
+        self._port, self._faults = port, faults
+        self._random = random.Random(seed)  # noqa: S311, repeatable faults need no secrecy
+        self._late: deque[tuple[float, Header, Sequence[bytes]]] = deque()
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever a port has."""
+        return getattr(self._port, name)
+
+    def receive(self) -> Incoming | Spoiled | None:
+        """The next request, after replies whose time has come."""
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, header, frames = self._late.popleft()
+            self._port.send(header, *frames)
+        message = self._port.receive()
+        if message is not None and message.header.kind is Kind.ROLLOUT and self._hits(self._faults.malformed):
+            return Spoiled(message)
+        return message
+
+    def send(self, header: Header, *frames: Any) -> bool:
+        """Reply, late or malformed or not at all."""
+        if header.kind not in SPOILED or self._hits(self._faults.lost):
+            return header.kind in SPOILED or self._port.send(header, *frames)
+        copies = [np.ascontiguousarray(frame).tobytes() for frame in frames]
+        if copies and self._hits(self._faults.malformed):
+            copies = [self._random.choice([self._shortened, self._filled])(copies[0]), *copies[1:]]
+        if self._hits(self._faults.late):
+            self._late.append((time.monotonic() + self._faults.late_s, header, copies))
+            return True
+        return self._port.send(header, *copies)
+
+    def _hits(self, chance: float) -> bool:
+        quiet = self._faults.burst and int(time.monotonic() / BURST_S) % 2 == 0
+        return not quiet and self._random.random() < chance
+
+    @staticmethod
+    def _shortened(frame: bytes) -> bytes:
+        return frame[: len(frame) // 2]
+
+    @staticmethod
+    def _filled(frame: bytes) -> bytes:
+        """Floats that are no numbers, booleans that are neither."""
+        return b"\xff" * len(frame)
+
+
+class Spoiled:
+    """A ROLLOUT whose first reward is no number."""
+
+    def __init__(self, message: Incoming) -> None:
+        self.header = message.header
+        self._message = message
+
+    def into(self, buffer: NDArray[Any]) -> bool:
+        """Receive it, then spoil it: all bits set are no float."""
+        whole = self._message.into(buffer)
+        buffer.view(np.uint8)[...] = 0xFF
+        return whole

@@ -1,0 +1,147 @@
+"""More than a run can take: too many actors, clients that ask and never listen, slow environments among fast ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.tools.chaos import network_deaf
+from zerobeast.tools.chaos.network_faults import LEFT, MEMORY_MIB, RATE_S, Trial, trouble
+from zerobeast.tools.chaos.network_names import NEW, OLD, NamedRun
+from zerobeast.tools.chaos.network_run import SMALL, WatchedRun
+
+LEARNER_PAUSE_S = 0.2  #: so that one actor alone makes more of the short rollouts than are learned from
+ENV_PAUSE_S = 0.03
+FAIR = 0.3  #: of what each of many should get, that it gets at least
+PATIENCE_S = 60.0
+ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two looks at what was dropped
+
+
+def crowd(folder: Path, actors: int, seconds: float) -> Trial:
+    """One actor is more than the learner can feed on; then there are many.
+
+    Args:
+      folder: an empty one with a short path.
+      actors: how many.
+      seconds: to take rates over.
+    """
+    with WatchedRun([*SMALL, "--learner.unroll_length", "2"], folder) as run:
+        run.begin("learner", pause_s=LEARNER_PAUSE_S)
+        for role in ("envserver", "broker", "actor"):
+            run.begin(role)
+        run.until(lambda: run.page("actor").get("waiting_credit_fraction", 0) > 0)
+        alone = run.rate(RATE_S, seconds)
+        for _ in range(actors - 1):
+            run.begin("actor")
+        groups = actors * run.config.actor.env_groups
+        run.until(lambda: len(run.streams()) == groups and min(run.streams().values()) > 1)
+        memory, before = run.memory(), run.streams()
+        together = run.rate(0.0, seconds)
+        gained = [consumed - before[stream] for stream, consumed in run.streams().items()]
+        pages, grown = run.pages("actor"), run.grown(memory)
+    idle = [page["waiting_credit_fraction"] for page in pages]
+    found = trouble(
+        {
+            f"the rate fell from {alone:.1f} to {together:.1f} updates/s": together < LEFT * alone,
+            f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
+            "more was under way than the window allows": any(page["unacked"] > page["groups"] for page in pages),
+            f"groups were served {gained} times": min(gained) < FAIR * sum(gained) / len(gained),
+            f"actors waited only {idle} of their time for credit": min(idle) < 1 / 2,
+        }
+    )
+    return Trial(f"{actors} actors where one is too many", None, 0, found)
+
+
+def deaf(folder: Path, seconds: float) -> Trial:
+    """Clients on every plane ask and never read an answer. Arguments as of `crowd`."""
+    with WatchedRun(SMALL, folder) as run:
+        for role in ("learner", "envserver", "broker", "actor"):
+            run.begin(role)
+        run.until(lambda: run.page("learner").get("updates", 0) > 0)
+        clients = _deaf_clients(run)
+        rate, memory = run.rate(RATE_S, seconds), run.memory()
+
+        def dealt_with() -> bool:
+            for client in clients * ASKED:
+                client.ask()
+                time.sleep(PACE_S)
+            return all(_dropped_or_gone(run, role) for role in ("envserver", "broker"))
+
+        dealt = run.until(dealt_with, PATIENCE_S) < PATIENCE_S
+        beside = run.rate(RATE_S, seconds)
+        grown, cut = run.grown(memory), int(run.page("actor")["rollouts_cut"])
+    found = trouble(
+        {
+            "replies were neither dropped and counted, nor the clients let go": not dealt,
+            f"the rate of others fell from {rate:.1f} to {beside:.1f} updates/s": beside < LEFT * rate,
+            f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
+        }
+    )
+    return Trial("clients that ask and never read", None, cut, found)
+
+
+def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
+    """What becomes of a deaf client depends on what fills first: the server's patience, or its queue."""
+    page = run.page(role)
+    sessions = {"envserver": "sessions", "broker": "clients"}[role]
+    return bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
+
+
+def mixed(folder: Path, seconds: float) -> Trial:
+    """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
+    with NamedRun(SMALL, folder) as run:
+        run.begin("actor")
+        groups = 2 * run.config.actor.env_groups
+        run.until(lambda: len(run.streams()) == groups and min(run.streams().values()) > 1)
+        alone = _gained(run, seconds)
+        run.second("envserver", pause_s=ENV_PAUSE_S)
+        run.until(lambda: len(run.pages("envserver")) > 1)
+        run.mean({"envserver": (OLD, NEW)})
+        run.until(lambda: all(page["sessions"] == groups // 2 for page in run.pages("envserver")), PATIENCE_S)
+        beside = sorted(_gained(run, seconds))
+    slow, fast = beside[: groups // 2], beside[groups // 2 :]
+    # one server makes a step of one slow group after the other
+    possible = seconds / (ENV_PAUSE_S * len(slow) * run.config.learner.unroll_length)
+    found = trouble(
+        {
+            f"fast groups got {fast}, before {alone}": min(fast) < LEFT * sum(alone) / groups,
+            f"slow groups got {slow} of {possible:.0f}": min(slow) < FAIR * possible,
+            f"slow groups were not slow: {slow} beside {fast}": max(slow) > min(fast),
+        }
+    )
+    return Trial("slow environments among fast ones", None, 0, found)
+
+
+def _deaf_clients(run: WatchedRun) -> list[network_deaf.Deaf]:
+    context, config = Context(), run.config
+    run.resources.callback(context.term)
+    clients: list[network_deaf.Deaf] = []
+
+    def add(client: network_deaf.Deaf) -> network_deaf.Deaf:
+        clients.append(run.resources.enter_context(closing(client)))
+        run.until(client.open, PATIENCE_S)
+        return client
+
+    first = add(network_deaf.on_steps(context, run.endpoints["envserver"], config.env.model_dump()))
+    env = EnvSpec.from_wire(first.stream.terms["env"])
+    add(network_deaf.on_inference(context, run.endpoints["broker"], env))
+    add(network_deaf.on_rollouts(context, run.endpoints["learner"], env, config.learner.unroll_length))
+    return clients
+
+
+def _gained(run: WatchedRun, seconds: float) -> list[int]:
+    """Rollout messages of each group that were learned from in these seconds."""
+    before = run.streams()
+    run.watch(seconds)
+    return [consumed - before[stream] for stream, consumed in run.streams().items()]
+
+
+TRIALS: dict[str, Callable[[Path], Trial]] = {
+    "overload: actors": lambda folder: crowd(folder, actors=10, seconds=20.0),
+    "overload: deaf clients": lambda folder: deaf(folder, seconds=10.0),
+    "overload: slow environments": lambda folder: mixed(folder, seconds=10.0),
+}

@@ -1,0 +1,69 @@
+"""Packets that never arrive, which takes a network of our own: a Linux namespace, root, and iptables.
+
+The wire between client and server is then the kernel's, with its retransmissions and time-outs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from zerobeast.tools.chaos.network_faults import Fault
+from zerobeast.tools.chaos.proxy import Wire
+
+INSIDE = "--inside"  #: flag of a command that runs in its own network
+SHARE = 0.01
+
+
+def missing() -> str:
+    """Why packets cannot be dropped on this machine; empty where they can."""
+    for tool in ("unshare", "ip", "iptables"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    tried = subprocess.run(
+        _unshared([_tool("iptables"), *_rule([1], SHARE)]), capture_output=True, text=True, check=False
+    )
+    return (tried.stderr.strip().splitlines() or ["no"])[0] if tried.returncode else ""
+
+
+def enter(command: Sequence[str]) -> None:
+    """Go on as this command in a network of its own, which has nothing but a loopback."""
+    sys.stdout.flush()
+    argv = _unshared([*command, INSIDE])
+    os.execv(argv[0], argv)  # noqa: S606 - of our own making
+
+
+def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, Fault]:
+    """By name, as `zerobeast.tools.chaos.network_faults.faults`."""
+    every = (
+        Fault(f"{SHARE:.0%} of packets lost", slow_s, partial(_drop, share=SHARE), _stop, slows=True),
+        Fault(f"all packets lost for {hole_s:g} s", hole_s, partial(_drop, share=1.0), _stop),
+    )
+    return {fault.name: fault for fault in every}
+
+
+def _drop(wire: Wire, share: float) -> None:
+    """Lose this share of all packets between clients and the wire."""
+    subprocess.run([_tool("iptables"), *_rule(wire.ports, share)], check=True)
+
+
+def _stop(_wire: Wire) -> None:
+    subprocess.run([_tool("iptables"), "-F", "INPUT"], check=True)
+
+
+def _rule(ports: Sequence[int], share: float) -> list[str]:
+    which = ["-p", "tcp", "-m", "multiport", "--ports", ",".join(map(str, ports))]
+    chance = ["-m", "statistic", "--mode", "random", "--probability", str(share)]
+    return ["-A", "INPUT", *which, *(chance if share < 1 else []), "-j", "DROP"]
+
+
+def _unshared(command: Sequence[str]) -> list[str]:
+    return [_tool("unshare"), "--net", _tool("sh"), "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+
+
+def _tool(name: str) -> str:
+    return shutil.which(name) or name

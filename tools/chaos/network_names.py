@@ -1,0 +1,150 @@
+"""Names that come to mean another address, or nothing for a while, under a run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from zerobeast.common.errors import BeastError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, Trial, trouble
+from zerobeast.tools.chaos.network_run import SERVERS, SETTLED_S, WatchedRun
+from zerobeast.tools.chaos.network_service import lookups, write_hosts
+
+OLD, NEW = "127.0.0.2", "127.0.0.3"
+LOOKUPS_PER_S = 2.0  #: of one name by one process, at most
+STAY_S = 15.0  #: for which a changed name must change nothing, as long as its old server is there
+SLOW_S = 3.0  #: that a lookup takes which finds nothing
+
+
+class NamedRun(WatchedRun):
+    """All four services, each server at a name of its own."""
+
+    def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
+        self.hosts = folder / "hosts"
+        self.meaning: dict[str, Sequence[str]] = dict.fromkeys(SERVERS, (OLD,))
+        super().__init__([*flags, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
+        self.hurry = hurry
+        for role in SERVERS:
+            self.endpoints[role] = self._at(role, OLD)
+
+    def __enter__(self) -> NamedRun:
+        self.mean({})
+        super().__enter__()
+        for role in ("learner", "envserver", "broker", "actor"):
+            self.begin(role)
+        return self
+
+    def reached(self, _role: str) -> Mapping[str, str]:
+        """See the base class."""
+        return {role: self._at(role, name_of(role)) for role in SERVERS}
+
+    def mean(self, changed: Mapping[str, Sequence[str]], delay_s: float = 0.0) -> None:
+        """Let names of servers mean other addresses, or none."""
+        self.meaning |= changed
+        write_hosts(self.hosts, {name_of(role): hosts for role, hosts in self.meaning.items()}, delay_s)
+
+    def second(self, role: str, pause_s: float = 0.0) -> None:
+        """Start another server of a role, at the new address."""
+        self.endpoints[role] = self._at(role, NEW)
+        self.begin(role, pause_s=pause_s)
+
+    def kill_first(self, role: str) -> None:
+        """Kill the oldest server of a role."""
+        next(child for child in self.children if child.spec.role == role and child.running).kill()
+
+    def lines_about(self, role: str, who: str = "actor") -> int:
+        """How often the log of a service says what the name of a server means."""
+        logs = self.folder.glob(f"{who}-*.log")
+        said = (f"{name_of(role)}:", f"{name_of(role)!r}")
+        lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first repeats the settings
+        return sum(" I " in line and any(word in line for word in said) for line in lines)
+
+    def _at(self, role: str, host: str) -> str:
+        return f"tcp://{host}:{Endpoint.parse(self.endpoints[role]).port}"
+
+
+def name_of(role: str) -> str:
+    """The name of a server."""
+    return f"{role}.test"
+
+
+def move(run: NamedRun, role: str) -> Trial:
+    """A name changes its address under a running server, which ends later."""
+    fault = f"the {role}'s name changes its address"
+    try:
+        said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
+        if role != "learner":  # there is one of a run
+            run.second(role)
+            run.until(lambda: len(run.pages(role)) > 1)
+        run.mean({role: (NEW,)})
+        stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
+        run.kill_first(role)
+        if role == "learner":
+            run.second(role)
+            run.follow(run.endpoints[role])
+        recovery_s = _recovers(run)
+    except BeastError as error:
+        return Trial(fault, math.inf, 0, str(error))
+    troubles = {
+        "running connections did not stay": not stayed,
+        f"{early} rollouts were cut short while the old server was there": bool(early),
+        "never recovered": recovery_s == math.inf,
+        f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
+        "looked up too often": looked_up_too_often(run),
+    }
+    return Trial(fault, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
+
+
+def forget(run: NamedRun) -> Trial:
+    """No name means anything for a while, and finding that out takes long."""
+    fault = f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s"
+    meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
+    try:
+        rate = run.rate(0.0, RATE_S)
+        run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
+        stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
+        run.mean(meant)
+        run.watch(STAY_S / run.hurry)
+    except BeastError as error:
+        return Trial(fault, math.inf, 0, str(error))
+    lines = {role: run.lines_about(role) - before for role, before in said.items()}
+    troubles = {
+        "running connections did not stay": not stayed,
+        f"log lines: {lines}": set(lines.values()) != {2},
+        "looked up too often": looked_up_too_often(run),
+    }
+    return Trial(fault, None, 0, trouble(troubles))
+
+
+def looked_up_too_often(run: NamedRun) -> bool:
+    """Whether some process span while it looked a name up."""
+    per_second = Counter((int(at), process, name) for at, process, name in lookups(run.hosts))
+    return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * run.hurry)
+
+
+def _recovers(run: NamedRun) -> float:
+    """Seconds until learner and broker are beyond what is under way now, with rollouts of every group.
+
+    What pages said before SETTLED_S have passed may be older than now.
+    """
+    version = run.version
+    run.watch(SETTLED_S)
+    consumed = run.streams()
+
+    def learns() -> bool:
+        if min(run.version, run.page("broker").get("policy_version", 0)) <= version + UNDER_WAY:
+            return False
+        now = run.streams()
+        delivered = [now[stream] > consumed.get(stream, 0) + UNDER_WAY for stream in now]
+        return len(delivered) == run.config.actor.env_groups and all(delivered)
+
+    return SETTLED_S + run.until(learns, RECOVERY_LIMIT_S)
+
+
+def _goes_on(run: NamedRun) -> bool:
+    before, moves = run.version, run.page("actor")["moves"]
+    run.watch(STAY_S / run.hurry)
+    return run.version > before + UNDER_WAY and bool(run.page("actor")["moves"] == moves)

@@ -1,0 +1,119 @@
+"""A service in other surroundings: `python -m zerobeast.tools.chaos.network_service --role actor` and its flags.
+
+--hosts FILE      names are looked up in this file, which may change: see `write_hosts`; lookups are noted beside it
+--hurry FACTOR    time-outs of sessions and connections are shorter by it
+--pause SECONDS   every update (learner) or step (env-server) takes that much longer
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from zerobeast.common.runtime.entry import main
+from zerobeast.common.runtime.files import write_atomically
+
+MODULE = "zerobeast.tools.chaos.network_service"
+
+TIMEOUTS = {
+    "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
+    "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
+    "zerobeast.services.actor.outbox": ("NO_PROGRESS_S",),
+    "zerobeast.services.actor.servers": ("LOOKUP_PERIOD_S",),
+    "zerobeast.services.actor.service": ("SILENT_S",),
+    "zerobeast.common.acting.weights_inbox": ("LOOKUP_PERIOD_S", "SILENCE_S"),
+}
+#: role -> what of it `--pause` makes slow
+PARTS = {
+    "learner": ("zerobeast.services.learner.update", "Trainer", "update"),
+    "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step"),
+}
+
+
+def write_hosts(file: Path, addresses: Mapping[str, Sequence[str]], delay_s: float = 0.0) -> None:
+    """Say what names mean from now on.
+
+    Args:
+      file: of `--hosts`.
+      addresses: of each name, none where it does not resolve; other names mean what they always do.
+      delay_s: how long each lookup of these names takes.
+    """
+    write_atomically(file, json.dumps({"addresses": addresses, "delay_s": delay_s}))
+
+
+def lookups(file: Path) -> list[tuple[float, int, str]]:
+    """When (by the wall clock) which process looked which of these names up."""
+    notes = _notes(file)
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [(float(at), int(process), name) for at, process, name in map(str.split, lines)]
+
+
+def _notes(file: Path) -> Path:
+    return file.with_suffix(".lookups")
+
+
+def _look_up_in(file: Path) -> None:
+    real = socket.getaddrinfo
+
+    def look_up(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        hosts = json.loads(file.read_text())
+        if host not in hosts["addresses"]:
+            return real(host, port, *args, **kwargs)
+        with _notes(file).open("a") as notes:
+            notes.write(f"{time.time()} {os.getpid()} {host}\n")
+        time.sleep(hosts["delay_s"])
+        if not (found := hosts["addresses"][host]):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [entry for address in found for entry in real(address, port, *args, **kwargs)]
+
+    socket.getaddrinfo = look_up
+
+
+def _hurry(role: str, factor: float) -> None:
+    for name, timeouts in TIMEOUTS.items():
+        if name.startswith(("zerobeast.common.", f"zerobeast.services.{role}.")):
+            module = import_module(name)
+            for timeout in timeouts:
+                value = getattr(module, timeout)
+                setattr(module, timeout, type(value)(value / factor))
+
+
+def _pause(role: str, seconds: float) -> None:
+    module, owner, name = PARTS[role]
+    part = getattr(import_module(module), owner)
+    call: Callable[..., Any] = getattr(part, name)
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(seconds)
+        return call(*args, **kwargs)
+
+    setattr(part, name, slow)
+
+
+def run(argv: list[str]) -> int:
+    """Run the service."""
+    parser = argparse.ArgumentParser(prog=MODULE, description=__doc__, allow_abbrev=False)
+    parser.add_argument("--role", required=True)
+    parser.add_argument("--hosts", type=Path)
+    parser.add_argument("--hurry", type=float, default=1.0)
+    parser.add_argument("--pause", type=float, default=0.0)
+    options, flags = parser.parse_known_args(argv)
+    if options.hosts:
+        _look_up_in(options.hosts)
+    if options.hurry != 1.0:
+        _hurry(options.role, options.hurry)
+    if options.pause:
+        _pause(options.role, options.pause)
+    return main(options.role, import_module(f"zerobeast.services.{options.role}.__main__").build, flags)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""Whether the promises held: what was seen of a run, in sentences and as a table. No sockets, no clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from zerobeast.tools.chaos.balance import Balance
+from zerobeast.tools.chaos.inflict import Event
+
+Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
+
+YOUNG_S = 15.0  #: a process still fills its pools and caches
+FEW_POINTS = 40  #: of a service, below which nothing is said about its growth
+GROWTH_SHARE, GROWTH_MIB = 0.1, 16.0  #: from the first third to the last, what is no growth
+HARMLESS = {"session"}  #: reasons of refusals that restarts bring: requests to a start that does not know them
+
+
+def accounts(balance: Balance, window: int, steps: int, unroll_length: int) -> Iterator[str]:
+    """What is wrong with the accounts.
+
+    Args:
+      balance: at the end.
+      window: messages that a stream may have under way.
+      steps: agent steps that the learner says it has learned from.
+      unroll_length: T.
+    """
+    if balance.gap:
+        yield f"{balance.gap} of {balance.made} rollouts are not accounted for"
+    if balance.waiting:
+        yield f"{balance.waiting} rollouts are still on their way when nothing moves any more"
+    if balance.most_waiting > window:
+        yield f"{balance.most_waiting} messages of a stream were never delivered, its window is {window}"
+    taken = balance.used + balance.dropped.get("update was not finite", 0)
+    if steps != taken * unroll_length:
+        yield f"{taken} rollouts of {unroll_length} steps were taken, but the learner has counted {steps} steps"
+
+
+def memory(series: Mapping[str, Points]) -> Iterator[str]:
+    """Services that have grown."""
+    for name, points in series.items():
+        early, late = ends(points)
+        if early and late > early * (1 + GROWTH_SHARE) + GROWTH_MIB:
+            yield f"{name} grew from {early:.0f} to {late:.0f} MiB"
+
+
+def ends(points: Points) -> tuple[float, float]:
+    """Median size in the first and in the last third of a series, of processes that are not young; 0, 0 of too few."""
+    sizes = [size for _, uptime_s, size in points if uptime_s >= YOUNG_S]
+    if len(sizes) < FEW_POINTS:
+        return 0.0, 0.0
+    third = len(sizes) // 3
+    return statistics.median(sizes[:third]), statistics.median(sizes[-third:])
+
+
+def versions(epochs: int, starts: int, drops: int, groups: int) -> Iterator[str]:
+    """What is wrong with the order of the weights. A learner that starts again continues at its checkpoint's version.
+
+    Args:
+      epochs: of learners, whose weights came.
+      starts: of learners, after the first.
+      drops: answers of a broker that were chosen by older weights than the one before.
+      groups: of environments, each of which may meet each start of the learner once in that way.
+    """
+    if not 0 < epochs <= 1 + starts:
+        yield f"weights came from {epochs} starts of the learner, expected 1 to {1 + starts}"
+    if drops > starts * groups:
+        yield f"policy versions went backwards {drops} times, expected at most {starts * groups}"
+
+
+def strangeness(refused: Mapping[str, int], env_errors: int) -> Iterator[str]:
+    """What must not happen among services that only restart."""
+    for reason in refused.keys() - HARMLESS:
+        yield f"{refused[reason]} messages were refused for their {reason}"
+    if env_errors:
+        yield f"{env_errors} environments raised: an action was not the answer to their observation"
+
+
+def rows(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """One for every sort of fault."""
+    table = []
+    for title in sorted({event.fault.title for event in events}):
+        same = [event for event in events if event.fault.title == title]
+        times = [event.recovery_s for event in same if event.usual is not None and event.recovery_s is not None]
+        broken = [event.broken for event in same if event.broken]
+        table.append(
+            {
+                "fault": title,
+                "tried": len(same),
+                "start_median_s": statistics.median(event.start_s for event in same),
+                "recovery_median_s": statistics.median(times) if times else None,
+                "recovery_worst_s": max(times) if times else None,
+                "lost_mean": statistics.mean(event.lost for event in same),
+                "lost_worst": max(event.lost for event in same),
+                "verdict": broken[0] if broken else "held",
+            }
+        )
+    return table
+
+
+def as_table(table: Sequence[Mapping[str, Any]]) -> str:
+    """For people, in Markdown."""
+    lines = [
+        "| fault | times tried | start-up, median | recovery, median | worst | rollouts lost, mean | worst | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in table:
+        seconds = [_seconds(row[name]) for name in ("start_median_s", "recovery_median_s", "recovery_worst_s")]
+        lost = f"{row['lost_mean']:.0f} | {row['lost_worst']}"
+        lines.append(f"| {row['fault']} | {row['tried']} | {' | '.join(seconds)} | {lost} | {row['verdict']} |")
+    return "\n".join(lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"

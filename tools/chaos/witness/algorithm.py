@@ -1,0 +1,94 @@
+"""A policy that remembers whom it saw, and a learner that checks what it is given: any mix-up ends their service.
+
+In place of an algorithm, for the environment beside it. The recurrent state is the observation that the policy saw
+last. It has to be the one before the newest: the same environment, the same episode, one step earlier. What the policy
+answers follows from the observation alone, so the learner can check every entry of every rollout.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.impala import algorithm as impala
+from zerobeast.common.algos.protocol import Act, Batch, Metrics
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import BeastError
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
+
+SEEN = 3  #: size of the recurrent state: the observation seen last
+DECAY = 1e-4  #: of the weights, which serve nothing else than to be published
+
+
+class Mixed(BeastError):
+    """Something reached somebody whom it does not concern."""
+
+
+def register() -> None:
+    """Take the place of the algorithm in this process."""
+    impala.Impala = Witness  # type: ignore[misc]
+
+
+class Witness(impala.Impala):
+    """See `zerobeast.common.algos.protocol.Algorithm`.
+
+    Args:
+      config: of the run.
+      env: that of `zerobeast.tools.chaos.witness.env`.
+    """
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        super().__init__(config, env)
+        self.policy = PolicySpec(n_logits=ACTIONS, core_size=SEEN)
+
+    def act(
+        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        """Answer what must be answered. Raises Mixed where the recurrent state is another environment's."""
+        del net, generator, greedy
+        obs, first = inputs.obs[0].float(), inputs.first[0]
+        nobody = obs[:, 0] == 0  # a broker tries its network on an empty observation
+        demand(nobody | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
+        return Act(right_action(*obs.long().unbind(-1)), told(obs), obs[:, 2]), obs.clone()
+
+    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The size of the weights. Raises Mixed where a rollout is not in itself in step."""
+        check(batch)
+        loss = DECAY * torch.stack([weights.square().sum() for weights in net.parameters()]).sum()
+        return loss, {"checked": batch.mask.sum().float()}
+
+
+def check(batch: Batch) -> None:
+    """Hold every entry of a batch of rollouts against what the environment shows and the policy answers."""
+    obs, first = batch.obs, batch.first
+    here, there, opens = obs[:-1], obs[1:], first[1:]
+    demand(opens | (there == after(here)).all(-1), "an observation does not follow the one before it", here, there)
+    demand(~opens | (there[..., 2] == 0), "an episode opens in its middle", here, there)
+    taken = batch.last_action[1:] == right_action(*here.long().unbind(-1))
+    demand(opens | taken, "an action does not belong to its observation", here, batch.last_action[1:])
+    paid = batch.reward[1:] == reward_of(there[..., 0], there[..., 2])
+    demand(opens | paid, "a reward does not belong to its step", there, batch.reward[1:])
+    answered = (batch.behaviour_logits == told(here)).all(-1) & (batch.value == here[..., 2])
+    demand(answered, "an answer does not belong to its observation", here, batch.behaviour_logits)
+    remembered = torch.where(first[0, :, None], 0.0, obs[0] - torch.tensor([0.0, 0.0, 1.0]))
+    demand((batch.core_state == remembered).all(-1), "the stored memory is another one's", obs[0], batch.core_state)
+
+
+def after(obs: Tensor) -> Tensor:
+    """The observation that follows within an episode."""
+    return obs + torch.tensor([0.0, 0.0, 1.0])
+
+
+def told(obs: Tensor) -> Tensor:
+    """[..., ACTIONS] logits that repeat the observation."""
+    return torch.nn.functional.pad(obs, (0, ACTIONS - SEEN))
+
+
+def demand(good: Tensor, sentence: str, *seen: Tensor) -> None:
+    """Raise Mixed with what was seen at the first place that is not good."""
+    if bool(good.all()):
+        return
+    place = tuple((~good).nonzero()[0].tolist())
+    raise Mixed(f"{sentence}: " + "; ".join(str(values[place].tolist()) for values in seen))

@@ -1,0 +1,92 @@
+"""`beast health`: flags, where to look, one table and one verdict."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.command import add_flags, show, view_at
+from zerobeast.common.health.verdict import ROLES, Verdict, healthy, judge
+from zerobeast.common.health.views import ServiceView
+from zerobeast.discovery import compose, run
+
+DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
+Looks at the newest run in --root or, where none answers, at the compose project of this folder.
+Exit code: 0 it trains, 1 a service is starting, missing, not well or stalled, 2 none can be reached."""
+
+Look = Callable[[], list[ServiceView]]
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: there is nothing to look at.
+    """
+    flags = _parser().parse_args(argv)
+    look = _where(flags)
+
+    def wanted() -> list[ServiceView]:
+        services = look()
+        return [view for view in services if flags.role in (None, view.role)]
+
+    def judged(services: Sequence[ServiceView]) -> Verdict:
+        return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)
+
+    return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
+
+
+def _of_pages(services: Sequence[ServiceView]) -> Verdict:
+    """Of pages that were named one by one: the run's, unless they are of some roles only."""
+    missing = [role for role in ROLES if role not in {view.role for view in services}]
+    if missing and all(view.role for view in services):  # one that does not answer may be any of them
+        return _of_some(services, f"no verdict on the run: it takes an --endpoint of {' and '.join(missing)} too")
+    return judge(services)
+
+
+def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
+    """What can be said without the others."""
+    return Verdict(sentence, good=all(map(healthy, services)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="beast health", description=DESCRIPTION, formatter_class=formatter)
+    parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
+    parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
+    parser.add_argument("--root", default=RunConfig().root, help="folder of run folders")
+    parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
+    parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
+    add_flags(parser)
+    return parser
+
+
+def _where(flags: argparse.Namespace) -> Look:
+    if flags.endpoint:
+        return lambda: [view_at(address, flags.role or "") for address in flags.endpoint]
+    root = Path(flags.root).expanduser()
+    if flags.run:
+        return lambda: run.services_of(root / flags.run)
+    project = ["-p", flags.project] if flags.project else []
+    if flags.compose or project:
+        return lambda: compose.services_of(project)
+    return lambda: _found(root)
+
+
+def _found(root: Path) -> list[ServiceView]:
+    """The newest run here if it still answers, else the compose project, else what is left of that run."""
+    folder = run.newest(root)
+    here = run.services_of(folder) if folder else []
+    if any(view.page for view in here):
+        return here
+    try:
+        return compose.services_of()
+    except ConfigError as error:
+        if here:
+            return here
+        raise ConfigError(
+            f"nothing to look at: no run in {root}, and {error}; or give --endpoint host:port of a health page"
+        ) from error

@@ -1,0 +1,28 @@
+"""`beast keygen`: keys for encrypted tcp."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from zerobeast.common.transport import ROLES, add_key, make_keys
+
+DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
+Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: the folder holds keys already, or holds none to add to, or cannot be written.
+    """
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="beast keygen", description=DESCRIPTION, formatter_class=formatter)
+    parser.add_argument("folder", type=Path, help="where public/ and secret/ are")
+    parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
+    options = parser.parse_args(argv)
+    for file in add_key(options.folder, options.role) if options.role else make_keys(options.folder):
+        sys.stdout.write(f"{file}\n")
+    return 0

@@ -1,0 +1,187 @@
+"""`beast train`: settle what to run, start every service on this machine, show it, end it.
+
+A run is its folder. A name that is new makes one; a name that exists continues it with its saved settings, under
+whatever flags are new; --fresh moves the old folder aside and starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from zerobeast.common.config.load import Loaded, differences, dump, gather, load, settings_help
+from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.descriptors import allow_files
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.launcher import run_folder, view
+from zerobeast.launcher.curves import Curves
+from zerobeast.launcher.fleet import files_needed, stages
+from zerobeast.launcher.pages import Gatherer
+from zerobeast.launcher.private_folder import private_folder
+from zerobeast.launcher.screen import make_screen
+from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.launcher.trust import names_code, refuse_code
+from zerobeast.launcher.view import RunTitle
+from zerobeast.services.learner.folder import CHECKPOINT_NAME
+
+HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
+
+  --name NAME   of the run and its folder; a name that exists is continued with its saved settings
+  --fresh       start over; the earlier run of that name is moved aside, nothing is deleted
+  --plain       a line every few seconds instead of the live view
+
+exit codes: 0 trained to the end; 2 bad input; 75 a service stayed away; 1 a service failed;
+130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C twice ends everything at once
+"""
+
+
+class TrainFlags(Section):
+    """Flags of the command itself."""
+
+    fresh: bool = setting(default=False, meaning="start over; the earlier run of that name is moved aside")
+    plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
+
+
+def main(argv: list[str]) -> int:
+    """`beast train`; returns the exit code."""
+    if any(flag in ("-h", "--help") for flag in argv):
+        sys.stdout.write(f"{HELP}\n{settings_help()}\n")
+        return 0
+    return train(argv, os.environ)
+
+
+def train(argv: list[str], environ: Mapping[str, str]) -> int:
+    """Train under these settings.
+
+    Args:
+      argv: flags of the tree of settings, and those of `TrainFlags`.
+      environ: of this process.
+
+    Returns:
+      The exit code: see `zerobeast.launcher.supervisor`.
+
+    Raises:
+      ConfigError: nothing was started, for the reason it gives.
+    """
+    now = datetime.now().astimezone()
+    config, flags, saved = settle(argv, environ, now)
+    allow_files(needed=files_needed(config), why="a service of this run")
+    if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
+        _say(f"the earlier run {config.name} is now {aside}")
+    with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
+        continues = run_folder.trained(config.folder)
+        if continues and saved is not None:
+            run_folder.refuse_changes(saved, config)
+        write_atomically(config.folder / run_folder.CONFIG, dump(config))
+        verb = "continuing" if continues else "training"
+        _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
+        return _run(config, sockets, lock, environ, plain=flags.plain)
+
+
+def settle(
+    argv: list[str], environ: Mapping[str, str], now: datetime
+) -> tuple[RunConfig, TrainFlags, RunConfig | None]:
+    """Read every layer: what is given now, over what the run of that name was saved with.
+
+    Returns:
+      The settings to run under, the command's own flags, and the saved settings where the run continues.
+
+    Raises:
+      ConfigError: a line for every mistake.
+    """
+    given = gather(argv, environ, own=TrainFlags)
+    identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
+    file = given.config.model_copy(update=identity).folder / run_folder.CONFIG
+    layers, saved = argv, None
+    if file.exists() and not given.own.fresh:
+        layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
+    loaded = gather(layers, environ, own=TrainFlags)
+    refuse_code(loaded)
+    _refuse_idle_tasks(loaded.config)
+    for note in (*loaded.notes, *_ineffective(given)):
+        _say(note)
+    if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
+        _say(f"--preset has no effect: a run that continues keeps what {file} says")
+    return loaded.config.model_copy(update=identity), loaded.own, saved
+
+
+def _refuse_idle_tasks(config: RunConfig) -> None:
+    tasks, groups = len(config.env.tasks), config.local.actors * config.actor.env_groups
+    if groups < tasks:
+        raise ConfigError(
+            f"actor.env_groups {config.actor.env_groups} of local.actors {config.local.actors} are {groups} groups, "
+            f"expected at least {tasks}: one for each environment of env.id"
+        )
+
+
+def _ineffective(given: Loaded) -> Iterator[str]:
+    """A sentence for every endpoint that is given: here the services meet at unix sockets of their own."""
+    for path in differences(given.config):
+        if path.endswith(".endpoint"):
+            yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
+
+
+def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
+    run = RunTitle(config.name, config.env.id, config.algo, config.total_steps)
+    start = time.monotonic()
+    fleet = stages(config, sockets, lock, environ)
+    children = [child for stage in fleet for child in stage.children]
+    with contextlib.closing(Curves(config.folder)) as curves, Gatherer(children, curves.update) as pages:
+        screen = make_screen(run, pages.snapshot, plain=plain)
+        try:
+            ending = Supervisor(fleet, lambda stopping: screen.update(stopping=stopping)).run()
+        finally:
+            screen.close()
+        page = pages.snapshot().page("learner")
+    final = run_folder.final_figures(config.folder)
+    if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
+        ending = Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
+    if ending.sentence:
+        _complain(f"beast train: {ending.sentence}")
+    if ending.finished or page.get("agent_steps"):
+        # a page is as old as a second; the last row is the end itself, unless the learner was killed
+        newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
+        _conclude(config, view.summary(run, newest, time.monotonic() - start, finished=ending.finished), ending)
+    elif not ending.sentence:
+        _say(f"{config.name}: stopped before its first update")
+    return ending.code
+
+
+def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
+    """Say what was trained and what can be done next."""
+    _say(summary)
+    if not run_folder.trained(config.folder):
+        _say("there is no checkpoint yet: the learner ended before its first")
+        return
+    same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
+    same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
+    more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
+    _say(f"checkpoint: {config.folder / CHECKPOINT_NAME}")
+    _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
+    _say(f"continue:   {beast()} train --name {config.name}{same}{more}")
+
+
+def beast() -> str:
+    """How to call this command again: the way it was called, where a shell does not find it by its name."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

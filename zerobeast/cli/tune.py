@@ -1,0 +1,158 @@
+"""`beast tune`: which settings train fastest on this machine, found by short trials of the real system.
+
+One group of settings after the other is varied around the best of what was tried so far, and a change is kept where it
+is clearly faster. What a step teaches can depend on environments, groups and batch: `--only threads,precision` leaves
+those alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import nested, value_at
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.launcher.threads import threads_of
+from zerobeast.tools.bench.train import measure as measure_training
+
+CLEARLY = 1.05  #: times faster, from where on a change is more than noise
+
+Values = dict[str, Any]  #: path of a setting -> value
+
+
+def _one_more(*paths: str) -> Callable[[Values], Iterator[Values]]:
+    return lambda best: ({**best, path: best[path] + 1} for path in paths)
+
+
+def _neighbours(path: str) -> Callable[[Values], Iterator[Values]]:
+    return lambda best: ({**best, path: best[path] + step} for step in (1, -1) if best[path] + step > 0)
+
+
+def _twice_and_half(path: str) -> Callable[[Values], Iterator[Values]]:
+    return lambda best: ({**best, path: value} for value in (best[path] * 2, best[path] // 2) if value)
+
+
+def _both_precisions(best: Values) -> Iterator[Values]:
+    for value in ("float32", "bfloat16"):
+        yield {**best, "broker.precision": value, "learner.precision": value}
+
+
+class Dimension(NamedTuple):
+    """Settings that are varied together."""
+
+    paths: tuple[str, ...]
+    candidates: Callable[[Values], Iterator[Values]]  #: what to try around a combination
+
+
+THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
+DIMENSIONS = {
+    "threads": Dimension(THREADS, _one_more(*THREADS)),
+    "precision": Dimension(("broker.precision", "learner.precision"), _both_precisions),
+    "groups": Dimension(("actor.env_groups",), _neighbours("actor.env_groups")),
+    "envs": Dimension(("actor.envs_per_group",), _twice_and_half("actor.envs_per_group")),
+    "batch": Dimension(("learner.batch_size",), _twice_and_half("learner.batch_size")),
+}
+
+
+class Trial(NamedTuple):
+    """One combination and the rate that it reached."""
+
+    values: Values
+    rate: float  #: agent steps a second; 0 where it did not train
+
+
+Measure = Callable[[Values], Trial]
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: a flag is wrong, or nothing trained at all.
+    """
+    options, flags = _parser().parse_known_args(argv)
+    names = _names(options.only)
+    loaded = gather(flags, os.environ)
+    given = {path for path, origin in loaded.origins.items() if origin.startswith("flag")}
+
+    def measure(values: Values) -> Trial:
+        chosen = [text for path, value in values.items() if path not in given for text in (f"--{path}", str(value))]
+        try:
+            rate = measure_training([*flags, *chosen], options.warmup, options.seconds).rate
+        except BeastError:
+            rate = 0.0
+        described = "  ".join(f"{path} {value}" for path, value in values.items())
+        sys.stdout.write(f"{rate:9.0f}  {described}\n")
+        sys.stdout.flush()
+        return Trial(values, rate)
+
+    best = climb(_start(loaded.config, names), names, given, measure)
+    if not best.rate:
+        raise ConfigError("none of the combinations trained; `beast train` with the same flags says why")
+    write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False))
+    sys.stdout.write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}\n")
+    return 0
+
+
+def climb(start: Values, names: list[str], given: set[str], measure: Measure) -> Trial:
+    """The fastest of what was tried.
+
+    Args:
+      start: a value for every setting of the dimensions.
+      names: of the dimensions, in the order in which they are varied.
+      given: settings that stay as they are.
+      measure: tries one combination.
+    """
+    best, tried = measure(start), [start]
+    for name in names:
+        improved = True
+        while improved:
+            improved = False
+            for values in DIMENSIONS[name].candidates(best.values):
+                if values in tried or any(values[path] != start[path] for path in given & start.keys()):
+                    continue
+                tried.append(values)
+                trial = measure(values)
+                if trial.rate > CLEARLY * best.rate:
+                    best, improved = trial, True
+                    break
+    return best
+
+
+def _start(config: RunConfig, names: list[str]) -> Values:
+    """What `beast train` would do with these settings."""
+    shared_out = threads_of(config)
+    paths = [path for name in names for path in DIMENSIONS[name].paths]
+    return {path: shared_out.get(path, value_at(config, path)) for path in paths}
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in DIMENSIONS:
+            raise ConfigError(f"--only {name!r}: expected some of {', '.join(DIMENSIONS)}, with commas between them")
+    return names
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="beast tune",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Every setting of `beast train` is a flag here too; one that is given stays as it is.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
+    parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
+    parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")
+    parser.add_argument("--out", type=Path, default=Path("tuned.yaml"), help="file to write; default %(default)s")
+    return parser

@@ -1,0 +1,39 @@
+"""The services of a run folder: each has written there where its health page is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.command import UNREACHABLE
+from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.views import ServiceView
+from zerobeast.launcher.run_folder import SERVICES
+
+
+def services_of(folder: Path) -> list[ServiceView]:
+    """One view for every service that the newest start of the run has announced.
+
+    Raises:
+      ConfigError: there is no such run, or it never started.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"run {folder.name!r}: there is no folder {folder}")
+    files = sorted((folder / SERVICES).glob("*.json"))
+    if not files:
+        raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / SERVICES}")
+    return [_view(file) for file in files]
+
+
+def newest(root: Path) -> Path | None:
+    """The run in `root` whose services announced themselves last."""
+    announced = {file.stat().st_mtime: file.parents[1] for file in root.glob(f"*/{SERVICES}/*.json")}
+    return announced[max(announced)] if announced else None
+
+
+def _view(file: Path) -> ServiceView:
+    role, _, index = file.stem.rpartition("-")
+    page = announced_page(file)
+    if page is None or page.get("role") != role:
+        return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note="nobody answers")
+    return ServiceView(f"{role} {index}", role, page)

@@ -1,0 +1,162 @@
+"""One child process of the launcher: how it starts, how it ends, and what its log says about the end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zerobeast.common.errors import BeastError
+
+TAIL_BYTES = 64 * 1024
+TAIL_LINES, TAIL_WIDTH = 8, 200
+#: "12:00:01.250 learner-0 I message", as `zerobeast.common.runtime.logs` writes what needs no attention
+_ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """What to start.
+
+    Attributes:
+      role: of the service, as in `python -m services.<role>`.
+      index: which of the processes of that role.
+      command: argv, the interpreter first.
+      environ: the whole environment of the process.
+      log: file that stdout and stderr are appended to.
+      status: file in which the service says where its health page is.
+      keep_open: file descriptors that the child inherits.
+    """
+
+    role: str
+    index: int
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    log: Path
+    status: Path
+    keep_open: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return f"{self.role} {self.index}"
+
+
+class Child:
+    """A process in a session of its own, so that a terminal's Ctrl-C reaches the launcher alone."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.was_killed = False  #: by `kill`, because it did not stop when asked
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def pid(self) -> int:
+        """Process id, 0 before the start."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def code(self) -> int | None:
+        """The exit code as `poll` last saw it; for other threads than the one that polls."""
+        return self._process.returncode if self._process else None
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+          BeastError: the system does not allow it.
+        """
+        self.spec.status.unlink(missing_ok=True)
+        try:
+            with self.spec.log.open("ab") as log:
+                self._log_start = log.tell()
+                self._process = subprocess.Popen(
+                    self.spec.command,
+                    env=dict(self.spec.environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=self.spec.keep_open,
+                )
+        except OSError as error:
+            raise BeastError(f"cannot start {self.spec.name}: {error.filename}: {error.strerror}") from error
+
+    def poll(self) -> int | None:
+        """The exit code (negative: number of the signal), or None while it runs or was never started."""
+        if self._process is None:
+            return None
+        had_ended = self._process.returncode is not None
+        code = self._process.poll()
+        if code is not None and not had_ended:
+            self._signal_group(signal.SIGKILL)  # helpers that it may have left behind
+        return code
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self.poll() is None
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        if self._process is not None and self.running:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once, with every process that it has started."""
+        if self.running:
+            self.was_killed = True
+            self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def explain(self) -> str:
+        """Why it ended, in words: its own last sentence, or else the end of its log without the routine."""
+        code = self.poll()
+        assert code is not None, "it still runs"
+        lines = self._last_lines()
+        sentence = self._own_words(lines)
+        if code == BAD_INPUT and sentence:
+            return f"{self.spec.name}: {sentence}"
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if sentence:
+            return f"{self.spec.name} {how}: {sentence}"
+        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not _ROUTINE.match(line))
+        return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
+
+    def _own_words(self, lines: list[str]) -> str:
+        """How a service announces a failure that it understands: the last lines that read "role: sentence"."""
+        prefix = f"{self.spec.role}: "
+        from_last = itertools.dropwhile(lambda line: not line.startswith(prefix), reversed(lines))
+        own = itertools.takewhile(lambda line: line.startswith(prefix), from_last)
+        return "\n".join(reversed([line.removeprefix(prefix) for line in own]))
+
+    def _last_lines(self) -> list[str]:
+        try:
+            with self.spec.log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, size - TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return []
+        return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+BAD_INPUT = 2  #: exit code of a service whose settings are wrong
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9, and so on."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,159 @@
+"""What the services say about themselves, gathered in a thread: a page that never answers delays nobody else.
+
+Every `PERIOD_S` the gatherer reads each child's health page, its memory and CPU share, and the new warnings of its
+log; `snapshot` hands out the newest of each at once.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.views import ServiceView
+from zerobeast.launcher.child import Child
+
+PERIOD_S = 1.0
+USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
+ANSWER_LIMIT_S = 1.0
+MAX_LOG_READ = 64 * 1024
+KEPT_WARNINGS = 3
+HAS_HELPERS = ("envserver",)  #: roles that step environments in processes of their own
+#: "12:00:01.250 learner-0 W message", as `zerobeast.common.runtime.logs` writes it
+_WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All children at one moment, and the newest warnings of their logs, oldest first."""
+
+    services: tuple[ServiceView, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def page(self, role: str) -> dict[str, Any]:
+        """The page of the first child of a role, empty where there is none."""
+        return next((service.page for service in self.services if service.role == role), {})
+
+
+class Gatherer:
+    """Reads the pages of children until it is closed.
+
+    Usage: `with Gatherer(children) as pages: pages.snapshot()`.
+
+    Args:
+      children: whose pages.
+      watch: is called in the gatherer's thread with what was found, each time.
+    """
+
+    def __init__(self, children: Sequence[Child], watch: Callable[[Snapshot], None] | None = None) -> None:
+        self._watch = watch
+        self._sources = [_Source(child) for child in children]
+        self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
+
+    def __enter__(self) -> Gatherer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._closing.set()
+        self._thread.join(timeout=2 * ANSWER_LIMIT_S)
+
+    def snapshot(self) -> Snapshot:
+        """The newest of everything; never waits."""
+        now = time.monotonic()
+        return Snapshot(tuple(source.view(now) for source in self._sources), tuple(self._warnings))
+
+    def _run(self) -> None:
+        while not self._closing.wait(PERIOD_S):
+            for source in self._sources:
+                source.refresh()
+                self._note(source.new_warnings())
+            if self._watch:
+                self._watch(self.snapshot())
+
+    def _note(self, warnings: list[str]) -> None:
+        """Keep what is not shown already: a service may say the same of each of its peers."""
+        for warning in warnings:
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+
+
+class _Source:
+    """What is known of one child. The gatherer's thread writes whole values, the launcher's thread reads them."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._page: dict[str, Any] = {}
+        self._page_at = time.monotonic()
+        self._usage = _Usage()
+        self._log_at = _size(child.spec.log)
+
+    def view(self, now: float) -> ServiceView:
+        return ServiceView(
+            name=self.child.spec.name,
+            role=self.child.spec.role,
+            page=self._page,
+            silent_s=now - self._page_at,
+            memory_bytes=self._usage.memory_bytes,
+            cpu_share=self._usage.cpu_share,
+            code=self.child.code,
+        )
+
+    def refresh(self) -> None:
+        if self.child.pid == 0 or self.child.code is not None:
+            return
+        if page := announced_page(self.child.spec.status, ANSWER_LIMIT_S):
+            self._page, self._page_at = page, time.monotonic()
+        self._usage.refresh(self.child.pid, time.monotonic(), has_helpers=self.child.spec.role in HAS_HELPERS)
+
+    def new_warnings(self) -> list[str]:
+        try:
+            with self.child.spec.log.open("rb") as log:
+                log.seek(self._log_at)
+                data = log.read(MAX_LOG_READ)
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1] if len(data) < MAX_LOG_READ else data
+        self._log_at += len(whole)
+        matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())
+        return [f"{self.child.spec.name}: {match[1]}" for match in matches if match]
+
+
+class _Usage:
+    """Memory and CPU share of a process and its helpers."""
+
+    def __init__(self) -> None:
+        self.memory_bytes: int | None = None
+        self.cpu_share: float | None = None
+        self._cpu_s = 0.0
+        self._at = 0.0
+
+    def refresh(self, pid: int, now: float, *, has_helpers: bool) -> None:
+        if now < self._at + USAGE_PERIOD_S:
+            return
+        try:
+            process = psutil.Process(pid)
+            family = [process, *(process.children(recursive=True) if has_helpers else [])]
+            memory = sum(member.memory_info().rss for member in family)
+            cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
+        except psutil.Error:
+            return  # one of them ended meanwhile: keep the last figures
+        if not memory:
+            return  # it has ended and waits to be reaped
+        if self._at:
+            self.cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._at))
+        self.memory_bytes, self._cpu_s, self._at = memory, cpu_s, now
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,67 @@
+"""Folders for unix sockets: short of path, closed to other users, gone with the process that made them.
+
+A process that is killed cannot remove its folder. The kernel lets go of the lock in it, though, and whoever makes
+the next folder removes those that nobody holds any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from zerobeast.common.runtime.endpoints import MAX_IPC_PATH
+
+PREFIX, LOCK = "beast-", "owner.lock"
+SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there
+LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that nobody else can enter, with a path short enough for sockets; removed afterwards."""
+    for place in dict.fromkeys((tempfile.gettempdir(), SHORT_PLACE)):
+        remove_abandoned(Path(place))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(str(folder) + LONGEST_SOCKET) > MAX_IPC_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHORT_PLACE))
+    try:
+        with _held(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Lock a file that takes its name when it is locked: nobody ever sees it free while its owner lives."""
+    draft = folder / f"{LOCK}.new"
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks: the folder of a killed process stays
+            draft.unlink()
+        else:
+            draft.rename(folder / LOCK)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned(place: Path) -> None:
+    """Remove this user's folders in `place` whose owner was killed. What cannot be told or removed stays."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(descriptor).st_uid == os.getuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,165 @@
+"""The folder of a run: its name, the lock that keeps a second launcher out, and what a resumed run may not change.
+
+The lock is inherited by every child. It is therefore held until the last service has ended, also where the launcher
+itself was killed, and two learners never write into one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from zerobeast.common.config.table import TREE, value_at
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+
+CONFIG, METRICS, LOCK = "config.yaml", "metrics.csv", ".lock"
+LOGS, SERVICES = "logs", "services"
+#: what a checkpoint is bound to: the network's shape and the task that it was trained on
+BOUND = ("algo", "env", "net")
+HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
+RETRY_S = 0.1
+MAX_NAME = 100
+
+
+def default_name(config: RunConfig, now: datetime) -> str:
+    """<env>-<algorithm>-<date>-<time>, such as Pong-v5-impala-20260131-235959, for a run without a name."""
+    suffix = f"-{config.algo}-{now:%Y%m%d-%H%M%S}"
+    env = re.sub(r"[^A-Za-z0-9._]+", "-", config.env.id).strip("-._") or "run"
+    return next(name for name in _numbered(env[: MAX_NAME - len(suffix) - 3] + suffix) if not _taken(config, name))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{n}" for n in range(2, 100))
+
+
+def _taken(config: RunConfig, name: str) -> bool:
+    return (Path(config.root) / name).exists()
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[int]:
+    """Make the folder if need be and hold its lock.
+
+    Yields:
+      The lock's file descriptor, for children to inherit.
+
+    Raises:
+      ConfigError: the folder cannot be written, or another launcher runs there.
+    """
+    try:
+        for part in (folder, folder / LOGS, folder / SERVICES):
+            part.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
+        raise ConfigError(f"run folder {folder} cannot be written: {where}{error.strerror}") from error
+    try:
+        _wait_for_lock(descriptor, folder)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    deadline = time.monotonic() + HANDOVER_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+        else:
+            return
+        if holder and _alive(holder):
+            raise ConfigError(f"run {folder.name!r} is already running here (process {holder}); give another --name")
+        if time.monotonic() >= deadline:
+            raise ConfigError(f"run {folder.name!r} still has services of an earlier start running; end them first")
+        time.sleep(RETRY_S)
+
+
+def _holder(descriptor: int) -> int:
+    text = os.pread(descriptor, 32, 0)
+    return int(text) if text.isdigit() else 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def set_aside(folder: Path, now: datetime) -> Path | None:
+    """Rename a run's folder out of the way, so that a new run can take its name. Nothing is deleted.
+
+    Returns:
+      Where it is now, or None where there was nothing.
+
+    Raises:
+      ConfigError: a launcher runs there, or the folder cannot be renamed.
+    """
+    if not folder.exists():
+        return None
+    target = next(
+        path
+        for name in _numbered(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}")
+        if not (path := folder.with_name(name)).exists()
+    )
+    with claimed(folder):
+        try:
+            folder.rename(target)
+        except OSError as error:
+            raise ConfigError(f"run folder {folder} cannot be moved aside: {error.strerror}") from error
+    return target
+
+
+def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
+    """Refuse to continue a checkpoint under settings that it does not fit.
+
+    Raises:
+      ConfigError: a line for every such setting, with both values and the ways out.
+    """
+    bound = [path for path in TREE if path.split(".")[0] in BOUND or path == f"{saved.algo}.optimizer"]
+    changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
+    refused = [
+        f"{path}: run {wanted.name!r} was trained with {before!r} and cannot continue with {after!r}; "
+        f"give another --name, or --fresh to start over"
+        for path, before, after in changes
+        if before != after
+    ]
+    if refused:
+        raise ConfigError("\n".join(refused))
+
+
+def trained(folder: Path) -> bool:
+    """Whether the run has a checkpoint, whole or damaged."""
+    return any((folder / name).exists() for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
+
+
+def start(folder: Path) -> int:
+    """Agent steps that the run continues after, at least 1; 0 where it begins."""
+    return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
+
+
+def final_figures(folder: Path) -> dict[str, float]:
+    """Steps and mean return of the run so far, as the last row of its metrics says; empty where there is none."""
+    try:
+        with (folder / METRICS).open(newline="") as file:
+            *_, row = csv.DictReader(file)
+        return {name: float(row[name]) for name in ("agent_steps", "mean_return_100") if row[name]}
+    except (OSError, KeyError, TypeError, ValueError):
+        return {}

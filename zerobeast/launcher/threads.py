@@ -1,0 +1,62 @@
+"""How the cores of one machine are shared out among the services of a run: threads, never environments or batches.
+
+What is learned thus does not depend on the machine. A setting that the user gave stays as it is; the others together
+use the cores that are left and never more, since threads that wait for a core in turn are slower than fewer of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime.usage import cores
+
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+#: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
+LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+
+
+class Threads(NamedTuple):
+    """Threads of each service; those of the env-server are C++ threads, or worker processes."""
+
+    learner: int
+    broker: int
+    envserver: int
+
+
+def share_out(available: int, envs_per_group: int, *, gpu: bool) -> Threads:
+    """Threads for this many cores.
+
+    Args:
+      available: cores.
+      envs_per_group: environments that step side by side: more threads than these have nothing to do.
+      gpu: learner and broker compute on one and need a core each to feed it.
+    """
+    learner = 1 if gpu else max(1, round(LEARNER_SHARE * available))
+    broker = 1 if gpu else max(1, round(BROKER_SHARE * available))
+    return Threads(learner, broker, min(envs_per_group, max(1, available - learner - broker)))
+
+
+def threads_of(config: RunConfig) -> dict[str, int]:
+    """Setting -> threads of each service of a run on this machine: as given, or its share of the cores."""
+    threads = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
+    servers = config.local.env_servers
+    wanted = {
+        "learner.threads": (config.learner.threads, threads.learner),
+        "broker.threads": (config.broker.threads, threads.broker),
+        "envserver.threads": (config.envserver.threads, max(1, threads.envserver // servers)),
+        "envserver.workers": (config.envserver.workers, max(1, threads.envserver // servers)),
+    }
+    return {name: given or share for name, (given, share) in wanted.items()}
+
+
+def thread_flags(config: RunConfig) -> list[str]:
+    """`threads_of` as flags of a service."""
+    return [text for name, count in threads_of(config).items() for text in (f"--{name}", str(count))]
+
+
+def _uses_gpu(config: RunConfig) -> bool:
+    """Whether both torch services will find one. Looking with torch would take seconds."""
+    devices = {config.learner.device, config.broker.device}
+    return "cpu" not in devices and NVIDIA.is_dir() and any(NVIDIA.iterdir())

@@ -1,0 +1,20 @@
+"""Settings that a file may not decide alone, since a run folder or a config may come from a stranger."""
+
+from __future__ import annotations
+
+from zerobeast.common.config.load import Loaded
+from zerobeast.common.errors import ConfigError
+
+
+def names_code(env_id: str) -> bool:
+    """Whether making this environment imports a module of the user's: `module:Id`."""
+    return ":" in env_id
+
+
+def refuse_code(loaded: Loaded) -> None:
+    """Raise ConfigError where a file, and neither flag nor environment, names a module to import."""
+    env_id, where = loaded.config.env.id, loaded.origins.get("env.id", "")
+    if where.startswith("file ") and names_code(env_id):
+        raise ConfigError(
+            f"{where}: {env_id!r} imports a module, which a file may not decide alone: say --env {env_id} as well"
+        )

@@ -1,0 +1,188 @@
+"""What a run looks like while it trains: snapshots of pages in, text out. Nothing here waits, reads or remembers.
+
+`screen` is the live view, at most as wide as the terminal and good from 80 columns on; `line` is the same in one line
+for logs and pipes; `summary` is what stays when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from zerobeast.common.health import figures, hops
+from zerobeast.common.health.figures import UNKNOWN, count, decimal, duration, milliseconds, number, percent
+from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.views import ServiceView
+from zerobeast.launcher.pages import Snapshot
+
+MAX_SERVICES = 12  #: rows of the table; more are counted in a line
+MAX_TROUBLED = 3  #: services that a plain line names
+STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "ended": "dim"}
+
+
+@dataclass(frozen=True)
+class RunTitle:
+    """What does not change while a run trains."""
+
+    name: str
+    env_id: str
+    algo: str
+    total_steps: int
+
+
+def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> RenderableType:
+    """The live view."""
+    parts: list[RenderableType] = [
+        _title(run, stopping=stopping),
+        _progress(run, snapshot.page("learner")),
+        _figures(snapshot),
+        _services(snapshot.services[:MAX_SERVICES]),
+    ]
+    hidden = len(snapshot.services) - MAX_SERVICES
+    if hidden > 0:
+        parts.append(Text(f"and {hidden} more", style="dim"))
+    if sentence := _verdict(snapshot, stopping=stopping):
+        parts.append(Text(sentence, style="bold"))
+    parts += [Text(warning, style="yellow", no_wrap=True, overflow="ellipsis") for warning in snapshot.warnings]
+    return Group(*parts)
+
+
+def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
+    """The same numbers in one line."""
+    learner = snapshot.page("learner")
+    known = _numbers(run, snapshot, learner) if learner else ["starting"]
+    if learner and (sentence := _verdict(snapshot, stopping=stopping)):
+        known.append(sentence.partition(":")[0])
+    troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
+    return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
+
+
+def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{count(number(learner, 'agent_steps'))}/{run.total_steps:,} agent steps",
+        f"{percent(figures.done(run.total_steps, learner))}, ETA {duration(figures.eta_s(run.total_steps, learner))}",
+        f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(figures.frames_per_s(learner))} frames/s",
+        f"return {_mean_return(learner)}, {count(number(learner, 'episodes'))} episodes",
+        f"lag {_lag(learner)}",
+        f"batch {_batch(snapshot)}",
+        f"queue {_queue(learner)}",
+    ]
+
+
+def summary(run: RunTitle, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
+    """One sentence about a run that has ended.
+
+    Args:
+      run: which.
+      learner: its last page.
+      seconds: since the launcher started.
+      finished: whether the last step was reached.
+    """
+    steps = run.total_steps if finished else number(learner, "agent_steps")
+    mean = number(learner, "mean_return_100")
+    result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
+    verb = "trained" if finished else "stopped after"
+    return f"{run.name}: {verb} {count(steps)} agent steps, {result}, in {duration(seconds)}"
+
+
+def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
+    """What limits the run; of one that ends the launcher says why."""
+    ending = stopping or any(view.code is not None for view in snapshot.services)
+    return "" if ending else verdict(snapshot.services)
+
+
+def _mean_return(learner: Mapping[str, Any]) -> str:
+    return _two(number(learner, "mean_return_100"))
+
+
+def _two(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def _lag(learner: Mapping[str, Any]) -> str:
+    return f"{decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max"
+
+
+def _batch(snapshot: Snapshot) -> str:
+    """Rows of a mean forward pass, of how many would fit."""
+    broker = snapshot.page("broker")
+    return f"{decimal(number(broker, 'batch_rows_mean'))}/{count(number(broker, 'max_batch_rows'))}"
+
+
+def _queue(learner: Mapping[str, Any]) -> str:
+    return f"{count(number(learner, 'queue_rows'))}/{count(number(learner, 'queue_capacity'))}"
+
+
+def _title(run: RunTitle, *, stopping: bool) -> Text:
+    title = Text(run.name, style="bold", no_wrap=True, overflow="ellipsis")
+    title.append(f"  {run.env_id}, {run.algo}", style="not bold dim")
+    return title.append("  stopping", style="yellow") if stopping else title
+
+
+def _progress(run: RunTitle, learner: Mapping[str, Any]) -> Table:
+    share = figures.done(run.total_steps, learner)
+    eta = duration(figures.eta_s(run.total_steps, learner))
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
+    grid.add_row(
+        ProgressBar(total=1.0, completed=share or 0.0),
+        f"{percent(share)}  {count(number(learner, 'agent_steps'))} of {run.total_steps:,}  ETA {eta}",
+    )
+    return grid
+
+
+def _figures(snapshot: Snapshot) -> Table:
+    learner = snapshot.page("learner")
+    history = learner.get("return_history")
+    speed, frames = number(learner, "agent_steps_per_s"), figures.frames_per_s(learner)
+    episodes = count(number(learner, "episodes"))
+    returns = Text(_mean_return(learner), style="bold")
+    returns.append(f" mean of the last 100 of {episodes} episodes  ", style="not bold")
+    returns.append(figures.sparkline(history) if isinstance(history, list) else "", style="not bold cyan")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_row("speed", f"{count(speed)} agent steps/s, {count(frames)} env frames/s")
+    grid.add_row("return", returns)
+    if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
+        grid.add_row("of each", ", ".join(f"{task} {_two(number(by_task, task))}" for task in by_task))
+    grid.add_row("policy lag", f"{_lag(learner)}, in updates")
+    grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
+    grid.add_row("times", _times(snapshot))
+    return grid
+
+
+def _times(snapshot: Snapshot) -> str:
+    """Means of the last seconds: a step's way, and an update's."""
+    pages = [view.page for view in snapshot.services]
+    wires = hops.wires(pages)
+    times = {name: hops.recent(pages, name).mean_s for name in ("env_step", "forward", "update", "learner_wait")}
+    times |= {"wire": sum(wires.values()) if wires else None}
+    names = {"env_step": "env", "forward": "forward", "wire": "wire", "update": "update", "learner_wait": "wait"}
+    return ", ".join(f"{text} {milliseconds(times[name])}" for name, text in names.items())
+
+
+def _services(services: Sequence[ServiceView]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for heading in ("service", "state", "uptime", "rate", "waits for", "memory", "CPU"):
+        text = heading in ("service", "state", "waits for")
+        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
+    for view in services:
+        state = figures.state(view)
+        table.add_row(
+            view.name,
+            Text(state, style=STATE_STYLES.get(state, "red")),
+            duration(number(view.page, "uptime_s")),
+            figures.rate(view),
+            figures.waits_for(view),
+            figures.size(view.memory_bytes),
+            figures.share(view.cpu_share),
+        )
+    return table

@@ -1,7 +1,8 @@
 # The list of commands. Each sets itself up: .venv is made on first use and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
-#   make test                               everything that CI runs
+#   make test                               what to run before a commit: at most ten minutes on two cores
+#   make test-all                           everything, as CI does
 #   make lint | bench | setup | clean
 
 VENV := .venv
@@ -9,15 +10,20 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 ARGS ?=
+WORKERS ?= 4
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile # most of the tests wait, for sockets and processes
 
-.PHONY: train test lint bench setup clean
+.PHONY: train test test-all lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
 test: lint
-	$(BIN)/pytest $(ARGS)
+	$(PYTEST) -m "unit or integration or smoke" $(ARGS)
+
+test-all: lint
+	$(PYTEST) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

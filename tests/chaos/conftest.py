@@ -8,7 +8,7 @@ import pytest
 from zerobeast.tools.chaos.network import summary, table
 from zerobeast.tools.chaos.network_faults import Trial
 
-TRIALS = pytest.StashKey[list[Trial]]()
+TRIAL = "trial"  #: as a property of a test, which travels from the worker that ran it
 
 
 class Note(Protocol):
@@ -26,17 +26,19 @@ class Note(Protocol):
 
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> Note:
-    trials = request.config.stash.setdefault(TRIALS, [])
-
     def add(fault: str, since: float | None = None, *, times: int = 1, lost: int = 0) -> None:
         recovery_s = None if since is None else time.monotonic() - since
-        trials.extend([Trial(fault, recovery_s, 0, "", lost)] * times)
+        request.node.user_properties.extend([(TRIAL, (fault, recovery_s, 0, "", lost))] * times)
 
     return add
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
-    if trials := config.stash.get(TRIALS, []):
+    reports = [
+        report for part in terminalreporter.stats.values() for report in part if isinstance(report, pytest.TestReport)
+    ]
+    properties = [entry for report in reports if report.when == "call" for entry in report.user_properties]
+    if trials := [Trial(*values) for name, values in properties if name == TRIAL]:
         terminalreporter.section("faults")
         terminalreporter.write(table(summary(trials)))

@@ -91,9 +91,14 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor, not
     watch, fleet = run.watch, run.fleet
     learner = fleet.child("learner 0").pid
     before = resource.prlimit(learner, resource.RLIMIT_NOFILE)
-    taken = {int(number) for number in os.listdir(f"/proc/{learner}/fd")}
-    resource.prlimit(learner, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
-    wait_until(lambda: "checkpoint cannot be written: Too many open files" in log(fleet, "learner"), TO_SEE_S)
+
+    def refused() -> bool:
+        """No number is left for a file, also when one that was open at the last look has been closed."""
+        taken = {int(number) for number in os.listdir(f"/proc/{learner}/fd")}
+        resource.prlimit(learner, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
+        return "checkpoint cannot be written: Too many open files" in log(fleet, "learner")
+
+    wait_until(refused, TO_SEE_S)
     newest = max(watch.versions.values())
     seen(watch, lambda: max(watch.versions.values()) > newest + 50)  # its page needs a file, its weights do not
     resource.prlimit(learner, resource.RLIMIT_NOFILE, before)

@@ -11,7 +11,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.verdict import ROLES, Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
-from zerobeast.discovery import compose, run
+from zerobeast.discovery import compose, kubernetes, run
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.
@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", default=RunConfig().root, help="folder of run folders")
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
+    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {kubernetes.NAMESPACE} of a cluster")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="another namespace of the cluster")
     add_flags(parser)
     return parser
 
@@ -70,6 +72,8 @@ def _where(flags: argparse.Namespace) -> Look:
     root = Path(flags.root).expanduser()
     if flags.run:
         return lambda: run.services_of(root / flags.run)
+    if flags.kubernetes or flags.namespace:
+        return lambda: kubernetes.services_of(flags.namespace or kubernetes.NAMESPACE)
     project = ["-p", flags.project] if flags.project else []
     if flags.compose or project:
         return lambda: compose.services_of(project)

@@ -1,0 +1,70 @@
+"""What compose and Kubernetes have in common: a command to run, and a health command inside each container."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.command import UNREACHABLE
+from zerobeast.common.health.views import ServiceView
+
+ANSWER_LIMIT_S = 20.0
+AT_ONCE = 8  #: containers asked at a time
+LAST_LINE = 200  #: characters of a line that says why a container cannot be asked or has ended
+
+
+def ask(execute: Sequence[str], name: str, role: str) -> ServiceView:
+    """The service in a running container, by the health command of its image.
+
+    Args:
+      execute: the command that runs another one in the container.
+      name: of the service.
+      role: of the service.
+    """
+    try:
+        answer = json.loads(output([*execute, "python", "-m", f"zerobeast.services.{role}", "health", "--json"]))
+        page = answer["services"][0]["page"]
+    except (ConfigError, ValueError, KeyError, IndexError, TypeError) as error:
+        return unreachable(name, role, f"cannot be asked: {error}")
+    return ServiceView(name, role, page) if page else unreachable(name, role, "no answer")
+
+
+def unreachable(name: str, role: str, note: str, code: int | None = None) -> ServiceView:
+    """A service that has ended, has not started or does not answer, and why."""
+    return ServiceView(name, role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE])
+
+
+def last_words(logs: Sequence[str]) -> str:
+    """The last line of a container's log, which says why it ended.
+
+    Args:
+      logs: the command that prints it.
+    """
+    try:
+        lines = output(logs, errors=True).splitlines()
+    except ConfigError as error:
+        return str(error)
+    return lines[-1] if lines else ""
+
+
+def output(command: Sequence[str], *, errors: bool = False) -> str:
+    """What a command prints.
+
+    Args:
+      command: to run.
+      errors: whether that includes standard error.
+
+    Raises:
+      ConfigError: it is not installed, does not answer in time, or fails without printing anything.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{command[0]} is not installed here") from error
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"{' '.join(command[:3])} did not answer in {ANSWER_LIMIT_S:.0f} s") from error
+    if done.returncode and not done.stdout:
+        raise ConfigError(f"{' '.join(command[:3])}: {' '.join(done.stderr.split())[:LAST_LINE]}")
+    return done.stdout + (done.stderr if errors else "")

@@ -1,0 +1,78 @@
+"""The pods of a run in a namespace, each container asked by the health command that its image has.
+
+Through `kubectl` with its own settings: whoever may list pods and `kubectl exec` there may look, and no network policy
+has to let anybody in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.health.verdict import ROLES
+from zerobeast.common.health.views import ServiceView
+from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
+
+NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
+LABEL = "app.kubernetes.io/part-of=zerobeast"
+
+
+class _Container(NamedTuple):
+    """One container of a pod: its name is the role of its service."""
+
+    role: str
+    pod: str
+    namespace: str
+    state: dict[str, Any]  #: one key: running, waiting or terminated
+    ended: dict[str, Any]  #: how it ended, now or before its last restart; empty: never
+    unscheduled: str  #: why the pod has no node yet
+
+
+def services_of(namespace: str = NAMESPACE) -> list[ServiceView]:
+    """One view for every service in the pods of a namespace.
+
+    Raises:
+      ConfigError: the cluster cannot be asked, or has no pod of a run there.
+    """
+    listing = output(["kubectl", "get", "pods", "--namespace", namespace, "--selector", LABEL, "--output", "json"])
+    try:
+        pods = json.loads(listing)["items"]
+        containers = sorted(container for pod in pods for container in _containers(pod))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}") from error
+    if not containers:
+        raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(_view, containers))
+
+
+def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
+    """The services of a pod, an env-server beside an actor among them; no status is there before it has a node."""
+    named, status = pod["metadata"], pod["status"]
+    reported = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    statuses = {each["name"]: each for each in reported}
+    scheduling = [each.get("message", "") for each in status.get("conditions", []) if each["type"] == "PodScheduled"]
+    for spec in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+        if spec["name"] in ROLES:
+            found = statuses.get(spec["name"], {})
+            state, before = found.get("state", {}), found.get("lastState", {})
+            ended = state.get("terminated") or before.get("terminated") or {}
+            yield _Container(
+                spec["name"], named["name"], named["namespace"], state, ended, unscheduled="".join(scheduling)
+            )
+
+
+def _view(container: _Container) -> ServiceView:
+    role, pod, where = container.role, container.pod, ["--namespace", container.namespace]
+    name = f"{role} {pod.rpartition('-')[2]}"
+    if "running" in container.state:
+        return ask(["kubectl", "exec", *where, pod, "--container", role, "--"], name, role)
+    waiting = container.state.get("waiting", {})
+    why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message")))) or container.unscheduled
+    if container.ended:
+        again = ["--previous"] if waiting else []
+        why = last_words(["kubectl", "logs", *where, pod, "--container", role, "--tail", "1", *again]) or why
+    return unreachable(name, role, why, container.ended.get("exitCode"))

@@ -172,7 +172,8 @@ def test_without_a_run_or_a_cluster_there_is_one_sentence(cluster: Cluster, monk
     with pytest.raises(ConfigError, match="no pod of a run in namespace zerobeast: `kubectl apply -k` starts one"):
         main(["--kubernetes"])
     refused = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
-    cluster.answers(f"get pods --namespace there {SELECTOR}", "", refused)
+    tried = 'E1123 08:31:20.082942    8003 memcache.go:265] "Unhandled Error" err="couldn\'t get current server API'
+    cluster.answers(f"get pods --namespace there {SELECTOR}", "", f"{tried}\n{refused}")
     with pytest.raises(ConfigError, match=f"kubectl get pods: {refused[:-1]}"):
         main(["-n", "there"])
     cluster.answers(f"get pods --namespace proxy {SELECTOR}", "<html>")

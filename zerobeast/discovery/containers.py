@@ -66,5 +66,6 @@ def output(command: Sequence[str], *, errors: bool = False) -> str:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{' '.join(command[:3])} did not answer in {ANSWER_LIMIT_S:.0f} s") from error
     if done.returncode and not done.stdout:
-        raise ConfigError(f"{' '.join(command[:3])}: {' '.join(done.stderr.split())[:LAST_LINE]}")
+        why = done.stderr.strip().rpartition("\n")[2]  # kubectl says what it tried first, and the reason last
+        raise ConfigError(f"{' '.join(command[:3])}: {why[:LAST_LINE]}")
     return done.stdout + (done.stderr if errors else "")

@@ -1,8 +1,8 @@
 """The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
 
-A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker"}`. Counters get `_total`, and units are
-written out in seconds, as Prometheus wants its names. The histograms of `zerobeast.common.health.hops` are one metric,
-zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
+A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker",run="pong"}`. Counters get `_total`, and
+units are written out in seconds, as Prometheus wants its names. The histograms of `zerobeast.common.health.hops` are one
+metric, zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
 """
 
 from __future__ import annotations
@@ -137,15 +137,14 @@ class Collector:
         """One family for every number."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        role = str(self._page.get("role", "unknown"))
-        yield from _hop_family(role, self._page.get("hops"))
+        labels = {"role": str(self._page.get("role", "unknown")), "run": str(self._page.get("run", ""))}
+        yield from _hop_family(labels, self._page.get("hops"))
         for key, metric in METRICS.items():
             name, factor = exported(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            labels = ["role", *([metric.label] if metric.label else [])]
-            family = make(name, metric.meaning, labels=labels)
+            family = make(name, metric.meaning, labels=[*labels, *([metric.label] if metric.label else [])])
             for values, number in _samples(self._page.get(key), metric):
-                family.add_metric([role, *values], number * factor)
+                family.add_metric([*labels.values(), *values], number * factor)
             if family.samples:
                 yield family
 
@@ -159,15 +158,15 @@ def render(page: Mapping[str, Any]) -> bytes:
     return generate_latest(registry)
 
 
-def _hop_family(role: str, pages: Any) -> Iterator[Any]:
+def _hop_family(labels: Mapping[str, str], pages: Any) -> Iterator[Any]:
     """One histogram for all hops of a service, cumulative as Prometheus wants it."""
     from prometheus_client.core import HistogramMetricFamily
 
-    family = HistogramMetricFamily(HOP_METRIC, "seconds that a hop takes, by hop", labels=["role", "hop"])
+    family = HistogramMetricFamily(HOP_METRIC, "seconds that a hop takes, by hop", labels=[*labels, "hop"])
     for hop, page in pages.items() if isinstance(pages, dict) else ():
         edges = [*map(str, EDGES_S), "+Inf"]
         buckets = list(zip(edges, accumulate(page["buckets"]), strict=True))
-        family.add_metric([role, hop], buckets, page["sum_s"])
+        family.add_metric([*labels.values(), hop], buckets, page["sum_s"])
     if family.samples:
         yield family
 

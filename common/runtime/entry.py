@@ -119,6 +119,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     if role != "actor":  # which hardly computes, and whose turn the others wait for
         take_long_turns()
     signals.service = service = build(config, instance)
+    service.run_name = config.name
     if signals.asked:
         return 0
     from zerobeast.common.health.server import HealthServer

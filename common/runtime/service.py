@@ -73,6 +73,7 @@ class Service(ABC):
         self.supervisor_pid = supervisor_pid
         self.stopping = Flag()
         self.state = "starting"
+        self.run_name = ""  #: for the health page
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age
         self.awake_since = clock()  #: since when it has turned without a standstill: no silence is older than that
@@ -133,6 +134,7 @@ class Service(ABC):
         )
         self.page = {
             "role": self.role,
+            "run": self.run_name,
             "state": self.state,
             "host": socket.gethostname(),
             "pid": os.getpid(),

@@ -105,7 +105,7 @@ def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
         wait_until(lambda: get(address, "/livez")[0] == 503)
         assert get(address, "/readyz")[0] == 503
         assert get(address, "/healthz")[0] == 200
-        assert 'zerobeast_live{role="broker"} 0.0' in get(address, "/metrics")[1]
+        assert 'zerobeast_live{role="broker",run=""} 0.0' in get(address, "/metrics")[1]
         assert main(["health", "--endpoint", address]) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_pe
     with served(HealthConfig(stall_after_s=0.1)) as (worker, address):
         wait_until(lambda: main(["health", "broker", "--endpoint", address]) == 0)
         worker.stall.set()
-        wait_until(lambda: 'zerobeast_stalled{role="broker"} 1.0' in get(address, "/metrics")[1])
+        wait_until(lambda: 'zerobeast_stalled{role="broker",run=""} 1.0' in get(address, "/metrics")[1])
         assert [get(address, path)[0] for path in PATHS] == [200] * 4
         assert probe("broker", ["--endpoint", address], {}) == 0
         capsys.readouterr()
@@ -146,7 +146,8 @@ def test_metrics_are_what_prometheus_reads() -> None:
         families = {family.name: family for family in text_string_to_metric_families(get(address, "/metrics")[1])}
         assert families["zerobeast_rows"].type == "counter"
         assert families["zerobeast_rows"].samples[0].value > 0
-        assert families["zerobeast_refused_by_reason"].samples[0].labels == {"role": "broker", "reason": "kind"}
+        labels = families["zerobeast_refused_by_reason"].samples[0].labels
+        assert labels == {"role": "broker", "run": "", "reason": "kind"}
         assert all(family.documentation for family in families.values())
 
 

@@ -29,6 +29,7 @@ def samples(page: dict[str, object]) -> dict[str, float]:
 def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
     page = {
         "role": "broker",
+        "run": "pong",
         "ready": True,
         "rows": 7,
         "mean_return_100_by_task": {"A-v0": -2.5, "B-v0": None},
@@ -36,12 +37,12 @@ def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
         "refused_by_reason": {"kind": 2, "payload": 1},
     }
     assert samples(page) == {
-        "zerobeast_ready[('role', 'broker')]": 1,
-        "zerobeast_rows_total[('role', 'broker')]": 7,
-        "zerobeast_mean_return_100_by_task[('role', 'broker'), ('task', 'A-v0')]": -2.5,
-        "zerobeast_batch_rows_mean[('role', 'broker')]": 3.5,
-        "zerobeast_refused_by_reason_total[('reason', 'kind'), ('role', 'broker')]": 2,
-        "zerobeast_refused_by_reason_total[('reason', 'payload'), ('role', 'broker')]": 1,
+        "zerobeast_ready[('role', 'broker'), ('run', 'pong')]": 1,
+        "zerobeast_rows_total[('role', 'broker'), ('run', 'pong')]": 7,
+        "zerobeast_mean_return_100_by_task[('role', 'broker'), ('run', 'pong'), ('task', 'A-v0')]": -2.5,
+        "zerobeast_batch_rows_mean[('role', 'broker'), ('run', 'pong')]": 3.5,
+        "zerobeast_refused_by_reason_total[('reason', 'kind'), ('role', 'broker'), ('run', 'pong')]": 2,
+        "zerobeast_refused_by_reason_total[('reason', 'payload'), ('role', 'broker'), ('run', 'pong')]": 1,
     }
 
 
@@ -55,7 +56,7 @@ def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
     ],
 )
 def test_units_are_seconds_and_written_out(key: str, name: str, value: float) -> None:
-    assert samples({"role": "learner", key: 2.0}) == {f"{name}[('role', 'learner')]": value}
+    assert samples({"role": "learner", key: 2.0}) == {f"{name}[('role', 'learner'), ('run', '')]": value}
 
 
 @pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1, 2], {"a": 1}])
@@ -77,9 +78,12 @@ EXPORTED = {exported(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     dashboard = json.loads((ROOT / "deploy/monitoring/grafana/dashboards/zerobeast.json").read_text())
-    names = asked(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
-    assert len(names) > 20
-    assert names <= EXPORTED
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(asked(expressions)) > 20
+    assert asked(expressions) <= EXPORTED
+    assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["namespace", "run"]
+    chosen = '{namespace=~"$namespace",run=~"$run"'
+    assert all(text.count(chosen) == len(re.findall(rf"{PREFIX}\w+", text)) for text in expressions)
 
 
 def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> None:
@@ -88,7 +92,8 @@ def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> 
         assert rule.keys() <= {"alert", "expr", "for", "annotations"}
         assert asked([rule["expr"]])
         assert asked([rule["expr"], rule["annotations"]["summary"]]) <= EXPORTED
-    assert "zerobeast_stalled" in asked(rule["expr"] for rule in group["rules"])
+    alarming = {"stalled", "progress_age_seconds", "checkpoint_age_seconds", "write_errors_total"}
+    assert {f"{PREFIX}{name}" for name in alarming} <= asked(rule["expr"] for rule in group["rules"])
     files = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yml").read_text())["rule_files"]
     volumes = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
     assert [f"./deploy/monitoring/{file}:/etc/prometheus/{file}:ro" for file in files] == volumes[1:-1]

@@ -138,6 +138,9 @@ class LearnerConfig(Section):
         "skip",
         "a loss or gradient that is not finite: skip that step (ten updates in a row end the run), or stop at once",
     )
+    when_done: Literal["exit", "stay"] = setting(
+        "exit", "after the last step: exit, or stay without learning, because what restarts it would do so for ever"
+    )
     publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
     log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)

@@ -1,13 +1,16 @@
 """The learner's shell: rollouts in, weights out, and a run folder that a killed learner continues from.
 
 One thread, one loop: receive what fits, learn from a batch where one is there, otherwise wait. The last update uses
-only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself.
+only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself,
+unless learner.when_done tells it to stay.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
 from typing import Any
 
 from zerobeast.common.config.tree import RunConfig
@@ -65,6 +68,7 @@ class Learner(Service):
         self._epoch = random_id()
         self._record_at_start = Record.load({})
         self._published = -1  #: newest version that went out
+        self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the batch that comes next
         self._computes: dict[str, str] = {}  #: where and how, for the health page
         self._resources = contextlib.ExitStack()
@@ -107,8 +111,7 @@ class Learner(Service):
         oldest = self._published - settings.max_policy_lag * settings.publish_every
         self.meters.finished(self.intake.settle(oldest), self.clock())
         if self.trainer is not None and not self.trainer.steps_left:
-            log.info("all %d agent steps are done", self.trainer.counters.agent_steps)
-            self.stop()
+            self._rest(self.trainer, timeout_s)
         elif self.trainer is not None and (rows := self.intake.take(self.clock())) is not None:
             self._learn(self.trainer, self.intake, rows)
         else:
@@ -131,8 +134,8 @@ class Learner(Service):
         return min(self._log_at, self._checkpoint_at)
 
     def idle(self) -> bool:
-        """Whether no actor is there."""
-        return self.intake is None or not self.intake.peers
+        """Whether no actor is there, or all steps are done."""
+        return self.intake is None or not self.intake.peers or self._is_kept
 
     def drain(self) -> None:
         """Leave the last weights, the last row and the last checkpoint."""
@@ -140,9 +143,7 @@ class Learner(Service):
             self._publish(self.trainer)
         if self.intake is not None:
             self.intake.farewell()
-        now = self.clock()
-        self._record(now)
-        self._checkpoint(now)
+        self._keep()
 
     def close(self) -> None:
         """Close files and sockets."""
@@ -239,6 +240,27 @@ class Learner(Service):
         self.meters.updated(update, version, self.clock())
         self.meters.finished(messages, self.clock())
         self._time(update, messages, taken_at)
+
+    def _rest(self, trainer: Trainer, timeout_s: float) -> None:
+        """Do what learner.when_done says, now that all steps are done."""
+        if self.config.learner.when_done == "exit":
+            self.stop()
+        elif self._is_kept:
+            time.sleep(timeout_s)
+            return
+        else:
+            self._publish(trainer)
+            self._keep()
+        log.info("all %d agent steps are done", trainer.counters.agent_steps)
+
+    def _keep(self) -> None:
+        """Write the last row and the last checkpoint, once."""
+        if not self._is_kept:
+            now = self.clock()
+            self._record(now)
+            self._checkpoint(now)
+            self._is_kept = True
+            self._log_at = self._checkpoint_at = math.inf
 
     def _time(self, update: Update, messages: list[Message], taken_at: float) -> None:
         self.hops.add("learner_wait", self._waited_s)

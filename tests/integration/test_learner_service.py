@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from tests.learner_fakes import (
     take_part,
 )
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.health.verdict import ROLES, verdict
+from zerobeast.common.health.views import ServiceView
 from zerobeast.common.nets.weights import layout_id, load_flat
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
@@ -63,6 +66,32 @@ def test_run_returns_zero_when_the_steps_are_done(tmp_path: Path, actor_of: Call
     assert learner.run() == 0
     assert learner.page["agent_steps"] == 20
     assert (config.folder / "checkpoint.pt").exists()
+
+
+def test_a_learner_that_stays_has_kept_the_run_and_says_so_until_it_is_stopped(open_run: Opener) -> None:
+    run = open_run(total_steps=20, when_done="stay")
+    files = [run.learner.config.folder / name for name in ("checkpoint.pt", "metrics.csv")]
+    actor = run.welcomed()
+    for seq in (1, 2):
+        actor.push(seq, rollout_rows(4, seq))
+    run.drive([actor], files[0].exists)
+    kept = [file.read_bytes() for file in files]
+    for _ in range(3):
+        run.drive([actor], lambda: True)
+        run.learner.tick(run.learner.clock() + 5000)
+    late = run.welcomed()
+    assert not run.learner.stopping.is_set()
+    assert run.learner.idle()
+    assert verdict_of_learner(run.page).startswith("finished")
+    run.learner.drain()
+    assert [file.read_bytes() for file in files] == kept
+    run.drive([actor, late], lambda: late.replies[-1].kind is Kind.BYE)
+    assert run.page["agent_steps"] == 20
+
+
+def verdict_of_learner(page: dict[str, Any]) -> str:
+    others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]
+    return verdict([ServiceView("learner 0", "learner", page | {"state": "ready"}), *others])
 
 
 def test_the_first_weights_are_out_before_any_update(endpoint: str, context: Context, open_run: Opener) -> None:

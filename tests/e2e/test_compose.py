@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,13 @@ def test_images_run_as_nobody_in_particular_and_say_what_is_wrong(images: None, 
     lines = docker(*wrong, check=False).splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"{role}: environment BEAST_SEED: ")
+
+
+def test_the_actors_image_makes_keys_in_a_folder_of_the_users(images: None, tmp_path: Path) -> None:
+    user, folder = f"{os.getuid()}:{os.getgid()}", f"{tmp_path}:/work"
+    python = ["run", "--rm", "-u", user, "-v", folder, "-w", "/work", "--entrypoint", "python", "zerobeast/actor"]
+    docker(*python, "-m", "zerobeast", "keygen", "keys")
+    assert len(list((tmp_path / "keys" / "secret").iterdir())) == len(SERVICES)
 
 
 def test_a_broker_without_its_gpu_ends_with_one_line(images: None) -> None:

@@ -1,5 +1,6 @@
 """What compose starts: the settings are real ones, and who is protected by what is said."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("learner", "broker", "envserver", "actor")
+
+
+def everything() -> dict[str, dict[str, Any]]:
+    """What docker-compose.yml starts, with any profile."""
+    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"])
 
 
 def services(*files: str) -> dict[str, dict[str, Any]]:
@@ -55,6 +61,13 @@ def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> Non
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert "privileged" not in service
+
+
+def test_memory_and_logs_are_bounded_and_images_of_others_have_a_version() -> None:
+    for name, service in everything().items():
+        assert re.fullmatch(r"\d+[mg]|\$\{[A-Z]+_MEMORY:-\d+[mg]\}", service["mem_limit"])
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+        assert re.fullmatch(r"zerobeast/\w+|[\w/]+:v?\d+\.\d+\.\d+", service["image"]), name
 
 
 def test_an_actor_waits_for_the_others_instead_of_using_up_its_restarts() -> None:

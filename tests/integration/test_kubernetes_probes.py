@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import free_port, wait_until
-from tests.unit.kubernetes.probes import DRAIN_S, PATHS
+from tests.unit.kubernetes.test_pods import DRAIN_S, PATHS
 
 pytestmark = pytest.mark.integration
 

@@ -1,148 +1,192 @@
-"""A connection that is cut, or one too many, is named."""
+"""Endpoints lead to their servers, and the network policies admit the planes of docs/protocol.md and nothing else."""
 
 from __future__ import annotations
 
+import copy
+import functools
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
 import pytest
 
-from tests.unit.kubernetes import network
-from tests.unit.kubernetes.mutations import COMPONENT, FIRST, GONE, SIDECAR, Broken, assert_named
-from tests.unit.kubernetes.render import needs_kubectl
+from tests.unit.kubernetes.rendered import COMPONENT, Container, Object, Pod, Rendered, matches, needs_kubectl, render
+from zerobeast.common.runtime.endpoints import Endpoint
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-BROKEN = [
-    Broken(
-        network.clients_find_servers,
-        "ConfigMap run",
-        "data BEAST_BROKER__ENDPOINT",
-        "tcp://brokers:5555",
-        "Deployment actor, container actor: connects to tcp://brokers:5555, and there is no Service brokers",
-    ),
-    Broken(
-        network.clients_find_servers,
-        "ConfigMap run",
-        "data BEAST_LEARNER__ENDPOINT",
-        "tcp://learner:5561",
-        "Service learner: has no port 5563, to which StatefulSet broker, container broker connects",
-    ),
-    Broken(
-        network.clients_find_servers,
-        "ConfigMap run",
-        "data BEAST_LEARNER__ENDPOINT",
-        "learner:5560",
-        "StatefulSet broker, container broker: endpoint 'learner:5560': expected tcp://host:port",
-    ),
-    Broken(
-        network.clients_find_servers,
-        "StatefulSet broker",
-        f"{FIRST} env 0 value",
-        "tcp://127.0.0.1:5555",
-        "Service broker: no broker listens at port 5555",
-    ),
-    Broken(
-        network.clients_find_servers,
-        "Deployment actor",
-        f"{SIDECAR} env 0",
-        {"name": "BEAST_ENVSERVER__ENDPOINT", "value": "ipc:///sockets/other"},
-        "Deployment actor, container actor: connects to ipc:///sockets/envserver, where no envserver of its pod",
-        "overlays/sidecar",
-    ),
-    Broken(
-        network.clients_find_servers,
-        "Deployment actor",
-        f"{FIRST} volumeMounts 0 mountPath",
-        "/pipes",
-        "Deployment actor, container actor: does not mount /sockets",
-        "overlays/sidecar",
-    ),
-    Broken(
-        network.policies_admit_the_planes,
-        "NetworkPolicy weights-to-learner",
-        "spec egress 0 ports 0 port",
-        5561,
-        "StatefulSet broker: no NetworkPolicy lets it out to StatefulSet learner at port 5562",
-    ),
-    Broken(
-        network.policies_admit_the_planes,
-        "NetworkPolicy rollouts-from-actor",
-        f"spec ingress 0 from 0 podSelector matchLabels {COMPONENT}",
-        "broker",
-        "StatefulSet learner: no NetworkPolicy lets Deployment actor in at port 5560",
-    ),
-    Broken(
-        network.policies_admit_nothing_else,
-        "NetworkPolicy weights-from-broker",
-        "spec ingress 0 ports 0 port",
-        5560,
-        "StatefulSet learner: lets StatefulSet broker in at port 5560, which no plane needs",
-    ),
-    Broken(
-        network.policies_admit_nothing_else,
-        "NetworkPolicy steps-from-actor",
-        "spec ingress 0 from",
-        GONE,
-        "Deployment envserver: lets strangers of another namespace in at port 5550",
-    ),
-    Broken(
-        network.policies_admit_nothing_else,
-        "NetworkPolicy names",
-        "spec egress 0 ports",
-        GONE,
-        "Deployment actor: may go out to anywhere",
-    ),
-    Broken(
-        network.policies_admit_nothing_else,
-        "NetworkPolicy default-deny",
-        "spec policyTypes",
-        ["Ingress"],
-        "Deployment envserver: may go out to anywhere",
-    ),
-    Broken(
-        network.policies_admit_names_and_scraping,
-        "NetworkPolicy names",
-        "spec podSelector matchExpressions 0 values",
-        ["actor"],
-        "StatefulSet broker: connects to names, and no NetworkPolicy lets it look them up over UDP",
-    ),
-    Broken(
-        network.policies_admit_names_and_scraping,
-        "NetworkPolicy health",
-        "spec ingress 0 ports 1",
-        GONE,
-        "Deployment actor: its port health-envs cannot be reached from monitoring",
-        "overlays/sidecar",
-    ),
-    Broken(
-        network.policies_admit_names_and_scraping,
-        "NetworkPolicy health",
-        "spec ingress 0 ports",
-        GONE,
-        "StatefulSet learner: its port weights can be reached from monitoring",
-    ),
-    Broken(
-        network.policies_mean_real_pods,
-        "NetworkPolicy steps-to-envserver",
-        f"spec podSelector matchLabels {COMPONENT}",
-        "actors",
-        "NetworkPolicy steps-to-envserver: its selector admits no pod",
-    ),
-    Broken(
-        network.policies_mean_real_pods,
-        "NetworkPolicy steps-to-envserver",
-        f"spec egress 0 to 0 podSelector matchLabels {COMPONENT}",
-        "envservers",
-        "NetworkPolicy steps-to-envserver: the other side of its egress admits no pod",
-    ),
-    Broken(
-        network.policies_mean_real_pods,
-        "NetworkPolicy inference-from-actor",
-        "spec ingress 0 ports 1 port",
-        5557,
-        "NetworkPolicy inference-from-actor: port 5557 is no port of the pods that are entered",
-    ),
-]
+REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, one port apart
+#: (client, server) -> sockets that it connects to; section 1 of docs/protocol.md
+PLANES = {
+    ("actor", "envserver"): (REQUESTS, REPLIES),
+    ("actor", "broker"): (REQUESTS, REPLIES),
+    ("actor", "learner"): (REQUESTS, REPLIES),
+    ("broker", "learner"): (WEIGHTS,),
+}
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=repr)
-def test_a_broken_connection_is_named(broken: Broken) -> None:
-    assert_named(broken)
+class Peer(NamedTuple):
+    """One end of a connection as a policy sees it."""
+
+    name: str
+    labels: Mapping[str, str]
+    namespace: Mapping[str, str] | None = None  #: labels of it; None: the run's own
+
+
+class Link(NamedTuple):
+    """A connection; the port is that of the server."""
+
+    client: str
+    server: str
+    port: int
+    protocol: str = "TCP"
+
+
+def endpoint(container: Container, role: str) -> Endpoint:
+    """Where a container reaches, or is, the server of a role."""
+    return Endpoint.parse(container.environ[f"BEAST_{role.upper()}__ENDPOINT"])
+
+
+def links(run: Rendered) -> set[Link]:
+    """What the services connect to over the network."""
+    return {
+        Link(pod.name, endpoint(container, server).host, endpoint(container, server).port + socket)
+        for pod in run.pods
+        for container in pod.containers
+        for (client, server), sockets in PLANES.items()
+        for socket in sockets
+        if container.role == client and not endpoint(container, server).path
+    }
+
+
+def peer(pod: Pod) -> Peer:
+    """A pod of the run."""
+    return Peer(pod.name, pod.labels)
+
+
+def admitted(policies: Iterable[Object], direction: str, subject: Peer, other: Peer, port: int, protocol: str) -> bool:
+    """Whether network policies let a connection pass in a direction.
+
+    Args:
+      policies: of the run.
+      direction: Ingress or Egress, as `subject` sees it.
+      subject: the pod whose policies count.
+      other: at the other end.
+      port: of the end that is entered.
+      protocol: TCP or UDP.
+    """
+    specs = [policy["spec"] for policy in policies]
+    ours = [s for s in specs if direction in s["policyTypes"] and matches(s["podSelector"], subject.labels)]
+    if not ours:
+        return True
+    side = "from" if direction == "Ingress" else "to"
+    for rule in (rule for spec in ours for rule in spec.get(direction.lower(), [])):
+        ports = [(entry.get("protocol", "TCP"), entry["port"]) for entry in rule.get("ports", [])]
+        if ports and (protocol, port) not in ports:
+            continue
+        if not rule.get(side) or any(_admits(entry, other) for entry in rule[side]):
+            return True
+    return False
+
+
+def _admits(entry: Object, other: Peer) -> bool:
+    if "namespaceSelector" in entry:
+        here = matches(entry["namespaceSelector"], other.namespace or {})
+    else:
+        here = other.namespace is None
+    return here and matches(entry.get("podSelector"), other.labels)
+
+
+STRANGER = Peer("stranger of the namespace", {"app": "stranger"})
+FOREIGNER = Peer("stranger of another namespace", {"app": "stranger"}, {})
+MONITOR = Peer("monitoring", {}, {"zerobeast/monitoring": "true"})
+NAMES, HTTPS = 53, 443
+
+
+def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
+    for client, server in PLANES:
+        theirs, ours = run.containers[server], run.containers[client]
+        place = endpoint(ours, server)
+        if place.path:
+            folder = place.path.rpartition("/")[0]
+            (pod,) = (pod for pod in run.pods if ours in pod.containers)
+            assert theirs in pod.containers
+            assert endpoint(theirs, server) == place
+            assert ours.mounts[folder]["name"] == theirs.mounts[folder]["name"]
+        else:
+            (pod,) = run.selected({"matchLabels": run.names("Service")[place.host]["spec"]["selector"]})
+            assert theirs in pod.containers
+            assert theirs.environ[f"BEAST_{server.upper()}__ENDPOINT"] == f"tcp://*:{place.port}"
+    for link in links(run):
+        service = run.names("Service")[link.server]["spec"]
+        assert link.port in [port["port"] for port in service["ports"]]
+
+
+def entering(run: Rendered, policies: list[Object]) -> set[Link]:
+    """All that gets in anywhere."""
+    clients = [*map(peer, run.pods), STRANGER, FOREIGNER, MONITOR]
+    return {
+        Link(client.name, pod.name, port)
+        for pod in run.pods
+        for port in pod.ports.values()
+        for client in clients
+        if admitted(policies, "Ingress", peer(pod), client, port, "TCP")
+    }
+
+
+def leaving(run: Rendered, policies: list[Object]) -> set[Link]:
+    """All that gets out to anywhere."""
+    places = [(peer(pod), port, "TCP") for pod in run.pods for port in pod.ports.values()]
+    places += [
+        (FOREIGNER, NAMES, "UDP"),
+        (FOREIGNER, NAMES, "TCP"),
+        (FOREIGNER, HTTPS, "TCP"),
+        (STRANGER, HTTPS, "TCP"),
+    ]
+    return {
+        Link(pod.name, server.name, port, protocol)
+        for pod in run.pods
+        for server, port, protocol in places
+        if admitted(policies, "Egress", peer(pod), server, port, protocol)
+    }
+
+
+def wanted(run: Rendered) -> tuple[set[Link], set[Link]]:
+    """What has to get in, and out: the planes, scraping of health pages, and looking names up to connect to them."""
+    scraped = {
+        Link(MONITOR.name, pod.name, port)
+        for pod in run.pods
+        for name, port in pod.ports.items()
+        if name.startswith("health")
+    }
+    named = {Link(link.client, FOREIGNER.name, NAMES, protocol) for link in links(run) for protocol in ("UDP", "TCP")}
+    return links(run) | scraped, links(run) | named
+
+
+def test_policies_admit_the_planes_names_and_scraping_and_nothing_else(run: Rendered) -> None:
+    policies = run.of_kind("NetworkPolicy")
+    assert (entering(run, policies), leaving(run, policies)) == wanted(run)
+    assert all(run.selected(policy["spec"]["podSelector"]) for policy in policies)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("weights-to-learner", "egress 0 ports 0 port", 5561),
+        ("rollouts-from-actor", f"ingress 0 from 0 podSelector matchLabels {COMPONENT}", "broker"),
+        ("weights-from-broker", "ingress 0 ports 0 port", 5560),
+        ("steps-from-actor", "ingress 0 from", []),
+        ("names", "egress 0 ports", []),
+        ("names", "podSelector matchExpressions 0 values", ["actor"]),
+        ("default-deny", "policyTypes", ["Ingress"]),
+        ("health", "ingress 0 ports", []),
+        ("health", "ingress 0 from 0 namespaceSelector", {}),
+    ],
+)
+def test_a_policy_that_admits_too_little_or_too_much_is_seen(name: str, path: str, value: Any) -> None:
+    run = render("base")
+    policies = copy.deepcopy(run.of_kind("NetworkPolicy"))
+    (spec,) = (policy["spec"] for policy in policies if policy["metadata"]["name"] == name)
+    *keys, last = [int(key) if key.isdigit() else key for key in path.split()]
+    functools.reduce(operator.getitem, keys, spec)[last] = value
+    assert (entering(run, policies), leaving(run, policies)) != wanted(run)

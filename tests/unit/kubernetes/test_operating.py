@@ -7,15 +7,15 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.unit.kubernetes.objects import of_kind
-from tests.unit.kubernetes.render import KUBERNETES, OVERLAYS, needs_kubectl, render
+from tests.unit.kubernetes.rendered import ORDER, README, ROOT, needs_kubectl, render
 
 pytestmark = pytest.mark.unit
 
-README = (KUBERNETES / "README.md").read_text(encoding="utf-8")
 (AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
 
 #: pods are folders of keys; a call of `exec` is a line of a log, and with its fifth a kubelet brings the last pod up
@@ -57,17 +57,22 @@ def test_nobody_is_restarted_before_every_pod_has_the_new_keys() -> None:
 
 @needs_kubectl
 def test_what_one_overlay_has_and_another_has_not_is_pruned_and_nothing_that_holds_data() -> None:
-    pruned = {kind.rpartition("/")[2] for kind in re.findall(r"--prune-allowlist=(\S+)", README)}
-    named = {folder: {(it["kind"], it["metadata"]["name"]) for it in render(folder)} for folder in OVERLAYS}
-    for before, after in itertools.permutations(OVERLAYS, 2):
-        assert {kind for kind, _ in named[before] - named[after]} - {"ConfigMap"} <= pruned
-    assert not pruned & {"Namespace", "PersistentVolumeClaim", "StatefulSet", "Secret", "ConfigMap"}
-    versions = {f"{it['apiVersion']}/{it['kind']}".replace("v1/Service", "core/v1/Service") for it in render("base")}
-    assert set(re.findall(r"--prune-allowlist=(\S+)", README)) <= versions
+    pruned = set(re.findall(r"--prune-allowlist=([\w./]*\w)", README))
+    runs = [render("base"), *(render(f"overlays/{name}") for name in ORDER)]
+    named = [{(_group(it), it["metadata"]["name"]) for it in run.objects} for run in runs]
+    for before, after in itertools.permutations(named, 2):
+        assert {kind for kind, _ in before - after} - {"core/v1/ConfigMap"} <= pruned
+    held = {"Namespace", "PersistentVolumeClaim", "StatefulSet", "Secret", "ConfigMap"}
+    assert not {kind.rpartition("/")[2] for kind in pruned} & held
 
 
-@needs_kubectl
-def test_a_corrected_setting_reaches_a_pod_that_never_became_ready() -> None:
-    for folder in OVERLAYS:
-        for found in of_kind(render(folder), "StatefulSet"):
-            assert found["spec"]["podManagementPolicy"] == "Parallel"
+def _group(found: dict[str, Any]) -> str:
+    return f"{'core/' if found['apiVersion'] == 'v1' else ''}{found['apiVersion']}/{found['kind']}"
+
+
+def test_the_alerts_become_an_object_of_the_operator() -> None:
+    (command,) = re.findall(r"^(\{ printf .*?alerts\.yml; \})", README, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=60, check=True)
+    found = yaml.safe_load(done.stdout)
+    assert (found["apiVersion"], found["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert found["spec"] == yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())

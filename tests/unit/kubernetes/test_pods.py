@@ -1,249 +1,100 @@
-"""A pod that would not run well, or may do too much, is named."""
+"""Pods run with few rights, are asked where they answer, and say what they need."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from tests.unit.kubernetes import probes, safety
-from tests.unit.kubernetes.mutations import FIRST, GONE, POD, SIDECAR, Broken, assert_named
-from tests.unit.kubernetes.render import needs_kubectl
+from tests.unit.kubernetes.rendered import Rendered, needs_kubectl, quantity
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-BROKEN = [
-    # probes, ports, resources
-    Broken(
-        probes.containers_have_probes,
-        "Deployment actor",
-        f"{FIRST} livenessProbe",
-        GONE,
-        "Deployment actor, container actor: has no livenessProbe",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "StatefulSet learner",
-        f"{FIRST} livenessProbe httpGet path",
-        "/health",
-        "StatefulSet learner, container learner: its livenessProbe asks /health, expected /livez",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "StatefulSet broker",
-        f"{FIRST} readinessProbe httpGet path",
-        "/livez",
-        "StatefulSet broker, container broker: its readinessProbe asks /livez, expected /readyz",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "StatefulSet broker",
-        f"{FIRST} startupProbe httpGet port",
-        "http",
-        "StatefulSet broker, container broker: its startupProbe asks port http, which it does not declare",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "StatefulSet broker",
-        f"{FIRST} ports 2 containerPort",
-        8090,
-        "StatefulSet broker, container broker: its startupProbe asks port 8090, and its health page is on 8080",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "Deployment actor",
-        f"{SIDECAR} env 0 value",
-        "8080",
-        "Deployment actor, container envserver: its startupProbe asks port 8081, and its health page is on 8080",
-        "overlays/sidecar",
-    ),
-    Broken(
-        probes.containers_have_probes,
-        "ConfigMap run",
-        "data BEAST_HEALTH__HOST",
-        "127.0.0.1",
-        "Deployment actor, container actor: its health page is on 127.0.0.1",
-    ),
-    Broken(
-        probes.probes_are_patient,
-        "StatefulSet learner",
-        f"{FIRST} startupProbe failureThreshold",
-        3,
-        "StatefulSet learner, container learner: is killed before it had 60 s to start",
-    ),
-    Broken(
-        probes.probes_are_patient,
-        "Deployment envserver",
-        f"{FIRST} livenessProbe failureThreshold",
-        1,
-        "Deployment envserver, container envserver: is killed after 1 failures to answer",
-    ),
-    Broken(
-        probes.sidecars_keep_running,
-        "Deployment actor",
-        f"{SIDECAR} restartPolicy",
-        GONE,
-        "Deployment actor, container envserver: the pod would wait for its end",
-        "overlays/sidecar",
-    ),
-    Broken(
-        probes.ports_are_unique,
-        "Deployment actor",
-        f"{SIDECAR} ports 0 containerPort",
-        8080,
-        "Deployment actor: containerPort 8080 stands 2 times",
-        "overlays/sidecar",
-    ),
-    Broken(
-        probes.ports_are_unique,
-        "StatefulSet learner",
-        f"{FIRST} ports 2 name",
-        "replies",
-        "StatefulSet learner: name replies stands 2 times",
-    ),
-    Broken(
-        probes.pods_may_end,
-        "StatefulSet learner",
-        f"{POD} terminationGracePeriodSeconds",
-        5,
-        "StatefulSet learner: is killed 5 s after it is told to end",
-    ),
-    Broken(
-        probes.resources_are_stated,
-        "Deployment actor",
-        f"{FIRST} resources limits memory",
-        GONE,
-        "Deployment actor, container actor: has no request or no limit of memory",
-    ),
-    Broken(
-        probes.resources_are_stated,
-        "Deployment actor",
-        f"{FIRST} resources requests cpu",
-        "1500m",
-        "Deployment actor, container actor: requests 1500m of cpu, above its limit of 1",
-    ),
-    # rights
-    Broken(
-        safety.pods_are_restricted,
-        "Deployment envserver",
-        f"{POD} securityContext runAsNonRoot",
-        GONE,
-        "Deployment envserver: runAsNonRoot is None, expected True",
-    ),
-    Broken(
-        safety.pods_are_restricted,
-        "StatefulSet learner",
-        f"{POD} securityContext fsGroup",
-        0,
-        "StatefulSet learner: fsGroup is 0, expected 1000",
-    ),
-    Broken(
-        safety.pods_are_restricted,
-        "StatefulSet learner",
-        f"{POD} securityContext seccompProfile",
-        GONE,
-        "StatefulSet learner: seccompProfile is None",
-    ),
-    Broken(
-        safety.pods_are_restricted,
-        "Deployment actor",
-        f"{POD} automountServiceAccountToken",
-        GONE,
-        "Deployment actor: automountServiceAccountToken is None, expected False",
-    ),
-    Broken(
-        safety.pods_are_restricted,
-        "Deployment actor",
-        f"{POD} hostNetwork",
-        True,
-        "Deployment actor: hostNetwork is True, expected None",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "Deployment actor",
-        f"{FIRST} securityContext readOnlyRootFilesystem",
-        False,
-        "Deployment actor, container actor: readOnlyRootFilesystem is False, expected True",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "Deployment actor",
-        f"{SIDECAR} securityContext capabilities",
-        GONE,
-        "Deployment actor, container envserver: capabilities is None",
-        "overlays/sidecar",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "Deployment actor",
-        f"{FIRST} securityContext privileged",
-        True,
-        "Deployment actor, container actor: privileged is True",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "StatefulSet broker",
-        f"{FIRST} volumeMounts 0 mountPath",
-        "/temp",
-        "StatefulSet broker, container broker: cannot write to /tmp",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "StatefulSet broker",
-        f"{FIRST} command",
-        ["python"],
-        "StatefulSet broker, container broker: command is ['python'], expected None",
-    ),
-    Broken(
-        safety.containers_are_restricted,
-        "StatefulSet broker",
-        f"{FIRST} imagePullPolicy",
-        GONE,
-        "StatefulSet broker, container broker: imagePullPolicy is None, expected IfNotPresent",
-    ),
-    Broken(
-        safety.secrets_can_be_read,
-        "StatefulSet learner",
-        f"{POD} volumes 2 secret defaultMode",
-        0o644,
-        "StatefulSet learner: volume secret-key has mode 644, expected 440",
-        "overlays/encrypted",
-    ),
-    Broken(
-        safety.secrets_can_be_read,
-        "StatefulSet learner",
-        f"{FIRST} volumeMounts 3 readOnly",
-        GONE,
-        "StatefulSet learner, container learner: mounts secret-key to write",
-        "overlays/encrypted",
-    ),
-    Broken(safety.no_secrets_in_files, "ConfigMap run", "kind", "Secret", "Secret run-"),
-    Broken(
-        safety.one_learner, "StatefulSet learner", "spec replicas", 2, "StatefulSet learner: has 2 replicas, expected 1"
-    ),
-    Broken(safety.one_learner, "StatefulSet learner", "kind", "Deployment", "StatefulSet learner: does not exist"),
-    Broken(
-        safety.one_learner,
-        "StatefulSet learner",
-        "spec volumeClaimTemplates 0 spec accessModes",
-        ["ReadWriteMany"],
-        "StatefulSet learner: claim runs has modes ['ReadWriteMany'], expected ReadWriteOncePod",
-    ),
-    Broken(
-        safety.one_learner,
-        "StatefulSet learner",
-        f"{FIRST} volumeMounts 0 mountPath",
-        "/runs",
-        "StatefulSet learner: its run folder /app/runs is not on a claim",
-    ),
-    Broken(
-        safety.one_learner,
-        "StatefulSet learner",
-        "spec persistentVolumeClaimRetentionPolicy whenScaled",
-        "Delete",
-        "StatefulSet learner: its runs would be deleted with it",
-    ),
-]
+USER = 1000  #: of the images
+PATHS = {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+DRAIN_S = 10.0  #: a service ends within, once it is told to
+START_S = 60.0  #: at least, for a start on a slow node
+POD = {"automountServiceAccountToken": False, "enableServiceLinks": False}
+POD_CONTEXT = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTEXT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=repr)
-def test_a_broken_pod_is_named(broken: Broken) -> None:
-    assert_named(broken)
+def test_pods_meet_the_profile_restricted_as_the_user_of_the_images(run: Rendered) -> None:
+    for pod in run.pods:
+        assert pod.spec.items() >= POD.items()
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.spec.keys()
+        context = {key: value for key, value in pod.spec["securityContext"].items() if key in POD_CONTEXT}
+        assert context == POD_CONTEXT
+    for container in run.containers.values():
+        assert container.spec["securityContext"] == CONTEXT
+        assert "/tmp" in container.mounts, "nothing else can be written to"
+        assert "command" not in container.spec, "the image's has an init in front"
+        assert container.spec["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_probes_ask_the_health_page_and_are_patient(run: Rendered) -> None:
+    for container in run.containers.values():
+        for kind, path in PATHS.items():
+            asked = container.spec[kind]["httpGet"]
+            assert asked["path"] == path
+            assert str(container.ports[asked["port"]]) == container.environ["BEAST_HEALTH__PORT"]
+        assert container.environ["BEAST_HEALTH__HOST"] == "0.0.0.0", "the kubelet asks from outside the pod"
+        start, live = container.spec["startupProbe"], container.spec["livenessProbe"]
+        assert start["periodSeconds"] * start["failureThreshold"] >= START_S
+        assert live["failureThreshold"] >= 3
+
+
+def test_ports_of_a_pod_are_unique_and_it_has_the_time_to_end(run: Rendered) -> None:
+    for pod in run.pods:
+        ports = [entry for container in pod.containers for entry in container.ports.items()]
+        for values in zip(*ports, strict=True):
+            assert max(Counter(values).values()) == 1, "the containers of a pod share one network"
+        assert pod.spec["terminationGracePeriodSeconds"] >= 2 * DRAIN_S
+
+
+def test_requests_and_limits_are_stated(run: Rendered) -> None:
+    for container in run.containers.values():
+        resources = container.spec["resources"]
+        for name in ("cpu", "memory"):
+            assert 0 < quantity(resources["requests"][name]) <= quantity(resources["limits"][name])
+
+
+def test_a_sidecar_keeps_running_and_a_corrected_setting_reaches_a_pod_that_never_was_ready(run: Rendered) -> None:
+    for pod in run.pods:
+        assert all(
+            container.spec.get("restartPolicy") == "Always" for container in pod.containers if container.is_sidecar
+        )
+    for found in run.of_kind("StatefulSet"):
+        assert found["spec"]["podManagementPolicy"] == "Parallel"
+
+
+def test_keys_are_of_the_role_readable_by_its_group_alone_and_in_no_file(
+    run: Rendered, chosen: tuple[str, ...]
+) -> None:
+    assert not run.of_kind("Secret")
+    for pod in run.pods:
+        for container in pod.containers:
+            keyed = "encrypted" in chosen and not container.is_sidecar  # which listens on a unix socket
+            security = (
+                container.environ.get("BEAST_SECURITY__KEYS", ""),
+                container.environ["BEAST_SECURITY__INSECURE"],
+            )
+            assert security == (("/keys" if keyed else ""), "false" if "encrypted" in chosen else "true")
+            secrets = {each["name"]: each["secret"] for each in pod.spec["volumes"] if "secret" in each}
+            wanted = {"secretName": f"zerobeast-{container.role}-key", "defaultMode": 0o440}
+            if keyed:
+                assert secrets == {"secret-key": wanted}
+                assert container.mounts["/keys/secret"] == {
+                    "name": "secret-key",
+                    "mountPath": "/keys/secret",
+                    "readOnly": True,
+                }
+                assert container.mounts["/keys/public"]["readOnly"]
+                assert {"name": "public-keys", "configMap": {"name": "zerobeast-public-keys"}} in pod.spec["volumes"]
+            assert keyed == ("/keys/secret" in container.mounts)

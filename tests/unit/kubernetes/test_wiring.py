@@ -1,187 +1,135 @@
-"""A reference that leads nowhere is named."""
+"""What one object names, another is; settings and images are those of the program."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
-from tests.unit.kubernetes import wiring
-from tests.unit.kubernetes.mutations import COMPONENT, FIRST, GONE, POD, SIDECAR, Broken, assert_named
-from tests.unit.kubernetes.render import needs_kubectl
+import pytest
+import yaml
+
+from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Pod, Rendered, needs_kubectl, render
+from zerobeast import __version__
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.process import ProcessFlags
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-BROKEN = [
-    Broken(wiring.names_are_unique, "Service broker", "metadata name", "learner", "Service learner: stands 2 times"),
-    Broken(
-        wiring.one_namespace, "Service broker", "metadata namespace", "other", "Service broker: is in namespace other"
-    ),
-    Broken(
-        wiring.labels_are_standard,
-        "Deployment actor",
-        "spec template metadata labels app.kubernetes.io/part-of",
-        GONE,
-        "Deployment actor, pod: has no label app.kubernetes.io/part-of",
-    ),
-    Broken(
-        wiring.workloads_select_their_pods,
-        "Deployment actor",
-        f"spec template metadata labels {COMPONENT}",
-        "actress",
-        "Deployment actor: its selector does not admit its own pods",
-    ),
-    Broken(
-        wiring.workloads_select_their_pods,
-        "Deployment actor",
-        f"spec selector matchLabels {COMPONENT}",
-        GONE,
-        "Deployment actor: its selector admits the pods of StatefulSet broker",
-    ),
-    Broken(
-        wiring.workloads_select_their_pods,
-        "StatefulSet broker",
-        f"{POD} topologySpreadConstraints 0 labelSelector matchLabels {COMPONENT}",
-        "actor",
-        "StatefulSet broker: it spreads over nodes by labels that its pods do not have",
-    ),
-    Broken(
-        wiring.services_reach_pods,
-        "Service envserver",
-        f"spec selector {COMPONENT}",
-        "envservers",
-        "Service envserver: its selector admits no pod",
-    ),
-    Broken(
-        wiring.services_reach_pods,
-        "Service broker",
-        "spec ports 1 targetPort",
-        "answers",
-        "Service broker: targetPort answers is no port of StatefulSet broker",
-    ),
-    Broken(
-        wiring.services_reach_pods,
-        "Service broker",
-        "spec ports 0 port",
-        5565,
-        "Service broker: port 5565 leads to 5555 of StatefulSet broker",
-    ),
-    Broken(
-        wiring.services_reach_pods,
-        "StatefulSet learner",
-        f"{FIRST} ports 2 name",
-        "versions",
-        "Service learner: targetPort weights is no port of StatefulSet learner",
-    ),
-    Broken(
-        wiring.stateful_sets_have_their_service,
-        "StatefulSet broker",
-        "spec serviceName",
-        "brokers",
-        "StatefulSet broker: its Service brokers does not exist",
-    ),
-    Broken(
-        wiring.stateful_sets_have_their_service,
-        "Service learner",
-        "spec clusterIP",
-        GONE,
-        "Service learner: names the pods of StatefulSet learner and is not headless",
-    ),
-    Broken(
-        wiring.stateful_sets_have_their_service,
-        "StatefulSet broker",
-        "spec serviceName",
-        "learner",
-        "Service learner: names the pods of StatefulSet broker and does not select them",
-    ),
-    Broken(
-        wiring.configuration_exists,
-        "StatefulSet learner",
-        f"{FIRST} envFrom 0 configMapRef name",
-        "run",
-        "StatefulSet learner: ConfigMap run does not exist",
-    ),
-    Broken(
-        wiring.configuration_exists,
-        "Deployment actor",
-        f"{POD} volumes 2 secret secretName",
-        "keys",
-        "Deployment actor: Secret keys does not exist",
-        "overlays/encrypted",
-    ),
-    Broken(
-        wiring.limits_are_the_containers_own,
-        "Deployment actor",
-        f"{SIDECAR} env 1 valueFrom resourceFieldRef containerName",
-        "actor",
-        "Deployment actor, container envserver: reads limits.cpu of actor",
-        "overlays/sidecar",
-    ),
-    Broken(
-        wiring.limits_are_the_containers_own,
-        "StatefulSet learner",
-        f"{FIRST} resources limits cpu",
-        GONE,
-        "StatefulSet learner, container learner: reads limits.cpu, which it does not have",
-    ),
-    Broken(
-        wiring.volumes_exist,
-        "Deployment envserver",
-        f"{FIRST} volumeMounts 0 name",
-        "temp",
-        "Deployment envserver, container envserver: mounts temp, which is no volume of its pod",
-    ),
-    Broken(
-        wiring.volumes_exist,
-        "Deployment envserver",
-        f"{POD} volumes 1",
-        {"name": "spare", "emptyDir": {}},
-        "Deployment envserver: nobody mounts its volume spare",
-    ),
-    Broken(
-        wiring.volumes_exist,
-        "StatefulSet learner",
-        f"{POD} volumes 0",
-        {"name": "tmp", "persistentVolumeClaim": {"claimName": "scratch"}},
-        "StatefulSet learner: PersistentVolumeClaim scratch does not exist",
-    ),
-    Broken(
-        wiring.autoscalers_have_targets,
-        "HorizontalPodAutoscaler actor",
-        "spec scaleTargetRef name",
-        "actors",
-        "HorizontalPodAutoscaler actor: Deployment actors does not exist",
-    ),
-    Broken(
-        wiring.autoscalers_have_targets,
-        "Deployment actor",
-        "spec replicas",
-        3,
-        "Deployment actor: states replicas, which HorizontalPodAutoscaler actor decides",
-    ),
-    Broken(
-        wiring.autoscalers_have_targets,
-        "Deployment actor",
-        f"{SIDECAR} resources requests cpu",
-        GONE,
-        "HorizontalPodAutoscaler actor: Deployment actor, container envserver requests no cpu",
-        "overlays/sidecar",
-    ),
-    Broken(
-        wiring.budgets_let_nodes_drain,
-        "PodDisruptionBudget actor",
-        f"spec selector matchLabels {COMPONENT}",
-        "actors",
-        "PodDisruptionBudget actor: selects the pods of 0 workloads",
-    ),
-    Broken(
-        wiring.budgets_let_nodes_drain,
-        "PodDisruptionBudget broker",
-        "spec maxUnavailable",
-        0,
-        "PodDisruptionBudget broker: blocks every drain",
-    ),
-]
+ROLES = {"learner", "broker", "envserver", "actor"}
+REFERENCES = {"configMap": "name", "configMapRef": "name", "secret": "secretName"}
+KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: which a person makes
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=repr)
-def test_a_broken_reference_is_named(broken: Broken) -> None:
-    assert_named(broken)
+def test_names_are_unique_and_everything_is_in_one_namespace(run: Rendered) -> None:
+    names = Counter((found["kind"], found["metadata"]["name"]) for found in run.objects)
+    assert max(names.values()) == 1
+    assert {found["metadata"].get("namespace") for found in run.objects} == {"zerobeast"}
+
+
+def test_deleting_what_was_applied_deletes_no_checkpoint(run: Rendered) -> None:
+    assert not run.of_kind("Namespace", "PersistentVolumeClaim")
+    (learner,) = (pod for pod in run.pods if pod.name == "learner")
+    assert set(learner.owner["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+
+
+def test_there_is_one_learner_and_its_runs_are_on_a_claim_of_its_own(run: Rendered) -> None:
+    learner = run.names("StatefulSet")["learner"]["spec"]
+    (claim,) = learner["volumeClaimTemplates"]
+    assert learner["replicas"] == 1
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert run.containers["learner"].mounts["/app/runs"]["name"] == claim["metadata"]["name"]
+
+
+def test_workloads_spread_and_select_their_own_pods(run: Rendered) -> None:
+    for pod in run.pods:
+        assert {"app.kubernetes.io/name", "app.kubernetes.io/part-of"} <= pod.labels.keys()
+        spreads = [each["labelSelector"] for each in pod.spec.get("topologySpreadConstraints", [])]
+        for selector in (pod.owner["selector"], *spreads):
+            assert run.selected(selector) == [pod]
+
+
+def test_services_are_headless_and_each_port_is_one_of_their_pods(run: Rendered) -> None:
+    for service in run.of_kind("Service"):
+        spec = service["spec"]
+        (pod,) = run.selected({"matchLabels": spec["selector"]})
+        assert spec["clusterIP"] == "None"
+        assert [pod.ports[port["targetPort"]] for port in spec["ports"]] == [port["port"] for port in spec["ports"]]
+    for pod in run.pods:
+        if "serviceName" in pod.owner:
+            assert run.selected(
+                {"matchLabels": run.names("Service")[pod.owner["serviceName"]]["spec"]["selector"]}
+            ) == [pod]
+
+
+def test_configuration_and_volumes_exist_and_are_used(run: Rendered) -> None:
+    for pod in run.pods:
+        for kind, name in _references(pod):
+            assert name in KEYS or (kind == "configMap" and name in run.names("ConfigMap")), (pod.name, name)
+        volumes = [volume["name"] for volume in pod.spec["volumes"]]
+        claims = [claim["metadata"]["name"] for claim in pod.owner.get("volumeClaimTemplates", [])]
+        mounted = {mount["name"] for container in pod.containers for mount in container.mounts.values()}
+        assert mounted == {*volumes, *claims}
+
+
+def _references(pod: Pod) -> Iterator[tuple[str, str]]:
+    sources: list[dict[str, Any]] = list(pod.spec["volumes"])
+    for container in pod.containers:
+        sources += container.spec["envFrom"]
+    for source in sources:
+        for key, name in REFERENCES.items():
+            if key in source:
+                yield key.removesuffix("Ref"), source[key][name]
+
+
+def test_a_drain_may_always_evict_a_pod(run: Rendered) -> None:
+    for budget in run.of_kind("PodDisruptionBudget"):
+        assert len(run.selected(budget["spec"]["selector"])) == 1
+        assert budget["spec"].get("maxUnavailable") not in (None, 0, "0%")
+
+
+def test_a_monitor_finds_the_health_page_of_every_container(run: Rendered) -> None:
+    for monitor in run.of_kind("PodMonitor"):
+        assert run.selected(monitor["spec"]["selector"]) == run.pods
+        ports = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
+        assert {name for pod in run.pods for name in pod.ports if name.startswith("health")} <= ports
+
+
+def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) -> None:
+    (config,) = run.names("ConfigMap")
+    assert re.fullmatch(r"run-[a-z0-9]{10}", config), "a changed setting has to restart the pods"
+    for container in run.containers.values():
+        assert container.spec["envFrom"] == [{"configMapRef": {"name": config}}]
+        found = gather(container.flags, container.environ, own=ProcessFlags).config
+        assert found.learner.when_done == ("stay" if container.role == "learner" else "exit")
+
+
+def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, chosen: tuple[str, ...]) -> None:
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    assert set(stages) >= ROLES
+    assert {COMPOSE[role]["image"]: COMPOSE[role]["build"]["target"] for role in ROLES} == {
+        f"zerobeast/{role}": role for role in ROLES
+    }
+    assert run.containers.keys() == ROLES
+    for role, container in run.containers.items():
+        cuda = "-cuda" if "gpu" in chosen and role in ("learner", "broker") else ""
+        assert container.spec["image"] == f"zerobeast/{role}:{__version__}{cuda}"
+
+
+def test_the_run_is_composes_but_for_its_name() -> None:
+    actor = COMPOSE["actor"]["environment"]
+    wanted = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in actor.items()}
+    found = render("base").containers["actor"].environ
+    assert found["BEAST_NAME"] == "kubernetes"
+    assert {name: found.get(name) for name in wanted} == wanted | {"BEAST_NAME": "kubernetes"}
+
+
+def test_the_readers_claim_and_image_are_the_runs() -> None:
+    reader = yaml.safe_load((KUBERNETES / "reader.yaml").read_text(encoding="utf-8"))["spec"]
+    run = render("base")
+    (claim,) = run.names("StatefulSet")["learner"]["spec"]["volumeClaimTemplates"]
+    assert reader["volumes"][0]["persistentVolumeClaim"]["claimName"] == f"{claim['metadata']['name']}-learner-0"
+    assert reader["containers"][0]["image"] == run.containers["actor"].spec["image"]
+    assert reader["containers"][0]["securityContext"] == run.containers["learner"].spec["securityContext"]

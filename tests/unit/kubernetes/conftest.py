@@ -1,0 +1,25 @@
+"""Everything that the files can be put together to: the base, each component alone, each pair, and all at once."""
+
+import itertools
+
+import pytest
+
+from tests.unit.kubernetes.rendered import ORDER, WHY_NOT, Rendered, render, render_own
+
+COMBINATIONS = [(), *((name,) for name in ORDER), *itertools.combinations(ORDER, 2), ORDER]
+
+
+@pytest.fixture(scope="session", params=COMBINATIONS, ids=lambda chosen: "+".join(chosen) or "base")
+def chosen(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Components, in order."""
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    return tuple(request.param)
+
+
+@pytest.fixture(scope="session")
+def run(chosen: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    """The objects that these components make of the base."""
+    if len(chosen) > 1:
+        return render_own(tmp_path_factory.mktemp("overlay"), chosen)
+    return render(f"overlays/{chosen[0]}" if chosen else "base")

@@ -1,7 +1,7 @@
 """The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
 
 A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker",run="pong"}`. Counters get `_total`, and
-units are written out in seconds, as Prometheus wants its names. The histograms of `zerobeast.common.health.hops` are one
+units are written out in seconds, as Prometheus wants its names. The histograms of `common.health.hops` are one
 metric, zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
 """
 

@@ -12,7 +12,8 @@ from zerobeast.common.errors import ConfigError
 
 pytestmark = pytest.mark.unit
 
-SELECTOR = "--selector app.kubernetes.io/part-of=zerobeast --output json"
+SELECTOR = "--selector=app.kubernetes.io/part-of=zerobeast"
+SELECTOR += " --field-selector=status.phase!=Failed,status.phase!=Succeeded --output json"
 RUNNING = {"running": {"startedAt": "2026-01-05T10:00:00Z"}}
 UNKNOWN_NAMESPACE = {"apiVersion": "v1", "items": [], "kind": "List", "metadata": {"resourceVersion": ""}}
 ASIDE = {

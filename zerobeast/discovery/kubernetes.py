@@ -17,7 +17,10 @@ from zerobeast.common.health.views import ServiceView
 from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
 
 NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
-LABEL = "app.kubernetes.io/part-of=zerobeast"
+PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced and not restarted
+    "--selector=app.kubernetes.io/part-of=zerobeast",
+    "--field-selector=status.phase!=Failed,status.phase!=Succeeded",
+)
 
 
 class _Container(NamedTuple):
@@ -37,7 +40,7 @@ def services_of(namespace: str = NAMESPACE) -> list[ServiceView]:
     Raises:
       ConfigError: the cluster cannot be asked, or has no pod of a run there.
     """
-    listing = output(["kubectl", "get", "pods", "--namespace", namespace, "--selector", LABEL, "--output", "json"])
+    listing = output(["kubectl", "get", "pods", "--namespace", namespace, *PODS, "--output", "json"])
     try:
         pods = json.loads(listing)["items"]
         containers = sorted(container for pod in pods for container in _containers(pod))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.unit.kubernetes.rendered import COMPONENT, Container, Object, Pod, Rendered, matches, needs_kubectl, render
+from tests.unit.kubernetes.rendered import COMPONENT, Container, Object, Rendered, matches, needs_kubectl, render
 from zerobeast.common.runtime.endpoints import Endpoint
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
@@ -31,6 +31,7 @@ class Peer(NamedTuple):
     name: str
     labels: Mapping[str, str]
     namespace: Mapping[str, str] | None = None  #: labels of it; None: the run's own
+    ports: tuple[int, ...] = ()
 
 
 class Link(NamedTuple):
@@ -59,22 +60,13 @@ def links(run: Rendered) -> set[Link]:
     }
 
 
-def peer(pod: Pod) -> Peer:
-    """A pod of the run."""
-    return Peer(pod.name, pod.labels)
+def peers(run: Rendered) -> list[Peer]:
+    """The pods of the run."""
+    return [Peer(pod.name, pod.labels, ports=tuple(pod.ports.values())) for pod in run.pods]
 
 
 def admitted(policies: Iterable[Object], direction: str, subject: Peer, other: Peer, port: int, protocol: str) -> bool:
-    """Whether network policies let a connection pass in a direction.
-
-    Args:
-      policies: of the run.
-      direction: Ingress or Egress, as `subject` sees it.
-      subject: the pod whose policies count.
-      other: at the other end.
-      port: of the end that is entered.
-      protocol: TCP or UDP.
-    """
+    """Whether policies let a connection pass in a direction, as `subject` sees it; the port is of the end entered."""
     specs = [policy["spec"] for policy in policies]
     ours = [s for s in specs if direction in s["policyTypes"] and matches(s["podSelector"], subject.labels)]
     if not ours:
@@ -118,47 +110,38 @@ def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
             assert theirs in pod.containers
             assert theirs.environ[f"BEAST_{server.upper()}__ENDPOINT"] == f"tcp://*:{place.port}"
     for link in links(run):
-        service = run.names("Service")[link.server]["spec"]
-        assert link.port in [port["port"] for port in service["ports"]]
+        assert link.port in [port["port"] for port in run.names("Service")[link.server]["spec"]["ports"]]
 
 
 def entering(run: Rendered, policies: list[Object]) -> set[Link]:
     """All that gets in anywhere."""
-    clients = [*map(peer, run.pods), STRANGER, FOREIGNER, MONITOR]
+    clients = [*peers(run), STRANGER, FOREIGNER, MONITOR]
     return {
         Link(client.name, pod.name, port)
-        for pod in run.pods
-        for port in pod.ports.values()
+        for pod in peers(run)
+        for port in pod.ports
         for client in clients
-        if admitted(policies, "Ingress", peer(pod), client, port, "TCP")
+        if admitted(policies, "Ingress", pod, client, port, "TCP")
     }
 
 
 def leaving(run: Rendered, policies: list[Object]) -> set[Link]:
     """All that gets out to anywhere."""
-    places = [(peer(pod), port, "TCP") for pod in run.pods for port in pod.ports.values()]
-    places += [
-        (FOREIGNER, NAMES, "UDP"),
-        (FOREIGNER, NAMES, "TCP"),
-        (FOREIGNER, HTTPS, "TCP"),
-        (STRANGER, HTTPS, "TCP"),
-    ]
+    places = [(pod, port, "TCP") for pod in peers(run) for port in pod.ports]
+    places += [(FOREIGNER, NAMES, "UDP"), (FOREIGNER, NAMES, "TCP")]
+    places += [(FOREIGNER, HTTPS, "TCP"), (STRANGER, HTTPS, "TCP")]
     return {
         Link(pod.name, server.name, port, protocol)
-        for pod in run.pods
+        for pod in peers(run)
         for server, port, protocol in places
-        if admitted(policies, "Egress", peer(pod), server, port, protocol)
+        if admitted(policies, "Egress", pod, server, port, protocol)
     }
 
 
 def wanted(run: Rendered) -> tuple[set[Link], set[Link]]:
     """What has to get in, and out: the planes, scraping of health pages, and looking names up to connect to them."""
-    scraped = {
-        Link(MONITOR.name, pod.name, port)
-        for pod in run.pods
-        for name, port in pod.ports.items()
-        if name.startswith("health")
-    }
+    pages = [(pod, port) for pod in run.pods for name, port in pod.ports.items() if name.startswith("health")]
+    scraped = {Link(MONITOR.name, pod.name, port) for pod, port in pages}
     named = {Link(link.client, FOREIGNER.name, NAMES, protocol) for link in links(run) for protocol in ("UDP", "TCP")}
     return links(run) | scraped, links(run) | named
 

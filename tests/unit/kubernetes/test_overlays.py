@@ -66,14 +66,6 @@ def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
         assert {found["metadata"].get("namespace") for found in run.objects} == {written["namespace"]}
 
 
-def test_a_changed_setting_gets_a_new_name_so_that_pods_restart(tmp_path: Path) -> None:
-    changed = [{"name": "run", "behavior": "merge", "literals": ["BEAST_SEED=7"]}]
-    ((before, old),) = render("base").names("ConfigMap").items()
-    ((after, new),) = render_own(tmp_path, configMapGenerator=changed).names("ConfigMap").items()
-    assert new["data"] == old["data"] | {"BEAST_SEED": "7"}
-    assert after != before
-
-
 def test_the_readme_names_folders_and_files_that_exist() -> None:
     named = set(re.findall(r"deploy/[\w./-]*\w", README))
     assert [path for path in named if "overlays/mine" not in path and not (KUBERNETES.parents[1] / path).exists()] == []

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Pod, Rendered, needs_kubectl, render
+from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kubectl, render
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import ProcessFlags
@@ -18,7 +16,7 @@ from zerobeast.common.config.process import ProcessFlags
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
 ROLES = {"learner", "broker", "envserver", "actor"}
-REFERENCES = {"configMap": "name", "configMapRef": "name", "secret": "secretName"}
+SOURCES = {"configMap": "name", "secret": "secretName"}  #: of volumes
 KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: which a person makes
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 
@@ -29,14 +27,10 @@ def test_names_are_unique_and_everything_is_in_one_namespace(run: Rendered) -> N
     assert {found["metadata"].get("namespace") for found in run.objects} == {"zerobeast"}
 
 
-def test_deleting_what_was_applied_deletes_no_checkpoint(run: Rendered) -> None:
+def test_there_is_one_learner_and_deleting_what_was_applied_deletes_no_checkpoint(run: Rendered) -> None:
     assert not run.of_kind("Namespace", "PersistentVolumeClaim")
-    (learner,) = (pod for pod in run.pods if pod.name == "learner")
-    assert set(learner.owner["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
-
-
-def test_there_is_one_learner_and_its_runs_are_on_a_claim_of_its_own(run: Rendered) -> None:
     learner = run.names("StatefulSet")["learner"]["spec"]
+    assert set(learner["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
     (claim,) = learner["volumeClaimTemplates"]
     assert learner["replicas"] == 1
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
@@ -59,29 +53,17 @@ def test_services_are_headless_and_each_port_is_one_of_their_pods(run: Rendered)
         assert [pod.ports[port["targetPort"]] for port in spec["ports"]] == [port["port"] for port in spec["ports"]]
     for pod in run.pods:
         if "serviceName" in pod.owner:
-            assert run.selected(
-                {"matchLabels": run.names("Service")[pod.owner["serviceName"]]["spec"]["selector"]}
-            ) == [pod]
+            selector = run.names("Service")[pod.owner["serviceName"]]["spec"]["selector"]
+            assert run.selected({"matchLabels": selector}) == [pod]
 
 
 def test_configuration_and_volumes_exist_and_are_used(run: Rendered) -> None:
     for pod in run.pods:
-        for kind, name in _references(pod):
-            assert name in KEYS or (kind == "configMap" and name in run.names("ConfigMap")), (pod.name, name)
-        volumes = [volume["name"] for volume in pod.spec["volumes"]]
+        volumes = pod.spec["volumes"]
+        assert {volume[kind][key] for volume in volumes for kind, key in SOURCES.items() if kind in volume} <= KEYS
         claims = [claim["metadata"]["name"] for claim in pod.owner.get("volumeClaimTemplates", [])]
         mounted = {mount["name"] for container in pod.containers for mount in container.mounts.values()}
-        assert mounted == {*volumes, *claims}
-
-
-def _references(pod: Pod) -> Iterator[tuple[str, str]]:
-    sources: list[dict[str, Any]] = list(pod.spec["volumes"])
-    for container in pod.containers:
-        sources += container.spec["envFrom"]
-    for source in sources:
-        for key, name in REFERENCES.items():
-            if key in source:
-                yield key.removesuffix("Ref"), source[key][name]
+        assert mounted == {*claims, *(volume["name"] for volume in volumes)}
 
 
 def test_a_drain_may_always_evict_a_pod(run: Rendered) -> None:
@@ -109,11 +91,9 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
 def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, chosen: tuple[str, ...]) -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
     assert set(stages) >= ROLES
-    assert {COMPOSE[role]["image"]: COMPOSE[role]["build"]["target"] for role in ROLES} == {
-        f"zerobeast/{role}": role for role in ROLES
-    }
     assert run.containers.keys() == ROLES
     for role, container in run.containers.items():
+        assert (COMPOSE[role]["image"], COMPOSE[role]["build"]["target"]) == (f"zerobeast/{role}", role)
         cuda = "-cuda" if "gpu" in chosen and role in ("learner", "broker") else ""
         assert container.spec["image"] == f"zerobeast/{role}:{__version__}{cuda}"
 
@@ -122,8 +102,7 @@ def test_the_run_is_composes_but_for_its_name() -> None:
     actor = COMPOSE["actor"]["environment"]
     wanted = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in actor.items()}
     found = render("base").containers["actor"].environ
-    assert found["BEAST_NAME"] == "kubernetes"
-    assert {name: found.get(name) for name in wanted} == wanted | {"BEAST_NAME": "kubernetes"}
+    assert found == found | wanted | {"BEAST_NAME": "kubernetes"}
 
 
 def test_the_readers_claim_and_image_are_the_runs() -> None:

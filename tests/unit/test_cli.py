@@ -302,6 +302,12 @@ def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
     assert ports == {"learner 0": "9000", "broker 0": "9001", "envserver 0": "9002", "actor 0": "9003"}
 
 
+def test_the_learner_of_a_run_that_was_begun_in_a_cluster_exits_when_it_is_done() -> None:
+    config = load(["--name", "x", "--learner.when_done", "stay"], {})
+    (learner, *_), *_ = (stage.children for stage in fleet.stages(config, Path("/tmp/s"), 9, {}))
+    assert value_of(list(learner.spec.command), "--learner.when_done") == "exit"
+
+
 def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> None:
     environ = fleet.child_environ({"BEAST_SEED": "9", "PATH": "/bin", "PYTHONPATH": "/mine"})
     assert "BEAST_SEED" not in environ

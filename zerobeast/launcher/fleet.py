@@ -83,6 +83,7 @@ def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator
     """Flags that make a service a child of this process, which says in `status` where its health page is."""
     yield from ("--config", str(config), "--supervisor-pid", str(os.getpid()))
     yield from ("--status-file", str(status), "--health.port", str(health_port))
+    yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here its exit is the end of the run
 
 
 def endpoint_flags(sockets: Path, env_server: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ from zerobeast.common.ops.distributions import Distribution, family_of
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
-class Loss(NamedTuple):
+class ActorCriticLoss(NamedTuple):
     """What one look at a batch gives."""
 
     total: Tensor  #: [], the scalar to minimise

@@ -32,7 +32,7 @@ class Step(NamedTuple):
     learning_rate: float
 
 
-class Descent:
+class GradientDescent:
     """An optimiser, its schedule and its clip.
 
     Args:

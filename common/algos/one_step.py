@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.nets.agent import AgentNet
 
-Loss = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
+LossFunction = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
 
 
 class OneStep:
@@ -23,7 +23,7 @@ class OneStep:
       loss: the scalar to minimise, and detached scalars worth a curve each.
     """
 
-    def __init__(self, net: AgentNet, descent: Descent, loss: Loss) -> None:
+    def __init__(self, net: AgentNet, descent: GradientDescent, loss: LossFunction) -> None:
         self._net, self._descent, self._loss = net, descent, loss
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:

@@ -16,7 +16,7 @@ worth. So there is nothing more to a seam for
 
     a target network          `deepcopy(net)`, in `state`
     a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
-    multipliers               an `nn.Module` of them, with the policy in one `Descent` or in its own, in `state`
+    multipliers               an `nn.Module` of them, with the policy in one `GradientDescent` or in its own, in `state`
     old batches               `batch.packed(k)`, or `copy()`; in `state` as far as they count
 """
 

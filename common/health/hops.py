@@ -12,11 +12,11 @@ number by number. One entry costs less than a microsecond, and there is one per 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zerobeast.common.health.figures import LARGEST, finite
+from zerobeast.common.runtime.sliding_window import SlidingWindow
 
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {
@@ -39,8 +39,8 @@ HOPS: dict[str, dict[str, str]] = {
 }
 DECADES = range(-5, 2)  #: 10 us to 50 s
 EDGES_S = tuple(step * 10.0**decade for decade in DECADES for step in (1, 2, 5))  #: upper ends; one bucket more follows
+ENTRY = len(EDGES_S) + 2  #: numbers of a histogram: its buckets and its sum
 RECENT_S = 5.0
-SPACING_S = 0.4  #: between two marks of the window
 
 
 class Histogram:
@@ -94,7 +94,8 @@ class Hops:
 
     def __init__(self, role: str, now: float) -> None:
         self._histograms = {name: Histogram() for name in HOPS.get(role, {})}
-        self._marks = deque([(now, self._totals())])
+        self._window = SlidingWindow(RECENT_S)
+        self._window.growth(now, *self._totals())
 
     def add(self, hop: str, seconds: float) -> None:
         """Count one passage."""
@@ -102,20 +103,18 @@ class Hops:
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
         """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same of the last seconds."""
-        totals = self._totals()
-        if now - self._marks[-1][0] >= SPACING_S:
-            self._marks.append((now, totals))
-        while len(self._marks) > 1 and self._marks[1][0] <= now - RECENT_S:
-            self._marks.popleft()
+        _, grown = self._window.growth(now, *self._totals())
         page = {}
-        for name, then in self._marks[0][1].items():
-            buckets, sum_s = totals[name]
-            passed = [new - old for new, old in zip(buckets, then.buckets, strict=True)]
-            page[name] = {"buckets": buckets, "sum_s": sum_s, "recent": passed, "recent_s": sum_s - then.sum_s}
+        for index, (name, one) in enumerate(self._histograms.items()):
+            *passed, passed_s = grown[index * ENTRY : (index + 1) * ENTRY]
+            page[name] = {"buckets": list(one.buckets), "sum_s": one.sum_s, "recent": passed, "recent_s": passed_s}
         return page
 
-    def _totals(self) -> dict[str, Recent]:
-        return {name: Recent(list(one.buckets), one.sum_s) for name, one in self._histograms.items()}
+    def _totals(self) -> Iterator[float]:
+        """The buckets and the sum of each hop, one hop after the other."""
+        for one in self._histograms.values():
+            yield from one.buckets
+            yield one.sum_s
 
 
 def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Recent:

@@ -25,12 +25,14 @@ from typing import Any, ClassVar, Protocol
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.runtime.descriptors import NEARLY
-from zerobeast.common.runtime.usage import Busy, Usage
+from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.runtime.usage import Usage
 
 log = logging.getLogger(__name__)
 
 MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
 REPORT_PERIOD_S = 0.5
+BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
 STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped, and knows nothing of its peers
 
@@ -42,7 +44,7 @@ class Waiting(Protocol):
         """Return at the latest after `timeout_s`."""
 
 
-class Flag:
+class StopFlag:
     """What a signal handler may raise at any moment; the lock of a threading.Event could be held by the code below."""
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Service(ABC):
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.supervisor_pid = supervisor_pid
-        self.stopping = Flag()
+        self.stopping = StopFlag()
         self.state = "starting"
         self.run_name = ""  #: for the health page
         self.started_at = clock()
@@ -81,7 +83,8 @@ class Service(ABC):
         self._report_at = 0.0
         self._files_scarce = False
         self.hops = Hops(self.role, clock())  #: how long what takes; `zerobeast.common.health.hops` says which
-        self._usage, self._busy = Usage(clock()), Busy(clock())
+        self._usage, self._waited_idle_s = Usage(clock()), 0.0
+        self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
 
     def run(self) -> int:
@@ -132,6 +135,7 @@ class Service(ABC):
             now=now,
             awake_since=self.awake_since,
         )
+        (busy,) = self._busy.per_s(now, now - self._waited_idle_s)
         self.page = {
             "role": self.role,
             "run": self.run_name,
@@ -140,7 +144,7 @@ class Service(ABC):
             "pid": os.getpid(),
             "uptime_s": round(now - self.started_at, 3),
             **self._progress.page(now),
-            "busy_fraction": round(self._busy.fraction(now), 3),
+            "busy_fraction": round(max(0.0, busy), 3),
             **self._usage.measure(now),
             "hops": self.hops.page(now),
             **report,
@@ -166,7 +170,7 @@ class Service(ABC):
         poller.wait(timeout_s)
         waited_s = self.clock() - before
         if idle:
-            self._busy.idle(waited_s)
+            self._waited_idle_s += waited_s
         return waited_s
 
     @abstractmethod

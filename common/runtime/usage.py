@@ -6,14 +6,12 @@ import contextlib
 import os
 import sys
 import time
-from collections import deque
 from pathlib import Path
 
 from zerobeast.common.runtime.descriptors import max_files, open_files
 
 STATM = Path("/proc/self/statm")
 CGROUP = Path("/sys/fs/cgroup")
-BUSY_SPAN_S = 5.0
 
 
 def cores(cgroup: Path = CGROUP) -> float:
@@ -39,30 +37,6 @@ def take_long_turns() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-class Busy:
-    """Which share of the last seconds a loop spent on something else than waiting.
-
-    Args:
-      now: seconds of the clock that `fraction` is given.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._idle_s = 0.0
-        self._marks = deque([(now, 0.0)])
-
-    def idle(self, seconds: float) -> None:
-        """Count a wait."""
-        self._idle_s += seconds
-
-    def fraction(self, now: float) -> float:
-        """Over the last BUSY_SPAN_S or, before, since the start."""
-        self._marks.append((now, self._idle_s))
-        while len(self._marks) > 1 and self._marks[1][0] <= now - BUSY_SPAN_S:
-            self._marks.popleft()
-        then, idle_s = self._marks[0]
-        return max(0.0, 1 - (self._idle_s - idle_s) / (now - then)) if now > then else 0.0
 
 
 class Usage:

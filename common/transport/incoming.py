@@ -42,10 +42,10 @@ class Incoming:
         """The same message, for another slot of its client."""
         return Incoming(replace(self.header, slot=slot), self._socket)
 
-    def keep(self, most: int) -> Kept:
+    def keep(self, most: int) -> KeptMessage:
         """Take it out of its socket, not copied, to be read later. One frame of at most so many bytes is kept."""
         frame = self._socket.recv(zmq.NOBLOCK, copy=False) if self.more else None
-        return Kept(self.header, frame if frame is not None and len(frame) <= most and not frame.more else None)
+        return KeptMessage(self.header, frame if frame is not None and len(frame) <= most and not frame.more else None)
 
     def frames(self) -> list[bytes]:
         """All remaining frames, copied; for the control plane."""
@@ -69,7 +69,7 @@ class Incoming:
         return not more
 
 
-class Kept:
+class KeptMessage:
     """A message that was taken out of its socket, so that others can be read before it."""
 
     __slots__ = ("_frame", "header")

@@ -1,7 +1,7 @@
 """The broker: collects requests of all actors into batches, infers, answers.
 
 One turn of the loop: take what arrived (requests land in the batch in place), take newer weights, hand the batch to
-the device when the batcher says so, answer what the device finished. `lobby` decides who may ask, `batcher` when to
+the device when the batcher says so, answer what the device finished. `sessions` decides who may ask, `batcher` when to
 compute, `inference` computes, `weights` checks versions; here they meet the sockets.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,15 +21,16 @@ from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.runtime.seeds import continued
 from zerobeast.common.runtime.service import DRAIN_LIMIT_S, Service
+from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.services.broker.batcher import Batcher
-from zerobeast.services.broker.meter import Meter
-from zerobeast.services.broker.sessions import Client, Lobby
+from zerobeast.services.broker.sessions import Client, Sessions
 
 log = logging.getLogger(__name__)
 
+RATE_SPAN_S = 3.0
 MAX_MESSAGES = 1024  #: taken in one turn, so that a flood cannot keep a batch from the device
 
 
@@ -70,7 +70,8 @@ class Broker(Service):
         self.epoch = random_id()
         self._seed = (config.seed + (self.epoch if instance.index is None else instance.index)) % 2**63
         self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
-        self._meter = Meter(self.clock())
+        self._rows = self._requests = self._batches = 0  #: answered so far
+        self._window = SlidingWindow(RATE_SPAN_S)
         self._resources = ExitStack()
         self._inbox: WeightsInbox | None = None
         self._running: Running | None = None
@@ -86,7 +87,7 @@ class Broker(Service):
         device = pick_device(settings.device, "broker.device")
         dtype = pick_dtype(settings.precision, device)
         torch.set_num_threads(settings.threads or 1)
-        self._lobby = Lobby(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
+        self._sessions = Sessions(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
         self._context = open_context(self.config.security, self.role)
         self._resources.callback(self._context.term)
         self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
@@ -100,15 +101,15 @@ class Broker(Service):
             self.wait(self._poller, timeout_s)
         self._collect()
         for sender in self._port.departures():
-            self._lobby.leave(sender)
+            self._sessions.leave(sender)
         self._renew_weights(self.clock())
 
     def tick(self, now: float) -> None:
         """Answer a finished batch; start the next where it is time."""
-        for session in self._lobby.table.unused(now, self.awake_since):
-            self._lobby.end(session)
+        for session in self._sessions.table.unused(now, self.awake_since):
+            self._sessions.end(session)
         self._finish()
-        if self._running is None and self._armed and self._batcher.closes(now, self._lobby.table.senders):
+        if self._running is None and self._armed and self._batcher.closes(now, self._sessions.table.senders):
             self._start(now)
             self._finish()
 
@@ -137,7 +138,7 @@ class Broker(Service):
             self._finish()
             if self._running is None and not len(self._batcher) and self._held is None:
                 break
-        for session in self._lobby.table:
+        for session in self._sessions.table:
             self._port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
 
     def close(self) -> None:
@@ -148,12 +149,16 @@ class Broker(Service):
         """Rates of the last seconds, and what was refused."""
         if self.state == "starting":
             return {}
+        rows, requests, batches = self._window.per_s(self.clock(), self._rows, self._requests, self._batches)
         refused = self._port.refused + self._inbox.refused if self._inbox else self._port.refused
         return {
-            **self._meter.rates(self.clock()),
+            "rows": self._rows,
+            "rows_per_s": round(rows, 1),
+            "requests_per_s": round(requests, 1),
+            "batch_rows_mean": round(rows / batches, 1) if batches else 0.0,
             "max_batch_rows": self._batcher.max_rows,
             "policy_version": self._inbox.version if self._inbox else -1,
-            "clients": len(self._lobby.table),
+            "clients": len(self._sessions.table),
             "refused": sum(refused.values()),
             "refused_by_reason": dict(refused),
             "weights_refused": self._inbox.complaint if self._inbox else "",
@@ -175,7 +180,7 @@ class Broker(Service):
             elif kind is Kind.HELLO:
                 self._hello(incoming.header)
             elif kind is Kind.BYE:
-                self._bye(incoming.header)
+                self._sessions.bye(incoming.header)
             else:
                 self._port.refuse(RemoteProtocolError(f"a broker does not take {kind.name}", "kind"))
 
@@ -183,7 +188,7 @@ class Broker(Service):
         if self.state == "draining":
             return
         try:
-            policy, rows = self._lobby.agree(header.body[0])
+            policy, rows = self._sessions.agree(header.body[0])
         except RemoteProtocolError as error:
             self._port.reject(header, error, epoch=self.epoch)
             return
@@ -193,7 +198,7 @@ class Broker(Service):
             endpoint = self.config.learner.endpoint
             self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes)
             self._resources.callback(self._inbox.close)
-        session = self._lobby.admit(header, rows, self.clock())
+        session = self._sessions.admit(header, rows, self.clock())
         if session is None:
             busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")
             self._port.reject(header, busy, epoch=self.epoch)
@@ -201,16 +206,10 @@ class Broker(Service):
             terms = {"policy": policy.algorithm.policy.to_wire()}
             self._port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
 
-    def _bye(self, header: Header) -> None:
-        """End a session. A client that leaves need not know which start of the broker it leaves."""
-        session = self._lobby.table.of(replace(header, epoch=self.epoch))
-        if session is not None:
-            self._lobby.end(session)
-
     def _infer(self, incoming: Incoming) -> bool:
         """Put a request into the batch. False where it has to wait for the next one."""
         header = incoming.header
-        session = self._lobby.table.of(header)
+        session = self._sessions.table.of(header)
         if session is None:
             unknown = RemoteProtocolError("a request of an unknown session: say HELLO again", "session")
             self._port.reject(header, unknown, epoch=self.epoch)
@@ -239,8 +238,8 @@ class Broker(Service):
     def _receive(self, incoming: Incoming, session: Session[Client]) -> None:
         """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""
         header, client = incoming.header, session.state
-        assert self._lobby.policy is not None, "a session exists, so its policy does"
-        batch = self._lobby.policy.batch
+        assert self._sessions.policy is not None, "a session exists, so its policy does"
+        batch = self._sessions.policy.batch
         start = self._batcher.rows
         stop = start + client.rows
         if not incoming.into(batch.rows[start:stop]):
@@ -257,7 +256,7 @@ class Broker(Service):
         self._batcher.add(Request(session, start, header.body[0], now), client.rows, header.sender, now)
 
     def _start(self, now: float) -> None:
-        policy, inbox = self._lobby.policy, self._inbox
+        policy, inbox = self._sessions.policy, self._inbox
         assert policy is not None, "there are requests, so there is a policy"
         assert inbox is not None, "there are requests, so there are weights"
         rows, requests = self._batcher.rows, self._batcher.take()
@@ -272,7 +271,8 @@ class Broker(Service):
         if running is None or not running.policy.done():
             return
         self._running = None
-        self._meter.batch(running.rows, len(running.requests))
+        self._rows, self._requests = self._rows + running.rows, self._requests + len(running.requests)
+        self._batches += 1
         self.hops.add("forward", self.clock() - running.since)
         acts, cores = running.policy.acts, running.policy.cores
         for session, start, with_core, _ in running.requests:
@@ -282,16 +282,16 @@ class Broker(Service):
                 frames += (cores[start:stop].tobytes(),)
             header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version,))
             session.reply = (header, frames)
-            if self._lobby.settle(session):
+            if self._sessions.settle(session):
                 self._port.send(header, *frames)
 
     def _renew_weights(self, now: float) -> None:
-        if self._inbox is None or self._lobby.policy is None:
+        if self._inbox is None or self._sessions.policy is None:
             return
         if self._inbox.connect(now):
             self._poller = Poller([self._port, self._inbox])
         before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
-            self._lobby.policy.load(weights)
+            self._sessions.policy.load(weights)
             if before < 0:  # where the run begins, as configured; where it continues, other draws than those
-                self._lobby.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)
+                self._sessions.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)

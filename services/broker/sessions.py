@@ -7,6 +7,7 @@ built for it there and then. Descriptions come from the network, so each is boun
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Client:
         self.gone = False  #: left while pending: its slots are free after that batch
 
 
-class Lobby:
+class Sessions:
     """Admits sessions.
 
     Args:
@@ -101,6 +102,11 @@ class Lobby:
     def leave(self, sender: int) -> None:
         """End every session of a client."""
         for session in self.table.leave(sender):
+            self.end(session)
+
+    def bye(self, header: Header) -> None:
+        """End a session. A client that leaves need not know which start of the broker it leaves."""
+        if session := self.table.of(replace(header, epoch=self.table.epoch)):
             self.end(session)
 
     def end(self, session: Session[Client]) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
 from zerobeast.services.envserver.atari import AtariVectorEnv
-from zerobeast.services.envserver.incremental import PartsVectorEnv
+from zerobeast.services.envserver.incremental import IncrementalVectorEnv
 from zerobeast.services.envserver.native import has_native, make_native
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
@@ -45,7 +45,7 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
         return _make_atari(rom, config, num_envs, seed, server.threads or 1)
     if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
-        return PartsVectorEnv(partial(make_native, config), num_envs, seed, num_envs)
+        return IncrementalVectorEnv(partial(make_native, config), num_envs, seed, num_envs)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 
 
@@ -56,7 +56,7 @@ def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: 
     def make(n: int, first_seed: int) -> VectorEnv:
         return AtariVectorEnv(rom, config, n, first_seed, threads_of_part)
 
-    return PartsVectorEnv(make, num_envs, seed, most)
+    return IncrementalVectorEnv(make, num_envs, seed, most)
 
 
 def closest(wrong: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class EpisodeStatistics:
+class EpisodeTracker:
     """Sums per environment until its episode is over.
 
     Args:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zerobeast.services.envserver.vector import VectorEnv, rows_for
 
 
-class PartsVectorEnv(VectorEnv):
+class IncrementalVectorEnv(VectorEnv):
     """N environments as one or more vector environments, stepped side by side.
 
     Each `collect` makes a part, or resets one for the first time: seeding an emulator takes as long as making it.

@@ -14,7 +14,7 @@ MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a
 MAX_ID_LENGTH = 200
 
 
-class Terms(NamedTuple):
+class SessionRequest(NamedTuple):
     """The terms of one session."""
 
     env: EnvConfig
@@ -22,7 +22,7 @@ class Terms(NamedTuple):
     seed: int  #: of the first environment; the others follow
 
     @classmethod
-    def read(cls, entries: dict[Any, Any]) -> Terms:
+    def read(cls, entries: dict[Any, Any]) -> SessionRequest:
         """Check what a peer asks for.
 
         Raises:

@@ -19,6 +19,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.runtime.service import Service
+from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
@@ -26,7 +27,7 @@ from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.actions import ActionCheck
 from zerobeast.services.envserver.capacity import MAX_SESSIONS, find_room
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.request import Terms
+from zerobeast.services.envserver.request import SessionRequest
 from zerobeast.services.envserver.sessions import Hosted, getting_on
 from zerobeast.services.envserver.vector import VectorEnv
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MAX_REQUESTS_PER_TURN = 256  #: so that a flood cannot keep the loop from answering
 CLOSE_LIMIT_S = 2.0  #: for environments to close themselves before they are killed
-RATE_PERIOD_S = 5.0
+RATE_SPAN_S = 5.0
 
 
 class EnvServer(Service):
@@ -59,8 +60,7 @@ class EnvServer(Service):
         self._agent_steps = 0
         self._episodes = 0
         self._past_errors = self._past_timeouts = 0  #: of sessions that are closed
-        self._past = (self.clock(), 0)
-        self._steps_per_s = 0.0
+        self._window = SlidingWindow(RATE_SPAN_S)
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
@@ -122,7 +122,7 @@ class EnvServer(Service):
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
-        self._measure(self.clock())
+        (steps_per_s,) = self._window.per_s(self.clock(), self._agent_steps)
         envs = [session.state.env for session in self.table]
         return {
             "sessions": len(self.table),
@@ -135,7 +135,7 @@ class EnvServer(Service):
             "refused": sum(self._port.refused.values()) if self._port else 0,
             "refused_by_reason": dict(self._port.refused) if self._port else {},
             "dropped": self._port.dropped if self._port else 0,
-            "agent_steps_per_s": self._steps_per_s,
+            "agent_steps_per_s": round(steps_per_s, 1),
         }
 
     @property
@@ -165,7 +165,7 @@ class EnvServer(Service):
         if session is not None:
             self._send_welcome(session)
             return
-        terms = Terms.read(header.body[0])
+        terms = SessionRequest.read(header.body[0])
         if not self.port.hears(header.sender):
             return  # its subscription is still under way, and so is its next HELLO
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
@@ -290,11 +290,3 @@ class EnvServer(Service):
         if files != self._files:
             self._files = files
             self._poller = Poller([self.port], files)
-
-    def _measure(self, now: float) -> None:
-        then, steps_then = self._past
-        span = now - then
-        if span < min(RATE_PERIOD_S, now - self.started_at) or not span:
-            return
-        self._past = (now, self._agent_steps)
-        self._steps_per_s = round((self._agent_steps - steps_then) / span, 1)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import MAX_ROW_BYTES, EnvSpec
-from zerobeast.services.envserver.episodes import EpisodeStatistics
+from zerobeast.services.envserver.episodes import EpisodeTracker
 
 Episodes = list[list[float | int]]
 
@@ -134,7 +134,7 @@ class InlineVectorEnv(VectorEnv):
         super().__init__(num_envs)
         self.spec = spec
         self.rows = rows_for(spec, num_envs)
-        self.statistics = EpisodeStatistics(num_envs)
+        self.statistics = EpisodeTracker(num_envs)
         self._begun: Callable[[], None] | None = lambda: None  # creation is the first thing to collect
 
     @abstractmethod

@@ -73,7 +73,7 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
             _answer(connection, shard)
     except (EOFError, ConnectionError):
         shard.close()
-        _end_offspring()
+        _end_descendants()
 
 
 def _answer(connection: Connection, shard: Shard) -> None:
@@ -98,11 +98,11 @@ def _die_with_server() -> None:
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()
-        _end_offspring()
+        _end_descendants()
         os._exit(1)
 
 
-def _end_offspring() -> None:
+def _end_descendants() -> None:
     """Kill what this process has started: nobody else may be left to do it."""
     end_marked({os.environ[MARK]}, spare=os.getpid())
 

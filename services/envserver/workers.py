@@ -29,7 +29,7 @@ from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire.codec import unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked, new_mark
-from zerobeast.services.envserver.episodes import EpisodeStatistics
+from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.vector import VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import RESET, STEP, backoff_s, serve
 
@@ -76,7 +76,7 @@ class WorkerVectorEnv(VectorEnv):
         self._env_id, self._kwargs = config.id, dict(config.kwargs)
         self._context = multiprocessing.get_context("spawn")
         self._poll = select.poll()
-        self._statistics = EpisodeStatistics(num_envs)
+        self._statistics = EpisodeTracker(num_envs)
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()

@@ -20,7 +20,7 @@ from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
-from zerobeast.services.learner.ledger import Ledger, Record, Standing
+from zerobeast.services.learner.ledger import Record, StreamLedger, StreamPosition
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
 from zerobeast.services.learner.window import LONG_AGO, exhausted, window
 
@@ -51,8 +51,8 @@ class Intake:
         self.terms: Terms | None = None
         self.queue: RolloutQueue | None = None
         self._begin = begin
-        self.books = record.books
-        self._sessions: SessionTable[Ledger] = SessionTable(epoch)
+        self.ledger = record.ledger
+        self._sessions: SessionTable[StreamLedger] = SessionTable(epoch)
         self._left: dict[int, None] = {}  #: actors that have gone, the first first
         self._changed = True  #: who takes part, since the window was last computed
         self._grant_at = 0.0
@@ -71,9 +71,11 @@ class Intake:
         begun = self.queue.begun if self.queue else None
         parts = {(begun[0].sender, begun[0].slot): begun[1]} if begun else {}
         return Record(
-            self.books,
+            self.ledger,
             [
-                Standing.of(session.sender, session.slot, session.state, parts.get((session.sender, session.slot), 0))
+                StreamPosition.of(
+                    session.sender, session.slot, session.state, parts.get((session.sender, session.slot), 0)
+                )
                 for session in self._sessions
             ],
         )
@@ -89,7 +91,7 @@ class Intake:
             "refused": sum(self.port.refused.values()),
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,
-            "rollouts_by_fate": self.books.page(),
+            "rollouts_by_fate": self.ledger.page(),
             "queue_rows": self.queue.rollouts if self.queue else 0,
             "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
             "streams": streams,
@@ -128,15 +130,15 @@ class Intake:
     def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
         """Book the rows of a batch, and acknowledge the messages that it has used up."""
         if learned:
-            self.books.used += rows
+            self.ledger.used += rows
         else:
-            self.books.skipped += rows
+            self.ledger.skipped += rows
         self._acknowledge(messages)
 
     def _acknowledge(self, messages: list[Message]) -> None:
         """Tell the senders which messages are done."""
         for message in messages:
-            self.books.add(message)
+            self.ledger.add(message)
             session = self._session(message.sender, message.slot)
             if session is not None:
                 session.state.use(message.seq)
@@ -153,7 +155,7 @@ class Intake:
         return self.queue is None or not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
 
     @property
-    def _here(self) -> Iterator[Session[Ledger]]:
+    def _here(self) -> Iterator[Session[StreamLedger]]:
         """The streams of actors that are connected."""
         return (session for session in self._sessions if session.sender not in self._left)
 
@@ -180,11 +182,11 @@ class Intake:
             return
         if session is not None:
             assert self.terms is not None, "an admitted actor has a run"
-            self.books.undone += session.state.begin(theirs.first)
+            self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = task_of(theirs, self.terms)
             self._welcome(session)
 
-    def _admitted(self, header: Header, now: float) -> tuple[Terms, Session[Ledger] | None]:
+    def _admitted(self, header: Header, now: float) -> tuple[Terms, Session[StreamLedger] | None]:
         """The terms of an actor that can take part, and its session; None where it could not hear of it yet.
 
         Raises:
@@ -207,7 +209,7 @@ class Intake:
         if self._sessions.full:
             raise RemoteProtocolError("too many actors", "busy")
         self._changed = True
-        return theirs, self._sessions.open(header, Ledger(theirs.num_envs), now)
+        return theirs, self._sessions.open(header, StreamLedger(theirs.num_envs), now)
 
     def _start_for(self, theirs: Terms) -> None:
         try:
@@ -215,7 +217,7 @@ class Intake:
         except ConfigError as error:
             raise RemoteProtocolError(str(error), "terms") from error
 
-    def _welcome(self, session: Session[Ledger]) -> None:
+    def _welcome(self, session: Session[StreamLedger]) -> None:
         assert self.terms is not None, "an admitted actor has a run"
         assert self.terms.policy is not None, "a run has a policy"
         terms = {
@@ -247,7 +249,7 @@ class Intake:
         session.asked_at = now
         self._take(session, message, now)
 
-    def _take(self, session: Session[Ledger], message: Incoming, now: float) -> None:
+    def _take(self, session: Session[StreamLedger], message: Incoming, now: float) -> None:
         """Queue a NEW message, without the first rows if the checkpoint has them; refused, it still gets its turn."""
         assert self.queue is not None, "a session is of a run"
         assert self.terms is not None, "a session is of a run"
@@ -269,11 +271,11 @@ class Intake:
         version = int(rows["policy_version"].min())
         self.queue.put(entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version), rows[used:])
 
-    def _ack(self, session: Session[Ledger], seq: int) -> None:
+    def _ack(self, session: Session[StreamLedger], seq: int) -> None:
         body = (session.state.consumed, self._granted)
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self._sessions.epoch, seq, body))
 
-    def _session(self, sender: int, slot: int) -> Session[Ledger] | None:
+    def _session(self, sender: int, slot: int) -> Session[StreamLedger] | None:
         return self._sessions.of(Header(Kind.ACK, sender, slot, self._sessions.epoch))
 
     def _grant(self, now: float) -> None:
@@ -297,7 +299,7 @@ class Intake:
             else:
                 self._leave(sender)
         for session in self._sessions.unused(now):
-            self.books.undone -= session.state.consumed * session.state.rows  # what its HELLO alone has said
+            self.ledger.undone -= session.state.consumed * session.state.rows  # what its HELLO alone has said
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:
                 self._left.pop(session.sender, None)

@@ -1,8 +1,8 @@
 """What became of the run's rollouts, over all starts of its learner, and where each stream of them stands. Pure.
 
-    books.used + skipped + refused + stale + undone + rollouts in the queue  ==  what the streams have delivered
+    ledger.used + skipped + refused + stale + undone + rollouts in the queue  ==  what the streams have delivered
 
-The books are part of the checkpoint. A learner that was killed has used up more than its last checkpoint knows: the
+The ledger is part of the checkpoint. A learner that was killed has used up more than its last checkpoint knows: the
 next one learns by HELLO which rollouts it will not get again, and counts them as undone. What is not acknowledged
 comes again and is used once, to the row: of a message that straddles two batches a checkpoint may hold a part.
 """
@@ -17,7 +17,7 @@ from zerobeast.services.learner.queue import Message
 
 
 @dataclass
-class Books:
+class Ledger:
     """Rollouts by what became of them. Every rollout that a learner of this run has taken is in one of these."""
 
     used: int = 0  #: learned from
@@ -39,7 +39,7 @@ class Books:
 
 
 @dataclass
-class Ledger:
+class StreamLedger:
     """What became of one stream's messages, by number."""
 
     rows: int = 0  #: rollouts in a message
@@ -87,7 +87,7 @@ class Ledger:
             self.received = max(self.received, seq)
 
 
-class Standing(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a stream stands in a checkpoint."""
 
     sender: int
@@ -97,27 +97,27 @@ class Standing(NamedTuple):
     begun: int  #: rows of the next message that are used
 
     @classmethod
-    def of(cls, sender: int, slot: int, ledger: Ledger, part: int) -> Self:
+    def of(cls, sender: int, slot: int, ledger: StreamLedger, part: int) -> Self:
         """Of a ledger, of whose next message this learner has used a part."""
         return cls(sender, slot, ledger.rows, ledger.consumed, ledger.begun + part)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> StreamLedger:
         """To go on from."""
-        return Ledger(self.rows, self.consumed, self.consumed, self.begun, anchored=True)
+        return StreamLedger(self.rows, self.consumed, self.consumed, self.begun, anchored=True)
 
 
 class Record(NamedTuple):
-    """The books as a checkpoint holds them."""
+    """The ledger as a checkpoint holds it."""
 
-    books: Books
-    streams: list[Standing]
+    ledger: Ledger
+    streams: list[StreamPosition]
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Self:
-        """Inverse of `state`; of nothing, empty books. Raises KeyError, TypeError or ValueError where it cannot be."""
-        books = Books(**{name: int(value) for name, value in state.get("books", {}).items()})
-        return cls(books, [Standing(*map(int, entry)) for entry in state.get("streams", [])])
+        """Inverse of `state`; of nothing, an empty one. Raises KeyError, TypeError or ValueError where it cannot be."""
+        ledger = Ledger(**{name: int(value) for name, value in state.get("ledger", {}).items()})
+        return cls(ledger, [StreamPosition(*map(int, entry)) for entry in state.get("streams", [])])
 
     def state(self) -> dict[str, Any]:
         """Plain values."""
-        return {"books": self.books.page(), "streams": [list(stream) for stream in self.streams]}
+        return {"ledger": self.ledger.page(), "streams": [list(stream) for stream in self.streams]}

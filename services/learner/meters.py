@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.algos.protocol import Learned
-from zerobeast.services.learner.queue import Message
-from zerobeast.services.learner.statistics import EpisodeStatistics, PolicyLag, Rate
+from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.services.learner.queue import Fate, Message
+from zerobeast.services.learner.statistics import EpisodeStatistics, PolicyLag
 from zerobeast.services.learner.update import Update
+
+RATE_SPAN_S = 10.0
 
 
 class Meters:
@@ -27,21 +31,22 @@ class Meters:
         self._tasks = {task: EpisodeStatistics() for task in tasks}
         self.last: Learned | None = None  #: from the newest batch of which something was learned
         self._lag = PolicyLag()
-        self._steps, self._waited, self._updates, self._busy = Rate(), Rate(), Rate(), Rate()
-        self._used, self._stale = Rate(), Rate()  #: rollouts
+        self._rollouts: Counter[Fate] = Counter()
+        self._steps = self._updates = 0
+        self._waited_s = self._busy_s = 0.0
+        self._receiving, self._learning = SlidingWindow(RATE_SPAN_S), SlidingWindow(RATE_SPAN_S)
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
         self._summed = 0
 
-    def waited(self, seconds: float, now: float) -> None:
+    def waited(self, seconds: float) -> None:
         """Count time without a batch."""
-        self._waited.add(seconds, now)
+        self._waited_s += seconds
 
-    def finished(self, messages: list[Message], now: float) -> None:
+    def finished(self, messages: list[Message]) -> None:
         """Count messages that are done, and the episodes that ended in them."""
         own = list(self._tasks.values())
-        for fate, rate in (("used", self._used), ("stale", self._stale)):
-            rate.add(sum(message.rollouts for message in messages if message.fate == fate), now)
         for message in messages:
+            self._rollouts[message.fate] += message.rollouts
             for episode in message.episodes:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)
@@ -55,9 +60,9 @@ class Meters:
           now: seconds.
         """
         self._lag.add(version, update.behaviour_versions)
-        self._steps.add(update.agent_steps, now)
-        self._updates.add(1, now)
-        self._busy.add(update.seconds, now)
+        self._steps, self._updates = self._steps + update.agent_steps, self._updates + 1
+        self._busy_s += update.seconds
+        self._learning_per_s(now)
         if update.learned.steps:
             self.last = update.learned
             self._summed += 1
@@ -66,9 +71,12 @@ class Meters:
 
     def page(self, now: float) -> dict[str, Any]:
         """Current figures, rates over the last seconds; None what is not known yet."""
-        updates, used, stale = (rate.per_s(now) for rate in (self._updates, self._used, self._stale))
+        steps, updates, busy = self._learning_per_s(now)
+        waited, used, stale = self._receiving.per_s(
+            now, self._waited_s, self._rollouts["used"], self._rollouts["stale"]
+        )
         return {
-            "agent_steps_per_s": round(self._steps.per_s(now), 1),
+            "agent_steps_per_s": round(steps, 1),
             "episodes": self.episodes.count,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
@@ -76,23 +84,28 @@ class Meters:
             "policy_lag_mean": self._lag.mean,
             "policy_lag_max": self._lag.max,
             "stale_fraction": round(stale / max(used + stale, 1e-9), 3),
-            "waiting_fraction": round(min(1.0, self._waited.per_s(now)), 3),
-            "update_ms": round(1000 * self._busy.per_s(now) / updates, 2) if updates > 0 else None,
+            "waiting_fraction": round(min(1.0, waited), 3),
+            "update_ms": round(1000 * busy / updates, 2) if updates > 0 else None,
             "learning_rate": self.last.learning_rate if self.last else None,
             "loss": self.last.loss if self.last else None,
             "grad_norm": self.last.grad_norm if self.last else None,
         }
+
+    def _learning_per_s(self, now: float) -> list[float]:
+        """Steps, updates and the time that they took, per second since the first: what comes before is no training."""
+        if not self._updates:
+            return [0.0, 0.0, 0.0]
+        return self._learning.per_s(now, self._steps, self._updates, self._busy_s)
 
     def state(self) -> dict[str, Any]:
         """Of episodes, for a checkpoint."""
         return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`; in files of before there were tasks they begin anew."""
+        """Inverse of `state`."""
         self.episodes.load(state)
-        saved = state.get("tasks", {})
-        for task in self._tasks.keys() & saved.keys():
-            self._tasks[task].load(saved[task])
+        for task, episodes in self._tasks.items():
+            episodes.load(state["tasks"][task])
 
     def _by_task(self) -> dict[str, float | None]:
         """Of a run with several."""

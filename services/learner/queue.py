@@ -30,7 +30,7 @@ class Message(NamedTuple):
     sender: int
     slot: int
     seq: int
-    rollouts: int  #: that it stands for in the books
+    rollouts: int  #: that it stands for in the ledger
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
     at: float = 0.0  #: when it came
     task: int = 0  #: which of the run's environments its rows are of
@@ -69,7 +69,7 @@ class RolloutQueue:
 
     @property
     def rollouts(self) -> int:
-        """Rollouts that came and are not in the books yet."""
+        """Rollouts that came and are not in the ledger yet."""
         return self._usable + self._void
 
     @property

@@ -109,7 +109,7 @@ class Learner(Service):
         self.intake.receive(self.clock())
         settings = self.config.learner
         oldest = self._published - settings.max_policy_lag * settings.publish_every
-        self.meters.finished(self.intake.settle(oldest), self.clock())
+        self.meters.finished(self.intake.settle(oldest))
         if self.trainer is not None and not self.trainer.steps_left:
             self._rest(self.trainer, timeout_s)
         elif self.trainer is not None and (rows := self.intake.take(self.clock())) is not None:
@@ -117,7 +117,7 @@ class Learner(Service):
         else:
             waited_s = self.wait(self._poller, timeout_s)
             self._waited_s += waited_s
-            self.meters.waited(waited_s, self.clock())
+            self.meters.waited(waited_s)
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""
@@ -238,7 +238,7 @@ class Learner(Service):
             self._publish(trainer)
         intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
         self.meters.updated(update, version, self.clock())
-        self.meters.finished(messages, self.clock())
+        self.meters.finished(messages)
         self._time(update, messages, taken_at)
 
     def _rest(self, trainer: Trainer, timeout_s: float) -> None:

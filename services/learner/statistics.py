@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 RECENT_EPISODES = 100
 HISTORY_POINTS = 60
-RATE_WINDOW_S = 10.0
-RATE_RESOLUTION_S = 0.1
 RECENT_UPDATES = 100
 MAX_LAG = 255  #: last bin of the histogram: this many updates or more
 
@@ -80,38 +78,6 @@ class EpisodeStatistics:
         self._stride = max(1, int(state["stride"]))
         self._returns.extend(float(value) for value in state["returns"])
         self._lengths.extend(int(value) for value in state["lengths"])
-
-
-class Rate:
-    """How fast a total grows, over a sliding window. What the first call adds opens the window and is not in it."""
-
-    def __init__(self) -> None:
-        self._total = 0.0
-        self._past: deque[tuple[float, float]] = deque()  #: (time, total), oldest first
-
-    def add(self, amount: float, now: float) -> None:
-        """Let the total grow."""
-        self._total += amount
-        if not self._past or now - self._past[-1][0] >= RATE_RESOLUTION_S:
-            self._past.append((now, self._total))
-        elif len(self._past) > 1:
-            self._past[-1] = (self._past[-1][0], self._total)
-        self._forget(now)
-
-    def per_s(self, now: float) -> float:
-        """Growth per second over the last 10 s, or since the first call where that is shorter."""
-        if not self._past:
-            return 0.0
-        self._forget(now)
-        then, total = self._past[0]
-        span = now - then
-        if len(self._past) > 1:  # all growth since the oldest is of the window, however long the pause before it
-            span = min(span, RATE_WINDOW_S)
-        return (self._total - total) / span if span > 0 else 0.0
-
-    def _forget(self, now: float) -> None:
-        while len(self._past) > 1 and self._past[1][0] <= now - RATE_WINDOW_S:
-            self._past.popleft()
 
 
 class PolicyLag:

@@ -7,14 +7,14 @@ from math import ceil, gcd
 
 from zerobeast.common.wire.messages import MAX_WINDOW
 from zerobeast.common.wire.session import Session
-from zerobeast.services.learner.ledger import Ledger
+from zerobeast.services.learner.ledger import StreamLedger
 
 LONG_AGO = float("-inf")
 PATIENCE_S = 60.0  #: with streams that have credit and send nothing, while others have none and wait
 ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not help to fill a batch
 
 
-def window(configured: int, batch_size: int, streams: Iterable[Session[Ledger]], now: float) -> int:
+def window(configured: int, batch_size: int, streams: Iterable[Session[StreamLedger]], now: float) -> int:
     """The window to grant now.
 
     Only streams count that deliver: a HELLO, which costs nothing, must not narrow the windows of the others. Where
@@ -32,12 +32,12 @@ def window(configured: int, batch_size: int, streams: Iterable[Session[Ledger]],
     return min(MAX_WINDOW, max(configured, window_needed(batch_size, rows or [smallest])))
 
 
-def delivers(stream: Session[Ledger], now: float) -> bool:
+def delivers(stream: Session[StreamLedger], now: float) -> bool:
     """Whether rollouts of it have come of late."""
     return stream.asked_at is not None and now - stream.asked_at < ACTIVE_S
 
 
-def exhausted(window: int, streams: Iterable[Session[Ledger]], now: float) -> bool:
+def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float) -> bool:
     """Whether no row can come before the next acknowledgement: all streams that deliver have used their windows up.
 
     Windows are wide enough for a batch of good rollouts; those that are refused or stale use them up and fill none.

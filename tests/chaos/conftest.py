@@ -6,7 +6,7 @@ from typing import Protocol
 import pytest
 
 from zerobeast.tools.chaos.network import summary, table
-from zerobeast.tools.chaos.network_faults import Trial
+from zerobeast.tools.chaos.network_faults import NetworkTrial
 
 TRIAL = "trial"  #: as a property of a test, which travels from the worker that ran it
 
@@ -39,6 +39,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         report for part in terminalreporter.stats.values() for report in part if isinstance(report, pytest.TestReport)
     ]
     properties = [entry for report in reports if report.when == "call" for entry in report.user_properties]
-    if trials := [Trial(*values) for name, values in properties if name == TRIAL]:
+    if trials := [NetworkTrial(*values) for name, values in properties if name == TRIAL]:
         terminalreporter.section("faults")
         terminalreporter.write(table(summary(trials)))

@@ -13,7 +13,7 @@ from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.fleet import ROLES, Fleet
 from zerobeast.tools.chaos.inflict import Inflictor
-from zerobeast.tools.chaos.watch import Watch
+from zerobeast.tools.chaos.watch import RunWatch
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
@@ -33,14 +33,14 @@ def training(
     """A run that has begun to learn; see `Fleet`."""
     context = Context()
     try:
-        with Fleet(flags, folder, modules=modules) as fleet, closing(Watch(fleet, context)) as watch:
+        with Fleet(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
             assert learned(watch), "training never began"
             yield Inflictor(fleet, watch)
     finally:
         context.term()
 
 
-def learned(watch: Watch, more: float = 1.0) -> bool:
+def learned(watch: RunWatch, more: float = 1.0) -> bool:
     """Wait until so many more rollouts were learned from."""
     before = watch.progress.total(time.monotonic())
     return bool(
@@ -48,10 +48,10 @@ def learned(watch: Watch, more: float = 1.0) -> bool:
     )
 
 
-def closes(watch: Watch) -> Balance:
+def closes(watch: RunWatch) -> Balance:
     """Settle the accounts, and say what is wrong with them."""
     balance, config = watch.settle(), watch.fleet.config.learner
-    assert list(verdict.accounts(balance, config.window, watch.journal.steps, config.unroll_length)) == []
+    assert list(verdict.accounts(balance, config.window, watch.audit.steps, config.unroll_length)) == []
     return balance
 
 
@@ -67,7 +67,7 @@ def log(fleet: Fleet, role: str) -> str:
     return fleet.child(f"{role} 0").spec.log.read_text(errors="replace")
 
 
-def seen(watch: Watch, probe: Callable[[], Any]) -> Any:
+def seen(watch: RunWatch, probe: Callable[[], Any]) -> Any:
     """Wait until something is true of a run, in which no service may end by itself; returns it."""
     found = watch.until(time.monotonic() + TO_SEE_S, probe)
     assert found, {role: page(watch.fleet, role) for role in ROLES}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos.runs import closes, learned, training
 from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.faults import Fault, Kind, draw
+from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.fleet import ROLES
 from zerobeast.tools.chaos.inflict import Inflictor
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
@@ -33,11 +33,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inflictor]:
         yield inflictor
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", FaultKind)
 @pytest.mark.parametrize("role", ROLES)
-def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor, role: str, kind: Kind) -> None:
-    pause_s = STOPPED_S if kind is Kind.STOP else 0.1
-    event = run.do(Fault(kind, (f"{role} 0",), pause_s))
+def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor, role: str, kind: FaultKind) -> None:
+    pause_s = STOPPED_S if kind is FaultKind.STOP else 0.1
+    event = run.do(ServiceFault(kind, (f"{role} 0",), pause_s))
     assert event.back_at is not None, event
     assert "exit code" not in event.broken, event
 
@@ -46,7 +46,7 @@ def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor,
 def test_a_run_is_back_at_its_rate_after_two_services_were_killed_at_once(
     run: Inflictor, targets: tuple[str, str]
 ) -> None:
-    assert run.do(Fault(Kind.KILL, targets, 0.5)).back_at is not None
+    assert run.do(ServiceFault(FaultKind.KILL, targets, 0.5)).back_at is not None
 
 
 def test_a_run_is_back_at_its_rate_after_faults_at_random(run: Inflictor) -> None:
@@ -81,7 +81,7 @@ def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_fi
     with training(tmp_path, flags) as inflictor:
         watch = inflictor.watch
         assert learned(watch, 200)
-        inflictor.do(Fault(Kind.KILL, ("broker 0", "learner 0"), 0.1))
+        inflictor.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))
         assert learned(watch, 200)
         balance = closes(watch)
         assert balance.dropped["learner died after its checkpoint"] >= 200

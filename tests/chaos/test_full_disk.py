@@ -17,7 +17,7 @@ from zerobeast.common.health.views import ServiceView
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
 from zerobeast.tools.chaos.fleet import ROLES
-from zerobeast.tools.chaos.watch import Watch
+from zerobeast.tools.chaos.watch import RunWatch
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -38,7 +38,7 @@ def saved_steps(folder: Path) -> int:
     return int(state["counters"]["agent_steps"])
 
 
-def full(watch: Watch) -> bool:
+def full(watch: RunWatch) -> bool:
     """Whether the learner says that nothing can be written."""
     return all(fault in str(page(watch.fleet, "learner").get("unsaved")) for fault in FAULTS)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.tools.chaos.network_faults import UNDER_WAY, Trial, attempt, faults, settled
-from zerobeast.tools.chaos.network_run import PLANES, SMALL, START_LIMIT_S, WiredRun
+from zerobeast.tools.chaos.network_faults import UNDER_WAY, NetworkTrial, attempt, faults, settled
+from zerobeast.tools.chaos.network_run import PLANES, SMALL, START_LIMIT_S, ProxiedRun
 
 pytestmark = pytest.mark.chaos
 
@@ -29,17 +29,17 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[WiredRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, WiredRun(SMALL, Path(folder), hurry=HURRY) as run:
+def run() -> Iterator[ProxiedRun]:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, ProxiedRun(SMALL, Path(folder), hurry=HURRY) as run:
         run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
         yield run
 
 
 @pytest.mark.parametrize(("plane", "fault"), CASES)
-def test_training_goes_on_by_itself_after_a_fault_of_one_plane(run: WiredRun, plane: str, fault: str) -> None:
+def test_training_goes_on_by_itself_after_a_fault_of_one_plane(run: ProxiedRun, plane: str, fault: str) -> None:
     assert not attempt(run, plane, FAULTS[fault], random.Random(1), rate_s=1.0).trouble
 
 
-def test_what_was_acknowledged_meanwhile_was_learned_from_once(run: WiredRun) -> None:
-    nothing = Trial("", None, 0, "")
+def test_what_was_acknowledged_meanwhile_was_learned_from_once(run: ProxiedRun) -> None:
+    nothing = NetworkTrial("", None, 0, "")
     assert settled(run, nothing) == nothing

@@ -7,7 +7,7 @@ import pytest
 from zerobeast.services.learner import intake
 from zerobeast.tools.chaos import search
 from zerobeast.tools.chaos.mischief import Faults
-from zerobeast.tools.chaos.search import Trial, attempt, main
+from zerobeast.tools.chaos.search import SearchTrial, attempt, main
 
 pytestmark = pytest.mark.chaos
 
@@ -19,7 +19,7 @@ def test_runs_go_on_whatever_is_refused_late_or_lost() -> None:
 
 def test_a_run_without_short_batches_is_found_to_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     peace = Faults()
-    trial = Trial(
+    trial = SearchTrial(
         seed=1,
         actors=1,
         env_servers=1,

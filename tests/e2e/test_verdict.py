@@ -1,4 +1,4 @@
-"""The verdict names whatever holds a real run up: each service is made slow in turn, the environments, and the wire."""
+"""The verdict names what holds a real run up: each service, the environments and the network are made slow in turn."""
 
 import contextlib
 import tempfile
@@ -11,7 +11,7 @@ import pytest
 from zerobeast.common.health.verdict import ROLES, verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.tools.bench.services import Services
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.proxy import Proxy
 
 pytestmark = pytest.mark.e2e
 
@@ -65,6 +65,6 @@ def test_a_slow_wire_is_named() -> None:
         run.start("learner")
         run.start("envserver")
         run.start("broker", "--broker.endpoint", f"ipc://{name}/real")
-        with Wire(f"ipc://{name}/b", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
+        with Proxy(f"ipc://{name}/b", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
             run.start("actor")
             assert "to the broker" in wait_for_verdict(run, "network-bound")

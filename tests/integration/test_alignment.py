@@ -28,7 +28,7 @@ from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.service import Actor
-from zerobeast.services.broker import sessions as lobby
+from zerobeast.services.broker import sessions as sessions
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 
@@ -141,7 +141,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
     context = Context()
     stub = StubLearner(context, config.learner.endpoint)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lobby, "make_algorithm", algorithm)
+        patch.setattr(sessions, "make_algorithm", algorithm)
         try:
             with (
                 running(EnvServer(config, instance)),

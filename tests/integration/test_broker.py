@@ -206,7 +206,7 @@ def test_a_new_session_never_sees_what_another_left_in_its_slots(
         assert answer.rows["action"].tolist() == [1, 1, 1]
         assert answer.cores is not None
         assert not answer.cores.any()
-        assert the.broker._lobby._ranges.used == 3, "the slots are used again"
+        assert the.broker._sessions._ranges.used == 3, "the slots are used again"
 
 
 def test_goodbye_frees_the_session(

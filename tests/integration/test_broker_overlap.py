@@ -89,7 +89,7 @@ def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, i
     leaving.bye()
     wait_until(lambda: not the.broker.report()["clients"])
     new = the.welcomed(2)
-    ranges = the.broker._lobby._ranges
+    ranges = the.broker._sessions._ranges
     assert ranges.used == 4, "the new one got slots of its own"
     send(new, 5)
     idle.set()

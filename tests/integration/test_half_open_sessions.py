@@ -19,7 +19,7 @@ from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_hea
 from zerobeast.common.wire.stream import Reply
 from zerobeast.services.envserver import sessions
 from zerobeast.services.learner import window
-from zerobeast.tools.chaos.fuzz_peer import REQUESTS, Peer, message
+from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer, message
 
 pytestmark = pytest.mark.integration
 
@@ -32,9 +32,9 @@ def the(context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         yield found
 
 
-def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> Peer:
+def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> RawPeer:
     """Somebody who greets under many ids and listens to no answer."""
-    peer = Peer(Endpoint.parse(endpoint), REQUESTS, b"PUSH")
+    peer = RawPeer(Endpoint.parse(endpoint), REQUESTS, b"PUSH")
     peer.send(*(message([pack_header(Header(Kind.HELLO, random_id(), body=(terms,)))]) for _ in range(times)))
     peer.send(message([b"\xc1"]))  # is counted once all before it are read
     return peer

@@ -19,7 +19,7 @@ from zerobeast.common.transport import (
 )
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.wire.messages import BARE, Header, Kind, Plane, pack_header, topic
-from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, Peer, message
+from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, RawPeer, message
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def heard(server: ServerPort, client: ClientPort) -> bool:
     return client.receive() is not None
 
 
-def ended(peer: Peer) -> bool:
+def ended(peer: RawPeer) -> bool:
     """Whether the other side has hung up."""
     peer.socket.settimeout(20.0)
     try:
@@ -62,7 +62,7 @@ def test_a_message_of_very_many_frames_takes_several_turns(
 ) -> None:
     monkeypatch.setattr(incoming, "MAX_SURPLUS", 10)
     step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
-    with Peer(place, REQUESTS, b"PUSH") as peer:
+    with RawPeer(place, REQUESTS, b"PUSH") as peer:
         peer.send(message([step, *[b""] * 95]), message([step]))
         assert wait_until(server.receive)
         turns = 0
@@ -75,7 +75,7 @@ def test_a_message_of_very_many_frames_takes_several_turns(
 def test_what_is_kept_for_later_is_one_frame_of_a_bounded_size(server: ServerPort, place: Endpoint) -> None:
     step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
     room = bytearray(4)
-    with Peer(place, REQUESTS, b"PUSH") as peer:
+    with RawPeer(place, REQUESTS, b"PUSH") as peer:
         for payload in ([], [b"12345"], [b"1234", b""], [b"123"], [b"1234"]):
             peer.send(message([step, *payload]))
         kept = [wait_until(server.receive).keep(4) for _ in range(5)]  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def test_what_is_kept_for_later_is_one_frame_of_a_bounded_size(server: ServerPor
 @pytest.mark.parametrize("kind", sorted(BARE & {Kind.HELLO, Kind.BYE, Kind.RESET}))
 def test_frames_behind_a_header_that_stands_alone_are_refused(server: ServerPort, place: Endpoint, kind: Kind) -> None:
     body = ({},) if kind is Kind.HELLO else ()
-    with Peer(place, REQUESTS, b"PUSH") as peer:
+    with RawPeer(place, REQUESTS, b"PUSH") as peer:
         peer.send(
             message([pack_header(Header(kind, ME, body=body)), b""]), message([pack_header(Header(Kind.BYE, ME))])
         )
@@ -102,7 +102,7 @@ def test_an_announcement_of_gigabytes_ends_the_connection(
     server: ServerPort, place: Endpoint, size: int, index: int, kind: bytes
 ) -> None:
     assert server
-    with Peer(place, index, kind) as peer:
+    with RawPeer(place, index, kind) as peer:
         peer.send(bytes((LONG,)) + size.to_bytes(8))
         assert ended(peer)
 
@@ -111,7 +111,7 @@ def test_a_long_topic_ends_the_connection_since_libzmq_keeps_fifty_bytes_for_eac
     server: ServerPort, place: Endpoint
 ) -> None:
     assert server
-    with Peer(place, REPLIES, b"SUB") as peer:
+    with RawPeer(place, REPLIES, b"SUB") as peer:
         peer.send(message([b"\1" + bytes(2000)]))
         assert ended(peer)
 
@@ -119,7 +119,7 @@ def test_a_long_topic_ends_the_connection_since_libzmq_keeps_fifty_bytes_for_eac
 def test_who_subscribes_to_everything_and_reads_nothing_holds_nobody_up(
     context: Context, endpoint: str, server: ServerPort, place: Endpoint
 ) -> None:
-    with closing(ClientPort(context, PLANE, endpoint, ME)) as client, Peer(place, REPLIES, b"SUB") as greedy:
+    with closing(ClientPort(context, PLANE, endpoint, ME)) as client, RawPeer(place, REPLIES, b"SUB") as greedy:
         greedy.send(message([b"\1"]), message([b"\1s"]), message([b"\1" + topic(PLANE, OTHER)]))
         wait_until(lambda: heard(server, client) and server.hears(OTHER))
         payload = bytes(1 << 16)
@@ -143,7 +143,7 @@ def test_a_flood_of_arrivals_is_served_in_several_turns(
     context: Context, endpoint: str, place: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "MAX_ARRIVALS", 5)
-    with closing(WeightsPublisher(context, endpoint)) as publisher, Peer(place, WEIGHTS, b"SUB") as flood:
+    with closing(WeightsPublisher(context, endpoint)) as publisher, RawPeer(place, WEIGHTS, b"SUB") as flood:
         served = []
         monkeypatch.setattr(publisher, "_socket", Counting(publisher._socket, served))
         flood.send(*(message([b"\1" + weights.WEIGHTS_TOPIC]) for _ in range(50)))
@@ -172,7 +172,7 @@ def test_what_is_no_subscription_costs_a_subscriber_of_the_weights_at_most_a_ver
 ) -> None:
     with ExitStack() as stack:
         publisher = stack.enter_context(closing(WeightsPublisher(context, endpoint)))
-        peer = stack.enter_context(Peer(place, WEIGHTS, b"SUB"))
+        peer = stack.enter_context(RawPeer(place, WEIGHTS, b"SUB"))
         subscribers = []
         for _ in range(3):
             peer.send(*(message([b"\2"]) for _ in range(5)))

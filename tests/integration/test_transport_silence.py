@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import free_port, wait_until
 from zerobeast.common.transport import ClientPort, Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.proxy import Proxy
 
 pytestmark = pytest.mark.integration
 
@@ -18,22 +18,22 @@ LARGE = np.zeros(1 << 17, np.uint8)
 
 
 @pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr("zerobeast.common.transport.sockets.STUCK_MS", 3000)
     near, far = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
-    with Wire(near, far, sockets=(0, 1)) as wire:
-        yield wire
+    with Proxy(near, far, sockets=(0, 1)) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def server(context: Context, wire: Wire) -> Iterator[ServerPort]:
-    with closing(ServerPort(context, Plane.STEPS, str(wire.target))) as server:
+def server(context: Context, proxy: Proxy) -> Iterator[ServerPort]:
+    with closing(ServerPort(context, Plane.STEPS, str(proxy.target))) as server:
         yield server
 
 
 @pytest.fixture
-def client(context: Context, wire: Wire, server: ServerPort) -> Iterator[ClientPort]:
-    with closing(ClientPort(context, Plane.STEPS, str(wire.listen), CLIENT)) as client:
+def client(context: Context, proxy: Proxy, server: ServerPort) -> Iterator[ClientPort]:
+    with closing(ClientPort(context, Plane.STEPS, str(proxy.listen), CLIENT)) as client:
         wait_until(lambda: server.changes().get(CLIENT))
         yield client
 
@@ -54,9 +54,9 @@ def heard(client: ClientPort, slot: int) -> bool:
 
 
 def test_a_dead_connection_full_of_replies_does_not_keep_them_from_the_next_for_long(
-    wire: Wire, server: ServerPort, client: ClientPort
+    proxy: Proxy, server: ServerPort, client: ClientPort
 ) -> None:
-    wire.stall()
+    proxy.stall()
     fill(server)
     client.reopen()
     assert not server.send(Header(Kind.BYE, CLIENT)), "both connections have the same topic"
@@ -68,16 +68,16 @@ def test_a_dead_connection_full_of_replies_does_not_keep_them_from_the_next_for_
     wait_until(answered)
 
 
-def test_a_client_that_takes_nothing_any_more_is_gone(wire: Wire, server: ServerPort, client: ClientPort) -> None:
-    wire.hold(to_server=False)
+def test_a_client_that_takes_nothing_any_more_is_gone(proxy: Proxy, server: ServerPort, client: ClientPort) -> None:
+    proxy.hold(to_server=False)
     fill(server)
     wait_until(lambda: server.changes().get(CLIENT) is False)
-    wire.release()
+    proxy.release()
     wait_until(lambda: (client.receive(), server.changes().get(CLIENT))[1])
 
 
-def test_a_client_that_is_merely_slow_stays(wire: Wire, server: ServerPort, client: ClientPort) -> None:
-    wire.bytes_per_s = 150_000
+def test_a_client_that_is_merely_slow_stays(proxy: Proxy, server: ServerPort, client: ClientPort) -> None:
+    proxy.bytes_per_s = 150_000
     for _ in range(5):
         server.send(Header(Kind.OBS, CLIENT, body=([],)), LARGE)
     for _ in range(5):

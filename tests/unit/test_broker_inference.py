@@ -10,7 +10,6 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
-from zerobeast.services.broker.meter import Meter
 
 pytestmark = pytest.mark.unit
 
@@ -120,17 +119,3 @@ def test_a_network_that_cannot_act_fails_at_once() -> None:
 
     with pytest.raises(RuntimeError, match="multiplied"):
         Inference(Broken(), max_rows=4, device=torch.device("cpu"), dtype=torch.float32, seed=1)
-
-
-def test_rates_are_of_the_last_seconds() -> None:
-    meter = Meter(now=10.0, span_s=3.0)
-    meter.batch(rows=30, requests=3)
-    meter.batch(rows=10, requests=1)
-    assert meter.rates(12.0) == {
-        "rows": 40,
-        "rows_per_s": 20.0,
-        "requests_per_s": 2.0,
-        "batch_rows_mean": 20.0,
-    }
-    assert meter.rates(15.0)["rows_per_s"] == 0.0, "what was before is forgotten"
-    assert meter.rates(15.0)["batch_rows_mean"] == 0.0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from zerobeast.tools.chaos.balance import Balance, Journal
+from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 
 pytestmark = pytest.mark.unit
 
@@ -34,15 +34,15 @@ def learner(epoch: int, streams: dict[tuple[int, int], tuple[int, int, int]], **
     }
 
 
-def journal_of(*pages: tuple[str, dict[str, Any]]) -> Journal:
-    journal = Journal()
+def audit_of(*pages: tuple[str, dict[str, Any]]) -> RolloutAudit:
+    audit = RolloutAudit()
     for name, page in pages:
-        journal.note(name, page)
-    return journal
+        audit.note(name, page)
+    return audit
 
 
 def test_a_run_in_which_nobody_dies_has_used_queued_or_still_carries_what_was_made() -> None:
-    found = journal_of(
+    found = audit_of(
         ("actor 0", actor(7, 5, 4)),
         ("learner 0", learner(1, {(7, 0): (5, 4, 0), (7, 1): (3, 3, 0)}, used=21, queued=3)),
     ).balance()
@@ -51,36 +51,36 @@ def test_a_run_in_which_nobody_dies_has_used_queued_or_still_carries_what_was_ma
 
 def test_rollouts_that_the_learner_cannot_name_are_a_gap() -> None:
     pages = [("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=12))]
-    assert journal_of(*pages).balance().gap == 3
+    assert audit_of(*pages).balance().gap == 3
     pages[1] = ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=18))
-    assert journal_of(*pages).balance().gap == -3, "one message was used twice"
+    assert audit_of(*pages).balance().gap == -3, "one message was used twice"
 
 
 def test_what_a_dead_actor_completed_and_never_sent_is_dropped_and_what_it_was_assembling_is_cut() -> None:
-    journal = journal_of(
+    audit = audit_of(
         ("actor 0", actor(7, 5)), ("actor 1", actor(8, 2)), ("learner 0", learner(1, {(7, 0): (4, 4, 0)}, used=12))
     )
-    journal.note("learner 0", learner(1, {(7, 0): (4, 4, 0), (8, 0): (2, 2, 0)}, used=18))
-    journal.bury("actor 0")
-    journal.note("actor 0", actor(9, 0))
-    found = journal.balance()
+    audit.note("learner 0", learner(1, {(7, 0): (4, 4, 0), (8, 0): (2, 2, 0)}, used=18))
+    audit.actor_ended("actor 0")
+    audit.note("actor 0", actor(9, 0))
+    found = audit.balance()
     assert (found.dropped, found.cut["actor"], found.gap, found.waiting) == ({"actor died": ROWS}, ROWS, 0, 0)
     assert found.lost == 2 * ROWS
 
 
 def test_what_an_actor_sent_after_its_last_page_is_known_from_the_learner() -> None:
-    journal = journal_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (8, 8, 0)}, used=24)))
-    journal.bury("actor 0")
-    found = journal.balance()
+    audit = audit_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (8, 8, 0)}, used=24)))
+    audit.actor_ended("actor 0")
+    found = audit.balance()
     assert (found.made, found.dropped, found.gap) == (24, {}, 0)
 
 
 def test_what_a_killed_learner_had_used_is_undone_when_its_actor_says_so() -> None:
-    journal = journal_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
-    journal.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
-    assert journal.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
-    journal.note("learner 0", learner(2, {(7, 0): (9, 9, 0)}, used=17, undone=10))
-    found = journal.balance()
+    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
+    audit.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
+    assert audit.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
+    audit.note("learner 0", learner(2, {(7, 0): (9, 9, 0)}, used=17, undone=10))
+    found = audit.balance()
     assert (found.gap, found.waiting) == (0, 0)
     assert found.dropped == {"learner died after its checkpoint": 10}
 
@@ -91,24 +91,24 @@ def test_what_a_killed_learner_had_used_is_undone_when_its_actor_says_so() -> No
 def test_what_a_killed_learner_had_used_of_a_dead_actor_is_known_from_the_next_ones_page(
     known: dict[tuple[int, int], tuple[int, int, int]], lost: int
 ) -> None:
-    journal = journal_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
-    journal.bury("actor 0")
-    journal.note("learner 0", learner(2, known, used=27 - lost))
-    found = journal.balance()
+    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
+    audit.actor_ended("actor 0")
+    audit.note("learner 0", learner(2, known, used=27 - lost))
+    found = audit.balance()
     assert (found.gap, found.dropped) == (0, {"actor and learner died": lost})
 
 
 def test_a_stream_that_the_learner_has_forgotten_keeps_what_it_delivered() -> None:
-    journal = journal_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
-    journal.bury("actor 0")
-    journal.note("learner 0", learner(1, {}, used=27))
-    journal.note("learner 0", learner(2, {}, used=27))
-    assert journal.balance().gap == 0
+    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
+    audit.actor_ended("actor 0")
+    audit.note("learner 0", learner(1, {}, used=27))
+    audit.note("learner 0", learner(2, {}, used=27))
+    assert audit.balance().gap == 0
 
 
 def test_batches_that_were_skipped_and_rollouts_that_were_refused_are_dropped() -> None:
     streams = {(7, 0): (9, 9, 0)}
-    found = journal_of(
+    found = audit_of(
         ("actor 0", actor(7, 9, cut=6)), ("learner 0", learner(1, streams, used=12, skipped=12, refused=3))
     ).balance()
     assert (found.gap, found.dropped) == (0, {"update was not finite": 12, "refused": 3})
@@ -116,6 +116,6 @@ def test_batches_that_were_skipped_and_rollouts_that_were_refused_are_dropped() 
 
 
 def test_a_page_of_a_learner_that_is_only_starting_changes_nothing() -> None:
-    journal = journal_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=15)))
-    journal.note("learner 0", {"role": "learner", "queue_rows": 0, "agent_steps": 0})
-    assert journal.balance().gap == 0
+    audit = audit_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=15)))
+    audit.note("learner 0", {"role": "learner", "queue_rows": 0, "agent_steps": 0})
+    assert audit.balance().gap == 0

@@ -8,7 +8,7 @@ import pytest
 
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, Fault, Kind, draw
+from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inflict import Event
 
 pytestmark = pytest.mark.unit
@@ -20,7 +20,7 @@ CLOSED = Balance(100, 90, 4, 0, {"actor died": 6}, 0, {}, 1)
 def event(title: str, recovery_s: float | None = 1.0, lost: int = 0, broken: str = "") -> Event:
     kind, target = title.split(" ", 1)
     back = None if recovery_s is None else 20.0 + recovery_s
-    return Event(Fault(Kind(kind), (target,), 1.0), 10.0, 15.0, 20.0, back, 80.0, lost, broken)
+    return Event(ServiceFault(FaultKind(kind), (target,), 1.0), 10.0, 15.0, 20.0, back, 80.0, lost, broken)
 
 
 def test_the_same_seed_draws_the_same_faults_and_another_one_others() -> None:
@@ -37,14 +37,14 @@ def test_every_role_and_every_kind_has_its_turn_and_two_services_are_never_the_s
     assert {name for fault in drawn for name in fault.targets} == set(NAMES)
     assert all(len(set(fault.targets)) == len(fault.targets) for fault in drawn)
     assert 0.15 < sum(len(fault.targets) == 2 for fault in drawn) / len(drawn) < 0.25
-    stops = [fault.pause_s for fault in drawn if fault.kind is Kind.STOP]
+    stops = [fault.pause_s for fault in drawn if fault.kind is FaultKind.STOP]
     assert SHORTEST_STOP_S <= min(stops) < 2 * SHORTEST_STOP_S
     assert LONGEST_STOP_S / 2 < max(stops) <= LONGEST_STOP_S
 
 
 def test_faults_of_a_sort_make_one_row() -> None:
     events = [event("SIGKILL learner 0", 1.0, 30), event("SIGKILL learner 0", 4.0, 10), event("SIGSTOP actor 2")]
-    events.append(Event(Fault(Kind.KILL, ("actor 0", "broker 1"), 1.0), 10.0, 15.0, 20.0, None, None))
+    events.append(Event(ServiceFault(FaultKind.KILL, ("actor 0", "broker 1"), 1.0), 10.0, 15.0, 20.0, None, None))
     rows = {row["fault"]: row for row in verdict.rows(events)}
     assert list(rows) == ["SIGKILL learner", "SIGKILL two at once", "SIGSTOP actor"]
     learner = rows["SIGKILL learner"]

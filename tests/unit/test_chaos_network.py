@@ -9,27 +9,27 @@ import pytest
 
 from zerobeast.tools.chaos import main, network_service
 from zerobeast.tools.chaos.network import experiments, summary, table
-from zerobeast.tools.chaos.network_faults import Trial
+from zerobeast.tools.chaos.network_faults import NetworkTrial
 from zerobeast.tools.chaos.network_service import TIMEOUTS, lookups, write_hosts
 
 pytestmark = pytest.mark.unit
 
 
 def test_a_fault_is_one_row_with_median_and_worst_recovery() -> None:
-    trials = [Trial("cut", seconds, 2, "") for seconds in (3.0, 1.0, 2.0)]
+    trials = [NetworkTrial("cut", seconds, 2, "") for seconds in (3.0, 1.0, 2.0)]
     (row,) = summary(trials)
     assert row == ("cut", 3, "2.0 s, 3.0 s", "0; 6 in progress", "held")
     assert table([row]).splitlines()[-1] == "| cut | 3 | 2.0 s, 3.0 s | 0; 6 in progress | held |"
 
 
 def test_a_broken_promise_is_told() -> None:
-    good, bad = Trial("cut", 1.0, 0, ""), Trial("cut", math.inf, 0, "never recovered", lost=4)
+    good, bad = NetworkTrial("cut", 1.0, 0, ""), NetworkTrial("cut", math.inf, 0, "never recovered", lost=4)
     (row,) = summary([good, bad, bad])
     assert row == ("cut", 3, "inf s, inf s", "8", "2 times: never recovered")
 
 
 def test_what_has_nothing_to_recover_from_says_so() -> None:
-    assert summary([Trial("crowd", None, 0, "")])[0].recovery == "nothing to recover"
+    assert summary([NetworkTrial("crowd", None, 0, "")])[0].recovery == "nothing to recover"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_has_nothing_to_recover_from_says_so() -> None:
     [("", 19), ("weights: ", 11), ("black hole", 1), ("names", 2), ("overload", 6), ("no such fault", 0)],
 )
 def test_faults_are_chosen_by_what_their_names_hold(only: str, runs: int) -> None:
-    """One run for all times of a fault of wires; one for each time of the others."""
+    """One run for all times of a fault of proxies; one for each time of the others."""
     assert len(list(experiments(only, times=2, seed=1, lose_packets=True))) == runs
 
 

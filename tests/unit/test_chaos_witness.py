@@ -9,8 +9,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
-from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, reward_of, right_action
-from zerobeast.tools.chaos.witness.env import Witness as Environment
+from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, WitnessEnv, reward_of, right_action
 
 pytestmark = pytest.mark.unit
 
@@ -103,7 +102,7 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
 
 
 def test_the_environment_takes_no_action_but_the_right_one() -> None:
-    env = Environment()
+    env = WitnessEnv()
     obs, _ = env.reset(seed=1)
     lengths = []
     for _ in range(5):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
-from zerobeast.common.runtime.usage import Busy, cores
+from zerobeast.common.runtime.usage import cores
 from zerobeast.launcher import fleet, threads
 
 pytestmark = pytest.mark.unit
@@ -58,17 +58,3 @@ def test_a_container_s_quota_bounds_its_cores(tmp_path: Path, files: dict[str, s
         (tmp_path / name).write_text(text)
     everything = len(os.sched_getaffinity(0))
     assert cores(tmp_path) == (everything if expected is None else min(expected, everything))
-
-
-def test_busy_is_what_is_left_of_the_last_seconds_without_waits() -> None:
-    busy = Busy(now=100.0)
-    assert busy.fraction(100.0) == 0.0
-    busy.idle(0.5)
-    assert busy.fraction(102.0) == pytest.approx(0.75)
-    busy.idle(2.0)
-    assert busy.fraction(104.0) == pytest.approx(1 - 2.5 / 4)
-    for second in range(105, 120):
-        busy.fraction(float(second))
-    assert busy.fraction(120.0) == 1.0
-    busy.idle(50.0)
-    assert busy.fraction(121.0) == 0.0

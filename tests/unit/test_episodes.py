@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from zerobeast.services.envserver.episodes import EpisodeStatistics
+from zerobeast.services.envserver.episodes import EpisodeTracker
 
 pytestmark = pytest.mark.unit
 
@@ -10,7 +10,7 @@ FIRST_ONLY = np.array([True, False])
 
 
 def test_an_episode_counts_its_unclipped_rewards_and_its_agent_steps() -> None:
-    statistics = EpisodeStatistics(2)
+    statistics = EpisodeTracker(2)
     assert statistics.update(np.array([10.0, 1.0]), NO, NO) == []
     assert statistics.update(np.array([-3.0, 1.0]), NO, FIRST_ONLY) == [[7.0, 2]]
     assert statistics.update(np.array([0.0, 1.0]), FIRST_ONLY, ~FIRST_ONLY) == [[3.0, 3]]
@@ -18,13 +18,13 @@ def test_an_episode_counts_its_unclipped_rewards_and_its_agent_steps() -> None:
 
 
 def test_sums_are_exact_where_float32_would_lose_the_small_ones() -> None:
-    statistics = EpisodeStatistics(1)
+    statistics = EpisodeTracker(1)
     statistics.update(np.array([2.0**24], np.float32), NO[:1], NO[:1])
     assert statistics.update(np.array([1.0], np.float32), NO[:1], YES[:1]) == [[2.0**24 + 1, 2]]
 
 
 def test_what_is_forgotten_or_cleared_never_shows() -> None:
-    statistics = EpisodeStatistics(2)
+    statistics = EpisodeTracker(2)
     statistics.update(np.array([1.0, 2.0]), NO, NO)
     statistics.forget(FIRST_ONLY)
     assert statistics.update(np.array([1.0, 2.0]), NO, YES) == [[1.0, 1], [4.0, 2]]

@@ -18,7 +18,7 @@ from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.outbox import NO_PROGRESS_S
 from zerobeast.services.actor.waits import Wait
-from zerobeast.services.learner.ledger import Ledger
+from zerobeast.services.learner.ledger import StreamLedger
 
 pytestmark = pytest.mark.unit
 
@@ -117,7 +117,7 @@ class Learner(Server):
 
     def __init__(self, epoch: int, world: "World") -> None:
         super().__init__(epoch, world)
-        self.ledger, self.queue = Ledger(), deque[tuple[int, np.ndarray]]()
+        self.ledger, self.queue = StreamLedger(), deque[tuple[int, np.ndarray]]()
 
     def terms(self) -> dict[str, Any]:
         self.seq = self.ledger.consumed

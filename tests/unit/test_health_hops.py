@@ -77,13 +77,6 @@ def test_recent_forgets_what_is_older_than_its_window_and_buckets_do_not() -> No
     assert sum(later["buckets"]) == 2
 
 
-def test_a_page_asked_for_often_keeps_few_marks() -> None:
-    hops = Hops("broker", 0.0)
-    for index in range(10_000):
-        hops.page(index / 1000)
-    assert len(hops._marks) < 20
-
-
 def test_every_service_has_hops_of_its_own() -> None:
     assert set(HOPS) == set(ROLES)
     names = [name for hops in HOPS.values() for name in hops]

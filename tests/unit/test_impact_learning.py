@@ -22,7 +22,7 @@ from tests.algo_fakes import (
     unrolled,
     weights,
 )
-from zerobeast.common.algos.gradient_descent import Descent, Step
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
 from zerobeast.common.algos.impact.learning import ImpactLearning
 from zerobeast.common.algos.protocol import Batch
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.unit
 impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 
 
-class Watched(Descent):
+class Watched(GradientDescent):
     """Notes what the target is before each step, and what the policy is after it."""
 
     def __init__(self, algorithm: Any, net: AgentNet) -> None:
@@ -72,7 +72,7 @@ def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() ->
     results = []
     for frame_stack in (1, 3):  # 1: as they come
         net = algorithm.network()
-        descent = Descent(algorithm.config, algorithm.config.impact, net)
+        descent = GradientDescent(algorithm.config, algorithm.config.impact, net)
         learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, descent, frame_stack)
         for seed in range(6):
             batch = make_batch(algorithm, seed=seed, resets=0.3)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, same, unrolled, weights
 from zerobeast.common.algos.dual import FLOOR
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import learning as module
 from zerobeast.common.algos.impala.learning import ImpalaLearning
 from zerobeast.common.algos.impala.replay import Replay
@@ -50,7 +50,7 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, 
     config = algorithm.config
     assert isinstance(algorithm.learning(algorithm.network()), OneStep)
     nets = [algorithm.network(), algorithm.network()]
-    descents = [Descent(config, config.impala, net) for net in nets]
+    descents = [GradientDescent(config, config.impala, net) for net in nets]
     plain = OneStep(nets[0], descents[0], algorithm.loss)
     other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], Replay(0.0, 1, 0), None, 1)
     for seed in range(4):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import learning as module
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.protocol import Batch
@@ -153,7 +153,7 @@ def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_row
     algorithm = impala(replay_share=0.5)
     config, new, old = algorithm.config, numbered(algorithm, 4), numbered(algorithm, 0)
     net, other = algorithm.network(), algorithm.network()
-    learning, descent = algorithm.learning(net), Descent(config, config.impala, other)
+    learning, descent = algorithm.learning(net), GradientDescent(config, config.impala, other)
     learning.update(old, 0)
     descent.step(algorithm.loss(other, old)[0], 0)
     picks = numbers(_mixed(learning, new))[B:]

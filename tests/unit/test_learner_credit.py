@@ -106,12 +106,12 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
         assert not run.batches
     elif None not in bad and max(age or 0 for age in bad) <= 0:
         assert set(run.batches) == {batch}, "a batch is short only where rollouts were refused or stale"
-    books = run.intake.books
+    ledger = run.intake.ledger
     assert sent >= TURNS // 2, "credit comes back"
     queue = run.intake.queue
     assert queue is not None
     delivered = sum(outbox.seq * run.rows[key] for key, outbox in run.outboxes.items())
-    assert books.used + books.refused + books.stale + queue.rollouts == delivered
+    assert ledger.used + ledger.refused + ledger.stale + queue.rollouts == delivered
     if any(age is not None and age <= 1 for age in bad):
         run.turn(lambda _sender, _seq: 0, acting=len(rows))
         before = len(run.batches)
@@ -124,7 +124,7 @@ def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_bat
     run = Run([4], batch=8, window=2)  # one group of 4 environments
     for _ in range(5):
         run.turn(lambda _sender, seq: None if seq == 1 else 0, acting=1)
-    assert run.intake.books.refused == 4
+    assert run.intake.ledger.refused == 4
     assert run.batches[0] == 4, "the first message alone: the second was refused"
     assert set(run.batches[1:]) == {8}
 

@@ -11,10 +11,8 @@ from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.statistics import (
     HISTORY_POINTS,
     MAX_LAG,
-    RATE_WINDOW_S,
     EpisodeStatistics,
     PolicyLag,
-    Rate,
     mean,
 )
 from zerobeast.services.learner.update import Update
@@ -69,39 +67,6 @@ def test_numpy_numbers_do_not_reach_the_saved_state() -> None:
     assert type(state["lengths"][0]) is int
 
 
-def test_a_rate_is_growth_over_the_window() -> None:
-    rate = Rate()
-    for second in range(1, 101):
-        rate.add(50.0, float(second))
-    assert rate.per_s(100.0) == pytest.approx(50.0)
-    assert rate.per_s(100.0 + RATE_WINDOW_S) == 0.0, "nothing happened in the whole window"
-
-
-def test_a_young_rate_is_growth_since_the_first_event() -> None:
-    rate = Rate()
-    assert rate.per_s(10.0) == 0.0
-    rate.add(30.0, 12.0)
-    assert rate.per_s(12.0) == rate.per_s(13.0) == 0.0, "one event has no rate"
-    rate.add(30.0, 14.0)
-    assert rate.per_s(15.0) == pytest.approx(10.0)
-
-
-def test_a_pause_before_the_window_does_not_make_a_rate_small() -> None:
-    rate = Rate()
-    rate.add(1.0, 0.0)
-    for tick in range(21):
-        rate.add(10.0, 300.0 + tick / 2)
-    assert rate.per_s(310.0) == pytest.approx(20.0, rel=0.1)
-
-
-def test_a_rate_of_many_small_events_stays_small_and_loses_none() -> None:
-    rate = Rate()
-    for tick in range(1, 100_001):
-        rate.add(1.0, tick / 10_000)
-    assert len(rate._past) < 200
-    assert rate.per_s(10.0) == pytest.approx(10_000, rel=0.02)
-
-
 def test_policy_lag_is_the_learners_version_minus_the_behaviours() -> None:
     lag = PolicyLag()
     lag.add(10, np.array([10, 9, 7, 7]))
@@ -134,7 +99,7 @@ def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
     """Figures after episodes of these tasks, by number."""
     meters = Meters(tasks)
     for task, values in returns.items():
-        meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)], 0.0)
+        meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)])
     return meters
 
 
@@ -149,25 +114,18 @@ def test_a_run_of_one_environment_says_it_once() -> None:
     assert (page["mean_return_100_by_task"], page["mean_return_100"]) == ({}, 2.0)
 
 
-def test_the_means_of_environments_go_on_where_they_were_saved_or_begin_anew_where_they_were_not() -> None:
+def test_the_means_of_environments_go_on_where_they_were_saved() -> None:
     saved = meters_of("A-v0", "B-v0", returns={0: [1.0], 1: [9.0]}).state()
     meters = Meters(["A-v0", "B-v0"])
     meters.load(saved)
     assert meters.state() == saved
-    del saved["tasks"]
-    meters = Meters(["A-v0", "B-v0"])
-    meters.load(saved)
-    page = meters.page(1.0)
-    assert (page["mean_return_100"], page["mean_return_100_by_task"]) == (5.0, {"A-v0": None, "B-v0": None})
 
 
 def test_the_stale_fraction_is_that_of_the_last_seconds() -> None:
     meters = Meters(["A-v0"])
     for second in range(40):
         fate: Fate = "stale" if second >= 20 and second % 2 else "used"
-        meters.finished(
-            [Message(1, 0, second, 8, fate=fate), Message(1, 0, second, 100, fate="refused")], float(second)
-        )
-        if second == 19:
-            assert meters.page(19.0)["stale_fraction"] == 0.0
+        meters.finished([Message(1, 0, second, 8, fate=fate), Message(1, 0, second, 100, fate="refused")])
+        if second <= 19:
+            assert meters.page(float(second))["stale_fraction"] == 0.0
     assert meters.page(39.0)["stale_fraction"] == pytest.approx(0.5, abs=0.1)

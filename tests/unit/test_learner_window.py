@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from zerobeast.common.wire.session import Session
-from zerobeast.services.learner.ledger import Ledger
+from zerobeast.services.learner.ledger import StreamLedger
 from zerobeast.services.learner.window import ACTIVE_S, MAX_WINDOW, window, window_needed
 
 pytestmark = pytest.mark.unit
@@ -51,8 +51,8 @@ def test_it_is_enough_for_streams_of_different_sizes(seed: int) -> None:
     assert not stalls(batch, rows, window_needed(batch, rows), rng)
 
 
-def stream(rows: int, asked_at: float | None) -> Session[Ledger]:
-    return Session(1, 0, Ledger(rows), opened_at=0.0, asked_at=asked_at)
+def stream(rows: int, asked_at: float | None) -> Session[StreamLedger]:
+    return Session(1, 0, StreamLedger(rows), opened_at=0.0, asked_at=asked_at)
 
 
 def test_streams_that_deliver_nothing_narrow_no_window() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.learner_fakes import ENV, B, rollout_rows, run_config
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.nets.agent import AgentNet
@@ -37,9 +37,9 @@ class BehindLearning:
         self._algorithm, self._acting, self.online = algorithm, net, deepcopy(net)
         self.multiplier = Multiplier()
         settings = algorithm.config.impala
-        self._descent = Descent(algorithm.config, settings, self.online)
+        self._descent = GradientDescent(algorithm.config, settings, self.online)
         quick = settings.model_copy(update={"learning_rate": 0.1, "optimizer": "adam", "schedule": "constant"})
-        self._dual = Descent(algorithm.config, quick, self.multiplier)
+        self._dual = GradientDescent(algorithm.config, quick, self.multiplier)
         self.kept: deque[Batch] = deque(maxlen=KEPT)
         self._updates = 0
 

@@ -17,7 +17,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
-from zerobeast.services.broker.sessions import Lobby
+from zerobeast.services.broker.sessions import Sessions
 
 pytestmark = pytest.mark.unit
 
@@ -214,10 +214,10 @@ def test_a_batch_that_was_saved_before_there_were_tasks_is_of_the_first() -> Non
 
 def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None:
     config = RunConfig.model_validate({"env": {"id": "One-v0,Two-v0"}, "impala": {"popart": True}})
-    lobby = Lobby(config, 1, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    sessions = Sessions(config, 1, device=torch.device("cpu"), dtype=torch.float32, seed=1)
 
     def greet(**changes: Any) -> Any:
-        return lobby.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()})[0]
+        return sessions.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()})[0]
 
     assert greet(env_id="Two-v0") is greet(env_id="One-v0")
     other = r"^environment One-v0: obs_shape is \[6\], but this broker serves One-v0,Two-v0 with obs_shape \[5\]; envi"

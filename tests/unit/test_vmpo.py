@@ -26,7 +26,7 @@ from zerobeast.common.algos.actor_critic import unroll
 from zerobeast.common.algos.dual import FLOOR
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vmpo.learning import VMPOLearning
-from zerobeast.common.algos.vmpo.loss import Loss, loss
+from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
@@ -39,7 +39,7 @@ vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 
 
-def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: Tensor | None = None) -> Loss:
+def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: Tensor | None = None) -> VmpoLoss:
     """Of a target of these logits, or of the policy that acted."""
     config = algorithm.config.vmpo
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")

@@ -50,7 +50,7 @@ def _spreads_s(seconds: float) -> list[float]:
         endpoint = f"ipc://{resources.enter_context(private_folder())}/learner"
         context = Context()
         resources.callback(context.term)
-        learner = Learner(context, endpoint)
+        learner = WeightsSource(context, endpoint)
         resources.callback(learner.publisher.close)
         processes = resources.enter_context(Processes())
         subscribers = [processes.start(subscribe, endpoint, WEIGHTS_BYTES) for _ in range(SUBSCRIBERS)]
@@ -66,7 +66,7 @@ def _spreads_s(seconds: float) -> list[float]:
     return spreads
 
 
-class Learner:
+class WeightsSource:
     """Publishes versions that all differ.
 
     Args:

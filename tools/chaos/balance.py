@@ -56,11 +56,11 @@ class Balance:
 
 
 @dataclass
-class Journal:
+class RolloutAudit:
     """Reads pages, and remembers what the dead have said."""
 
     accounts: dict[Stream, Account] = field(default_factory=dict)
-    books: Counter[str] = field(default_factory=Counter)  #: of the newest learner
+    ledger: Counter[str] = field(default_factory=Counter)  #: of the newest learner
     queued: int = 0
     epoch: int = 0  #: of the newest learner
     steps: int = 0  #: that it has learned from
@@ -77,14 +77,14 @@ class Journal:
         elif page.get("role") == "learner" and page.get("epoch"):
             self._note_learner(page)
 
-    def bury(self, name: str) -> None:
+    def actor_ended(self, name: str) -> None:
         """An actor has ended."""
         sender = self._alive.pop(name, 0)
         self._died += self._assembling.pop(sender, 0)
 
     def balance(self) -> Balance:
         """The sums now. They close where no message is on its way, and every page is newer than the last event."""
-        books, dropped = self.books, Counter[str]()
+        ledger, dropped = self.ledger, Counter[str]()
         living, made, waiting = set(self._alive.values()), 0, 0
         for (sender, _), account in self.accounts.items():
             completed = max(account.made * account.rows, account.reached)
@@ -94,17 +94,17 @@ class Journal:
             else:
                 dropped["actor died"] += completed - account.reached
                 dropped["actor and learner died"] += account.reached - account.delivered
-        dropped["learner died after its checkpoint"] = books["undone"]
-        dropped["refused"] = books["refused"]
-        dropped["policy too old"] = books["stale"]
-        dropped["update was not finite"] = books["skipped"]
+        dropped["learner died after its checkpoint"] = ledger["undone"]
+        dropped["refused"] = ledger["refused"]
+        dropped["policy too old"] = ledger["stale"]
+        dropped["update was not finite"] = ledger["skipped"]
         cut = Counter({"actor": self._died})
         for cuts in self._cuts.values():
             cut.update(cuts)
-        accounted = books["used"] + self.queued + waiting + dropped.total()
+        accounted = ledger["used"] + self.queued + waiting + dropped.total()
         return Balance(
             made=made,
-            used=books["used"],
+            used=ledger["used"],
             queued=self.queued,
             waiting=waiting,
             dropped={reason: count for reason, count in dropped.items() if count},
@@ -133,7 +133,7 @@ class Journal:
             account = self.accounts.setdefault(stream, Account(rows))
             account.delivered = received * rows + (begun if received == consumed else 0)
             account.reached = max(account.reached, account.delivered)
-        self.books = Counter(page["rollouts_by_fate"])
+        self.ledger = Counter(page["rollouts_by_fate"])
         self.queued, self.steps = page["queue_rows"], page["agent_steps"]
 
     @staticmethod

@@ -12,7 +12,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 TWO_AT_ONCE = 0.2  #: of all faults
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """How a service is disturbed."""
 
     KILL = "SIGKILL"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
     STOP = "SIGSTOP"
 
 
-class Fault(NamedTuple):
+class ServiceFault(NamedTuple):
     """One disturbance.
 
     Attributes:
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
       pause_s: until the restart or, of services that were stopped, until SIGCONT.
     """
 
-    kind: Kind
+    kind: FaultKind
     targets: tuple[str, ...]
     pause_s: float
 
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
         return f"{self.kind} {what}"
 
 
-def draw(seed: int, names: Sequence[str]) -> Iterator[Fault]:
+def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
     """Faults without end. Every role is as likely, however many services it has.
 
     Args:
@@ -50,17 +50,17 @@ def draw(seed: int, names: Sequence[str]) -> Iterator[Fault]:
     dice = random.Random(seed)  # noqa: S311 - has to repeat itself
     roles = sorted({name.split()[0] for name in names})
     while True:
-        kind = dice.choice(list(Kind))
+        kind = dice.choice(list(FaultKind))
         count = 2 if dice.random() < TWO_AT_ONCE else 1
         targets: list[str] = []
         while len(targets) < count:
             role = dice.choice(roles)
             target = dice.choice([name for name in names if name.split()[0] == role])
             targets += [] if target in targets else [target]
-        yield Fault(kind, tuple(targets), _pause_s(dice, kind))
+        yield ServiceFault(kind, tuple(targets), _pause_s(dice, kind))
 
 
-def _pause_s(dice: random.Random, kind: Kind) -> float:
+def _pause_s(dice: random.Random, kind: FaultKind) -> float:
     """Short stops are as likely as long ones, in orders of magnitude."""
-    low, high = (SHORTEST_STOP_S, LONGEST_STOP_S) if kind is Kind.STOP else (SHORTEST_PAUSE_S, LONGEST_PAUSE_S)
+    low, high = (SHORTEST_STOP_S, LONGEST_STOP_S) if kind is FaultKind.STOP else (SHORTEST_PAUSE_S, LONGEST_PAUSE_S)
     return float(low * (high / low) ** dice.random())

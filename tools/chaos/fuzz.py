@@ -20,7 +20,7 @@ from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzz_attacks import LARGEST
-from zerobeast.tools.chaos.fuzz_siege import Reading, Siege, Watch, page_of, read, until
+from zerobeast.tools.chaos.fuzz_siege import Reading, Siege, UsageWatch, page_of, read, until
 
 ROUND = 100_000  #: messages between two rounds of attacks
 LONG = 100_000  #: messages from which on attacks are larger
@@ -68,7 +68,7 @@ def run(messages: int, seed: int) -> dict[str, Any]:
         before: dict[str, Reading] = {}
         after: dict[str, Reading] = {}
         broken = []
-        with Watch(siege.children[:]) as watch:
+        with UsageWatch(siege.children[:]) as watch:
             try:
                 besiege(siege, messages, before, after)
             except (BeastError, OSError) as error:  # OSError: a service that has ended takes and shows nothing
@@ -127,7 +127,7 @@ def alone(child: Child, key: str, many: int) -> None:
 
 
 def seen(
-    siege: Siege, child: Child, watch: Watch, before: dict[str, Reading], after: dict[str, Reading]
+    siege: Siege, child: Child, watch: UsageWatch, before: dict[str, Reading], after: dict[str, Reading]
 ) -> dict[str, Any]:
     """One service, for the table."""
     name = child.spec.name
@@ -164,7 +164,7 @@ def judge_growth(name: str, before: Reading, after: Reading) -> Iterator[str]:
             yield f"{name}: {what} grew from {then:,} to {now:,}, expected at most {most:,} more"
 
 
-def judge_run(siege: Siege, watch: Watch, honest: dict[str, Any], learned: int) -> Iterator[str]:
+def judge_run(siege: Siege, watch: UsageWatch, honest: dict[str, Any], learned: int) -> Iterator[str]:
     """What became of the training."""
     if siege.canary.exists():
         yield "something was unpickled"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
+from zerobeast.tools.chaos.fuzz_hello import HELLOS
 from zerobeast.tools.chaos.fuzz_peer import (
     COMMAND,
     GREETING,
@@ -22,18 +23,17 @@ from zerobeast.tools.chaos.fuzz_peer import (
     REPLIES,
     REQUESTS,
     WEIGHTS,
-    Peer,
+    RawPeer,
     frame,
     message,
 )
-from zerobeast.tools.chaos.fuzz_terms import HELLOS
 
 HELLO_ROUNDS, HELLO_PERIOD_S = 3, 0.2
 LARGEST = 5  #: scale of attacks
 NO_TIME = struct.pack("ii", 1, 0)  #: SO_LINGER: hang up with a reset
 
 
-class Target(NamedTuple):
+class AttackTarget(NamedTuple):
     """A service under attack."""
 
     role: str
@@ -43,53 +43,53 @@ class Target(NamedTuple):
     rng: random.Random
 
 
-def silence(target: Target, scale: int) -> None:
+def silence(target: AttackTarget, scale: int) -> None:
     """Connections that never say a word, or stop in the middle of one."""
     with ExitStack() as stack:
         for number in range(20 * scale):
-            peer = stack.enter_context(Peer(target.endpoint, number % 2))
+            peer = stack.enter_context(RawPeer(target.endpoint, number % 2))
             if number % 3:
                 peer.send(GREETING[: target.rng.randrange(len(GREETING))])
 
 
-def noise(target: Target, scale: int) -> None:
+def noise(target: AttackTarget, scale: int) -> None:
     """Bytes that are no ZMTP, before and after its greeting."""
     for number in range(10 * scale):
         for kind in (b"", b"PUSH", b"SUB", b"REQ", b"\xff" * 200):
-            with hung_up(), Peer(target.endpoint, number % 2, kind) as peer:
+            with hung_up(), RawPeer(target.endpoint, number % 2, kind) as peer:
                 peer.send(target.rng.choice([b"GET / HTTP/1.1\r\n\r\n", target.rng.randbytes(2000), bytes(2000)]))
 
 
-def giants(target: Target, scale: int) -> None:
+def giants(target: AttackTarget, scale: int) -> None:
     """Frames, commands and topics of a size that nobody has."""
     sizes = [2**31, 2**40, 2**63, 2**64 - 1, MAX_FRAME_BYTES + CURVE_BYTES + 1]
     for _ in range(scale):
         for size in sizes:
             for index, kind in ((REQUESTS, b"PUSH"), (REPLIES, b"SUB")):
-                with hung_up(), Peer(target.endpoint, index, kind) as peer:
+                with hung_up(), RawPeer(target.endpoint, index, kind) as peer:
                     flags = target.rng.choice([LONG, LONG | MORE, LONG | COMMAND])
                     peer.send(bytes((flags,)) + struct.pack(">Q", size), target.rng.randbytes(100))
-        with hung_up(), Peer(target.endpoint, REPLIES, b"SUB") as peer:
+        with hung_up(), RawPeer(target.endpoint, REPLIES, b"SUB") as peer:
             peer.send(message([b"\1" + target.rng.randbytes(100_000)]))
 
 
-def millions(target: Target, scale: int) -> None:
+def millions(target: AttackTarget, scale: int) -> None:
     """A message of very many frames, and one that never ends."""
-    with hung_up(), Peer(target.endpoint, REQUESTS, b"PUSH") as peer:
+    with hung_up(), RawPeer(target.endpoint, REQUESTS, b"PUSH") as peer:
         for _ in range(scale):
             peer.send(frame(b"\xc1", MORE) * 100_000)
         peer.send(frame(b""))
-    with hung_up(), Peer(target.endpoint, REQUESTS, b"PUSH") as peer:
+    with hung_up(), RawPeer(target.endpoint, REQUESTS, b"PUSH") as peer:
         peer.send(frame(bytes(8 << 20), MORE))
 
 
-def eavesdrop(target: Target, scale: int) -> None:
+def eavesdrop(target: AttackTarget, scale: int) -> None:
     """Subscriptions to everybody's replies that are never read, cancellations of others', and what is neither."""
     letter, rng = target.plane.value, target.rng
     topics = [b"", letter, letter + bytes(4), topic(target.plane, 5) + b"x", b"\xff" * 9, topic(Plane.WEIGHTS, 0)]
     with ExitStack() as stack, hung_up():
         for _ in range(scale):
-            peer = stack.enter_context(Peer(target.endpoint, REPLIES, b"SUB"))
+            peer = stack.enter_context(RawPeer(target.endpoint, REPLIES, b"SUB"))
             peer.send(*(message([b"\1" + wanted]) for wanted in topics))
             peer.send(*(message([b"\0" + topic(target.plane, rng.randrange(2**63))]) for _ in range(100)))
             peer.send(*(message([b"\1" + topic(target.plane, rng.randrange(2**63))]) for _ in range(1000)))
@@ -97,25 +97,25 @@ def eavesdrop(target: Target, scale: int) -> None:
         time.sleep(1.0)
 
 
-def hoard(target: Target, scale: int) -> None:
+def hoard(target: AttackTarget, scale: int) -> None:
     """Weights for subscribers that never read them, and a flood of subscriptions to them."""
     if target.plane is not Plane.ROLLOUTS:
         return
     with ExitStack() as stack, hung_up():
         for _ in range(5 * scale):
-            peer = stack.enter_context(Peer(target.endpoint, WEIGHTS, b"SUB"))
+            peer = stack.enter_context(RawPeer(target.endpoint, WEIGHTS, b"SUB"))
             peer.send(message([b"\1"]), message([b"\1" + topic(Plane.WEIGHTS, 0)]), message([b"\2"]))
         peer.send(*(message([target.rng.choice([b"\0", b"\1"]) + topic(Plane.WEIGHTS, 0)]) for _ in range(2000)))
         time.sleep(1.0)
 
 
-def half_open(target: Target, scale: int) -> None:
+def half_open(target: AttackTarget, scale: int) -> None:
     """HELLO, and never another word; half of them would not even hear the answer."""
     many = (1000 if target.plane is Plane.STEPS else 4000) * scale // LARGEST
     senders = [target.rng.randrange(1, 2**63) for _ in range(many)]
     with ExitStack() as stack, hung_up():
-        mouth = stack.enter_context(Peer(target.endpoint, REQUESTS, b"PUSH"))
-        ear = stack.enter_context(Peer(target.endpoint, REPLIES, b"SUB"))
+        mouth = stack.enter_context(RawPeer(target.endpoint, REQUESTS, b"PUSH"))
+        ear = stack.enter_context(RawPeer(target.endpoint, REPLIES, b"SUB"))
         ear.send(*(message([b"\1" + topic(target.plane, sender)]) for sender in senders[::2]))
         for _ in range(HELLO_ROUNDS):
             time.sleep(HELLO_PERIOD_S)
@@ -124,7 +124,7 @@ def half_open(target: Target, scale: int) -> None:
                 mouth.send(message([pack_header(Header(Kind.HELLO, sender, body=(terms,)))]))
 
 
-def http(target: Target, scale: int) -> None:
+def http(target: AttackTarget, scale: int) -> None:
     """Requests that never end, lines that never end, requests whose answers nobody waits for."""
     rng = target.rng
     with ExitStack() as stack, hung_up():
@@ -148,7 +148,7 @@ def hung_up() -> Iterator[None]:
         yield
 
 
-ATTACKS: tuple[Callable[[Target, int], None], ...] = (
+ATTACKS: tuple[Callable[[AttackTarget, int], None], ...] = (
     silence,
     noise,
     giants,

@@ -28,9 +28,9 @@ from zerobeast.common.wire.messages import (
 )
 from zerobeast.common.wire.records import action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import PolicySpec
+from zerobeast.tools.chaos.fuzz_hello import CARTPOLE, HELLOS, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_messages import BODY, REQUEST, Case, packed
-from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, REPLIES, REQUESTS, WEIGHTS, Peer, address, message
-from zerobeast.tools.chaos.fuzz_terms import CARTPOLE, HELLOS, UNROLL_LENGTH
+from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, REPLIES, REQUESTS, WEIGHTS, RawPeer, address, message
 
 ASK_PERIOD_S = 0.5
 ACTION_BYTES = action_record(CARTPOLE.action).row_bytes
@@ -61,8 +61,8 @@ class Visitor:
         self.plane, self.rng = plane, rng
         self.sender = rng.randrange(1, 2**63)
         self.seq = 0
-        self._ear = Peer(endpoint, REPLIES, b"SUB")
-        self._mouth = Peer(endpoint, REQUESTS, b"PUSH")
+        self._ear = RawPeer(endpoint, REPLIES, b"SUB")
+        self._mouth = RawPeer(endpoint, REQUESTS, b"PUSH")
         self._ear.send(message([b"\1" + topic(plane, self.sender)]))
         self._deadline = time.monotonic() + LIMIT_S
         self.welcome = self._greet()
@@ -185,7 +185,7 @@ class Visitor:
 
 def overheard(endpoint: Endpoint) -> list[bytes]:
     """The frames of a real version, from a real learner."""
-    with Peer(endpoint, WEIGHTS, b"SUB") as peer:
+    with RawPeer(endpoint, WEIGHTS, b"SUB") as peer:
         peer.send(message([b"\1" + TOPIC]))
         return peer.receive()
 
@@ -215,10 +215,10 @@ class Forger:
     def __exit__(self, *_error: object) -> None:
         self._listener.close()
 
-    def subscriber(self) -> Peer:
+    def subscriber(self) -> RawPeer:
         """The broker that has subscribed."""
         connection, _ = self._listener.accept()
-        peer = Peer.accepted(connection, b"XPUB")
+        peer = RawPeer.accepted(connection, b"XPUB")
         peer.receive()
         return peer
 

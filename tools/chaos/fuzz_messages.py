@@ -16,7 +16,7 @@ import msgpack
 
 from zerobeast.common.errors import Refusal
 from zerobeast.common.wire.messages import MAX_HEADER_BYTES, MAX_INTEGER, PROTOCOL_VERSION, Kind, Plane
-from zerobeast.tools.chaos.fuzz_terms import HELLOS, bad_terms
+from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 
 #: what each server takes; everything else does not belong there
 TAKEN = {

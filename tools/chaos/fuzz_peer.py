@@ -1,6 +1,6 @@
 """A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, and so can say what libzmq never would.
 
-with Peer(endpoint, REQUESTS, b"PUSH") as peer:
+with RawPeer(endpoint, REQUESTS, b"PUSH") as peer:
     peer.send(message([header, payload]), message([b"garbage"]))   # any bytes will do
 """
 
@@ -41,7 +41,7 @@ def address(endpoint: Endpoint, index: int) -> tuple[socket.AddressFamily, str |
     return socket.AF_INET, (endpoint.host, endpoint.port + index)
 
 
-class Peer:
+class RawPeer:
     """One connection.
 
     Args:

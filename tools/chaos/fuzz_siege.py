@@ -20,11 +20,11 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.tools.bench.services import Services
-from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, Target
+from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, AttackTarget
+from zerobeast.tools.chaos.fuzz_hello import ENV, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_impostors import GENUINE, Forger, Visitor, overheard
 from zerobeast.tools.chaos.fuzz_messages import Case, Cases
-from zerobeast.tools.chaos.fuzz_peer import REQUESTS, Peer, message
-from zerobeast.tools.chaos.fuzz_terms import ENV, UNROLL_LENGTH
+from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer, message
 
 LOOK_PERIOD_S = 0.5
 PAGE_LIMIT_S = 10.0
@@ -153,11 +153,11 @@ class Siege(Services):
         self.sent[plane.name.lower()]["visitors"] += len(said)
 
     def _barrage(self, plane: Plane, what: str, cases: Sequence[Case], before: Counter[str]) -> Counter[str]:
-        with Peer(self._endpoint(plane), REQUESTS, b"PUSH") as peer:
+        with RawPeer(self._endpoint(plane), REQUESTS, b"PUSH") as peer:
             self._send(peer, plane.name.lower(), what, cases)
             return self._reckon(self._server(plane), what, before, cases)
 
-    def _send(self, peer: Peer, plane: str, what: str, cases: Sequence[Case]) -> None:
+    def _send(self, peer: RawPeer, plane: str, what: str, cases: Sequence[Case]) -> None:
         for start in range(0, len(cases), AT_ONCE):
             peer.send(*(message(case.frames) for case in cases[start : start + AT_ONCE]))
         self.sent[plane][what] += len(cases)
@@ -189,9 +189,9 @@ class Siege(Services):
     def _endpoint(self, plane: Plane) -> Endpoint:
         return Endpoint(path=f"{self.folder}/{SERVERS[plane][1]}")
 
-    def _target(self, plane: Plane) -> Target:
+    def _target(self, plane: Plane) -> AttackTarget:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")
-        return Target(SERVERS[plane][0], plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
+        return AttackTarget(SERVERS[plane][0], plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
 
 
 def until(probe: Callable[[], bool], limit_s: float, complaint: str) -> None:
@@ -238,7 +238,7 @@ def refusals(*children: Child) -> Counter[str]:
     return sum((Counter(page_of(child).get("refused_by_reason", {})) for child in children), Counter())
 
 
-class Watch:
+class UsageWatch:
     """Looks at the pages of services until it is left.
 
     Args:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zerobeast.common.errors import BeastError
-from zerobeast.tools.chaos.faults import Fault, Kind
+from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
-from zerobeast.tools.chaos.watch import Watch
+from zerobeast.tools.chaos.watch import RunWatch
 
 START_LIMIT_S = 120.0  #: for a process to be ready
 RECOVERY_LIMIT_S = 10.0  #: the promise
@@ -22,7 +22,7 @@ WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
 class Event:
     """A fault and what became of it. Moments are seconds of the clock, and None where they never came."""
 
-    fault: Fault
+    fault: ServiceFault
     at: float
     over_at: float = 0.0  #: all that ended are started, or go on
     ready_at: float = 0.0  #: all of them are ready
@@ -61,29 +61,29 @@ class Inflictor:
       watch: to see what becomes of them with.
     """
 
-    def __init__(self, fleet: Fleet, watch: Watch) -> None:
+    def __init__(self, fleet: Fleet, watch: RunWatch) -> None:
         self.fleet, self.watch = fleet, watch
         self.events: list[Event] = []
 
-    def do(self, fault: Fault) -> Event:
+    def do(self, fault: ServiceFault) -> Event:
         """Carry a fault out, and wait until the run is back at its rate and its accounts have settled.
 
         Raises:
           BeastError: a service ended by itself, does not end when asked to, or does not become ready.
         """
-        watch, before = self.watch, self.watch.journal.balance().lost
+        watch, before = self.watch, self.watch.audit.balance().lost
         event = Event(fault, time.monotonic(), usual=watch.progress.usual(time.monotonic(), self.disturbances()))
         self.events.append(event)
-        if fault.kind is Kind.STOP:
+        if fault.kind is FaultKind.STOP:
             self._stop(event)
         else:
             self._end(event)
         names = set(fault.targets)
         if not watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= watch.ready.keys()):
             raise BeastError(f"{', '.join(sorted(names - watch.ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
-        event.ready_at = max(watch.ready[name] for name in names) if fault.kind is not Kind.STOP else event.over_at
+        event.ready_at = max(watch.ready[name] for name in names) if fault.kind is not FaultKind.STOP else event.over_at
         self._see_it_back(event)
-        event.lost = watch.journal.balance().lost - before
+        event.lost = watch.audit.balance().lost - before
         return event
 
     def disturbances(self) -> list[Interval]:
@@ -102,7 +102,7 @@ class Inflictor:
         number = signal.Signals[event.fault.kind]
         for name, code in self.fleet.end(event.fault.targets, number).items():
             self.watch.forget(name)
-            if event.fault.kind is Kind.TERM and code != 0:
+            if event.fault.kind is FaultKind.TERM and code != 0:
                 event.broken = f"{name} ended with exit code {code} after SIGTERM"
         self.watch.until(time.monotonic() + event.fault.pause_s)
         for name in event.fault.targets:

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.tools.chaos import network_faults, network_load, network_loss, network_names
-from zerobeast.tools.chaos.network_faults import Fault, Trial
-from zerobeast.tools.chaos.network_run import PLANES, SERVERS, SMALL, START_LIMIT_S, WiredRun
+from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
+from zerobeast.tools.chaos.network_run import PLANES, SERVERS, SMALL, START_LIMIT_S, ProxiedRun
 
 EXPLANATION = """Faults, as --only finds them: {faults}.
 Exit code 0: every promise held; 1: one broke."""
 
 #: what is tried with one run in a folder of its own
-Experiment = Callable[[Path], Iterator[Trial]]
+Experiment = Callable[[Path], Iterator[NetworkTrial]]
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """What became of one fault, over all times that it was tried."""
 
     fault: str
@@ -68,49 +68,49 @@ def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iter
     faults = network_faults.faults() | (network_loss.faults() if lose_packets else {})
     for fault in faults.values():
         if planes := [plane for plane in PLANES if only in f"{plane}: {fault.name}"]:
-            yield partial(_wires, fault=fault, planes=planes * times, chance=chance)
+            yield partial(_proxies, fault=fault, planes=planes * times, chance=chance)
     others: list[Experiment] = [_names] if only in "names" else []
     others += [partial(_load, trial=trial) for name, trial in network_load.TRIALS.items() if only in name]
     yield from others * times
 
 
-def summary(trials: Sequence[Trial]) -> list[Row]:
+def summary(trials: Sequence[NetworkTrial]) -> list[TableRow]:
     """One row for each fault, whichever plane it happened to."""
-    by_fault: dict[str, list[Trial]] = {}
+    by_fault: dict[str, list[NetworkTrial]] = {}
     for trial in trials:
         plane, _, fault = trial.fault.partition(": ")
         by_fault.setdefault(fault if plane in PLANES else trial.fault, []).append(trial)
     return [_row(fault, found) for fault, found in by_fault.items()]
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[TableRow]) -> str:
     """In Markdown."""
     heads = ("fault", "times tried", "recovery (median, worst)", "rollouts lost", "verdict")
     lines = [heads, ("---",) * len(heads), *([str(value) for value in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _row(fault: str, trials: list[Trial]) -> Row:
+def _row(fault: str, trials: list[NetworkTrial]) -> TableRow:
     times = sorted(trial.recovery_s for trial in trials if trial.recovery_s is not None)
     recovery = f"{_seconds(statistics.median(times))}, {_seconds(times[-1])}" if times else "nothing to recover"
     troubles = [trial.trouble for trial in trials if trial.trouble]
     lost, cut = sum(trial.lost for trial in trials), sum(trial.cut for trial in trials)
     verdict = f"{len(troubles)} times: {'; '.join(dict.fromkeys(troubles))}" if troubles else "held"
-    return Row(fault, len(trials), recovery, f"{lost}; {cut} in progress" if cut else str(lost), verdict)
+    return TableRow(fault, len(trials), recovery, f"{lost}; {cut} in progress" if cut else str(lost), verdict)
 
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
 
 
-def _wires(folder: Path, fault: Fault, planes: Sequence[str], chance: random.Random) -> Iterator[Trial]:
-    with WiredRun(fault.flags, folder) as run:
+def _proxies(folder: Path, fault: NetworkFault, planes: Sequence[str], chance: random.Random) -> Iterator[NetworkTrial]:
+    with ProxiedRun(fault.flags, folder) as run:
         run.until(lambda: run.version > network_faults.UNDER_WAY, START_LIMIT_S)
         for plane in planes:
             yield network_faults.settled(run, network_faults.attempt(run, plane, fault, chance))
 
 
-def _names(folder: Path) -> Iterator[Trial]:
+def _names(folder: Path) -> Iterator[NetworkTrial]:
     with network_names.NamedRun(SMALL, folder) as run:
         run.until(lambda: run.version > network_faults.UNDER_WAY, START_LIMIT_S)
         yield network_names.forget(run)
@@ -118,7 +118,7 @@ def _names(folder: Path) -> Iterator[Trial]:
             yield network_names.move(run, role)
 
 
-def _load(folder: Path, trial: Callable[[Path], Trial]) -> Iterator[Trial]:
+def _load(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
     yield trial(folder)
 
 

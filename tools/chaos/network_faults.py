@@ -1,4 +1,4 @@
-"""What wires do, and how a run comes through it: one fault on one plane at a time."""
+"""Faults of the network, made by proxies, and how a run comes through it: one fault on one plane at a time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
-from zerobeast.tools.chaos.network_run import LARGE, SMALL, WiredRun
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.network_run import LARGE, SMALL, ProxiedRun
+from zerobeast.tools.chaos.proxy import Proxy
 
 RECOVERY_LIMIT_S = 60.0
 RATE_S = 2.0
@@ -19,13 +19,13 @@ UNDER_WAY = 8
 MEMORY_MIB = 64.0  #: that a process may grow by under one fault
 
 
-class Fault(NamedTuple):
+class NetworkFault(NamedTuple):
     """Something that happens to a plane."""
 
     name: str
     lasts_s: float
-    begin: Callable[[Wire], None]
-    end: Callable[[Wire], None]
+    begin: Callable[[Proxy], None]
+    end: Callable[[Proxy], None]
     slows: bool = False  #: training goes on meanwhile, at a lower rate
     flags: Sequence[str] = SMALL  #: of a run that it is worth trying with
 
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
         return self.lasts_s > 0 and not self.slows
 
 
-class Trial(NamedTuple):
+class NetworkTrial(NamedTuple):
     """How a run came through one fault.
 
     Attributes:
@@ -54,31 +54,37 @@ class Trial(NamedTuple):
     lost: int = 0
 
 
-def _nothing(_wire: Wire) -> None:
+def _nothing(_proxy: Proxy) -> None:
     pass
 
 
-def _slow(wire: Wire, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
-    wire.delay_s, wire.bytes_per_s = delay_s, bytes_per_s
+def _slow(proxy: Proxy, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
+    proxy.delay_s, proxy.bytes_per_s = delay_s, bytes_per_s
 
 
-def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, Fault]:
+def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, NetworkFault]:
     """All of them by name, with the seconds for which a plane is cut off or slow."""
     every = (
-        Fault("connections cut by RST", 0.0, lambda wire: wire.cut(reset=True), _nothing),
-        Fault("connections cut by FIN", 0.0, lambda wire: wire.cut(reset=False), _nothing),
-        Fault("connections forgotten by a firewall", 0.0, Wire.stall, _nothing),
-        Fault(f"requests lost for {hole_s:g} s", hole_s, lambda wire: wire.hold(to_clients=False), Wire.release),
-        Fault(f"replies lost for {hole_s:g} s", hole_s, lambda wire: wire.hold(to_server=False), Wire.release),
-        Fault(f"black hole for {hole_s:g} s", hole_s, Wire.hold, Wire.release),
-        Fault("100 ms of delay", slow_s, lambda wire: _slow(wire, delay_s=0.1), _slow, slows=True),
-        Fault("1 MB/s", slow_s, lambda wire: _slow(wire, bytes_per_s=1e6), _slow, slows=True, flags=LARGE),
-        Fault("20 kB/s", slow_s, lambda wire: _slow(wire, bytes_per_s=2e4), _slow, slows=True),
+        NetworkFault("connections cut by RST", 0.0, lambda proxy: proxy.cut(reset=True), _nothing),
+        NetworkFault("connections cut by FIN", 0.0, lambda proxy: proxy.cut(reset=False), _nothing),
+        NetworkFault("connections forgotten by a firewall", 0.0, Proxy.stall, _nothing),
+        NetworkFault(
+            f"requests lost for {hole_s:g} s", hole_s, lambda proxy: proxy.hold(to_clients=False), Proxy.release
+        ),
+        NetworkFault(
+            f"replies lost for {hole_s:g} s", hole_s, lambda proxy: proxy.hold(to_server=False), Proxy.release
+        ),
+        NetworkFault(f"black hole for {hole_s:g} s", hole_s, Proxy.hold, Proxy.release),
+        NetworkFault("100 ms of delay", slow_s, lambda proxy: _slow(proxy, delay_s=0.1), _slow, slows=True),
+        NetworkFault("1 MB/s", slow_s, lambda proxy: _slow(proxy, bytes_per_s=1e6), _slow, slows=True, flags=LARGE),
+        NetworkFault("20 kB/s", slow_s, lambda proxy: _slow(proxy, bytes_per_s=2e4), _slow, slows=True),
     )
     return {fault.name: fault for fault in every}
 
 
-def attempt(run: WiredRun, plane: str, fault: Fault, chance: random.Random, rate_s: float = RATE_S) -> Trial:
+def attempt(
+    run: ProxiedRun, plane: str, fault: NetworkFault, chance: random.Random, rate_s: float = RATE_S
+) -> NetworkTrial:
     """Cause a fault at a random moment and watch.
 
     Args:
@@ -92,11 +98,11 @@ def attempt(run: WiredRun, plane: str, fault: Fault, chance: random.Random, rate
     run.watch(chance.random())
     rate, cut, memory = run.rate(0.0, rate_s), run.page("actor")["rollouts_cut"], run.memory()
     try:
-        went_on = _happens(run, run.wires[plane], fault)
+        went_on = _happens(run, run.proxies[plane], fault)
         recovery_s = _recovery(run, plane)
         kept = run.until(lambda: run.rate(0.0, rate_s) >= LEFT * rate, RECOVERY_LIMIT_S) < math.inf
     except BeastError as error:
-        return Trial(name, math.inf, 0, str(error))
+        return NetworkTrial(name, math.inf, 0, str(error))
     grown = run.grown(memory)
     troubles = {
         "never recovered": recovery_s == math.inf,
@@ -105,10 +111,10 @@ def attempt(run: WiredRun, plane: str, fault: Fault, chance: random.Random, rate
         "training went on, so nothing happened": went_on and fault.stops and plane != "weights",
         f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
     }
-    return Trial(name, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
+    return NetworkTrial(name, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
 
 
-def settled(run: WiredRun, trial: Trial) -> Trial:
+def settled(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
     """Hold what was acknowledged against what was learned from, since the start of the run."""
     try:
         lost, twice = run.unsettled()
@@ -127,19 +133,19 @@ def trouble(sentences: Mapping[str, bool]) -> str:
     return "; ".join(sentence for sentence, holds in sentences.items() if holds)
 
 
-def _happens(run: WiredRun, wire: Wire, fault: Fault) -> bool:
+def _happens(run: ProxiedRun, proxy: Proxy, fault: NetworkFault) -> bool:
     """Let it happen; whether training went on meanwhile."""
     before = run.version
-    fault.begin(wire)
+    fault.begin(proxy)
     run.watch(fault.lasts_s)
     if fault.slows:
         run.until(lambda: run.version > before + UNDER_WAY, RECOVERY_LIMIT_S)
     went_on = run.version > before + UNDER_WAY
-    fault.end(wire)
+    fault.end(proxy)
     return went_on
 
 
-def _recovery(run: WiredRun, plane: str) -> float:
+def _recovery(run: ProxiedRun, plane: str) -> float:
     healed_at = run.version
     if plane == "weights":
         return run.until(lambda: run.page("broker").get("policy_version", 0) > healed_at + UNDER_WAY, RECOVERY_LIMIT_S)

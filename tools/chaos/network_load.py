@@ -10,7 +10,7 @@ from pathlib import Path
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.chaos import network_deaf
-from zerobeast.tools.chaos.network_faults import LEFT, MEMORY_MIB, RATE_S, Trial, trouble
+from zerobeast.tools.chaos.network_faults import LEFT, MEMORY_MIB, RATE_S, NetworkTrial, trouble
 from zerobeast.tools.chaos.network_names import NEW, OLD, NamedRun
 from zerobeast.tools.chaos.network_run import SMALL, WatchedRun
 
@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two looks at what was dropped
 
 
-def crowd(folder: Path, actors: int, seconds: float) -> Trial:
+def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
     """One actor is more than the learner can feed on; then there are many.
 
     Args:
@@ -53,10 +53,10 @@ def crowd(folder: Path, actors: int, seconds: float) -> Trial:
             f"actors waited only {idle} of their time for credit": min(idle) < 1 / 2,
         }
     )
-    return Trial(f"{actors} actors where one is too many", None, 0, found)
+    return NetworkTrial(f"{actors} actors where one is too many", None, 0, found)
 
 
-def deaf(folder: Path, seconds: float) -> Trial:
+def deaf(folder: Path, seconds: float) -> NetworkTrial:
     """Clients on every plane ask and never read an answer. Arguments as of `crowd`."""
     with WatchedRun(SMALL, folder) as run:
         for role in ("learner", "envserver", "broker", "actor"):
@@ -81,7 +81,7 @@ def deaf(folder: Path, seconds: float) -> Trial:
             f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
         }
     )
-    return Trial("clients that ask and never read", None, cut, found)
+    return NetworkTrial("clients that ask and never read", None, cut, found)
 
 
 def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
@@ -91,7 +91,7 @@ def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
     return bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
 
 
-def mixed(folder: Path, seconds: float) -> Trial:
+def mixed(folder: Path, seconds: float) -> NetworkTrial:
     """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
     with NamedRun(SMALL, folder) as run:
         run.begin("actor")
@@ -113,7 +113,7 @@ def mixed(folder: Path, seconds: float) -> Trial:
             f"slow groups were not slow: {slow} beside {fast}": max(slow) > min(fast),
         }
     )
-    return Trial("slow environments among fast ones", None, 0, found)
+    return NetworkTrial("slow environments among fast ones", None, 0, found)
 
 
 def _deaf_clients(run: WatchedRun) -> list[network_deaf.Deaf]:
@@ -140,7 +140,7 @@ def _gained(run: WatchedRun, seconds: float) -> list[int]:
     return [consumed - before[stream] for stream, consumed in run.streams().items()]
 
 
-TRIALS: dict[str, Callable[[Path], Trial]] = {
+TRIALS: dict[str, Callable[[Path], NetworkTrial]] = {
     "overload: actors": lambda folder: crowd(folder, actors=10, seconds=20.0),
     "overload: deaf clients": lambda folder: deaf(folder, seconds=10.0),
     "overload: slow environments": lambda folder: mixed(folder, seconds=10.0),

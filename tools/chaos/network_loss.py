@@ -1,6 +1,6 @@
 """Packets that never arrive, which takes a network of our own: a Linux namespace, root, and iptables.
 
-The wire between client and server is then the kernel's, with its retransmissions and time-outs.
+The proxy between client and server is then the kernel's, with its retransmissions and time-outs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from zerobeast.tools.chaos.network_faults import Fault
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.network_faults import NetworkFault
+from zerobeast.tools.chaos.proxy import Proxy
 
 INSIDE = "--inside"  #: flag of a command that runs in its own network
 SHARE = 0.01
@@ -37,21 +37,21 @@ def enter(command: Sequence[str]) -> None:
     os.execv(argv[0], argv)  # noqa: S606 - of our own making
 
 
-def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, Fault]:
+def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, NetworkFault]:
     """By name, as `zerobeast.tools.chaos.network_faults.faults`."""
     every = (
-        Fault(f"{SHARE:.0%} of packets lost", slow_s, partial(_drop, share=SHARE), _stop, slows=True),
-        Fault(f"all packets lost for {hole_s:g} s", hole_s, partial(_drop, share=1.0), _stop),
+        NetworkFault(f"{SHARE:.0%} of packets lost", slow_s, partial(_drop, share=SHARE), _stop, slows=True),
+        NetworkFault(f"all packets lost for {hole_s:g} s", hole_s, partial(_drop, share=1.0), _stop),
     )
     return {fault.name: fault for fault in every}
 
 
-def _drop(wire: Wire, share: float) -> None:
-    """Lose this share of all packets between clients and the wire."""
-    subprocess.run([_tool("iptables"), *_rule(wire.ports, share)], check=True)
+def _drop(proxy: Proxy, share: float) -> None:
+    """Lose this share of all packets between clients and the proxy."""
+    subprocess.run([_tool("iptables"), *_rule(proxy.ports, share)], check=True)
 
 
-def _stop(_wire: Wire) -> None:
+def _stop(_proxy: Proxy) -> None:
     subprocess.run([_tool("iptables"), "-F", "INPUT"], check=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, Trial, trouble
+from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, NetworkTrial, trouble
 from zerobeast.tools.chaos.network_run import SERVERS, SETTLED_S, WatchedRun
 from zerobeast.tools.chaos.network_service import lookups, write_hosts
 
@@ -71,7 +71,7 @@ def name_of(role: str) -> str:
     return f"{role}.test"
 
 
-def move(run: NamedRun, role: str) -> Trial:
+def move(run: NamedRun, role: str) -> NetworkTrial:
     """A name changes its address under a running server, which ends later."""
     fault = f"the {role}'s name changes its address"
     try:
@@ -87,7 +87,7 @@ def move(run: NamedRun, role: str) -> Trial:
             run.follow(run.endpoints[role])
         recovery_s = _recovers(run)
     except BeastError as error:
-        return Trial(fault, math.inf, 0, str(error))
+        return NetworkTrial(fault, math.inf, 0, str(error))
     troubles = {
         "running connections did not stay": not stayed,
         f"{early} rollouts were cut short while the old server was there": bool(early),
@@ -95,10 +95,10 @@ def move(run: NamedRun, role: str) -> Trial:
         f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
         "looked up too often": looked_up_too_often(run),
     }
-    return Trial(fault, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
+    return NetworkTrial(fault, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
 
 
-def forget(run: NamedRun) -> Trial:
+def forget(run: NamedRun) -> NetworkTrial:
     """No name means anything for a while, and finding that out takes long."""
     fault = f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s"
     meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
@@ -109,14 +109,14 @@ def forget(run: NamedRun) -> Trial:
         run.mean(meant)
         run.watch(STAY_S / run.hurry)
     except BeastError as error:
-        return Trial(fault, math.inf, 0, str(error))
+        return NetworkTrial(fault, math.inf, 0, str(error))
     lines = {role: run.lines_about(role) - before for role, before in said.items()}
     troubles = {
         "running connections did not stay": not stayed,
         f"log lines: {lines}": set(lines.values()) != {2},
         "looked up too often": looked_up_too_often(run),
     }
-    return Trial(fault, None, 0, trouble(troubles))
+    return NetworkTrial(fault, None, 0, trouble(troubles))
 
 
 def looked_up_too_often(run: NamedRun) -> bool:

@@ -16,7 +16,7 @@ from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
 from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.network_service import MODULE
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.proxy import Proxy
 
 SMALL = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),
@@ -30,7 +30,7 @@ LARGE = (
     *("--learner.device", "cpu", "--broker.device", "cpu"),
 )
 SERVERS = ("envserver", "broker", "learner")
-#: plane -> the server behind its wire, the client that the wire leads to, and the sockets that belong to the plane
+#: plane -> the server behind its proxy, the client that the proxy leads to, and the sockets that belong to the plane
 PLANES = {
     "steps": ("envserver", "actor", (0, 1)),
     "inference": ("broker", "actor", (0, 1)),
@@ -163,20 +163,20 @@ class WatchedRun(Services):
             self.version = message.header.body[0]
 
 
-class WiredRun(WatchedRun):
-    """All four services, with a wire before every plane."""
+class ProxiedRun(WatchedRun):
+    """All four services, with a proxy before every plane."""
 
     def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
         super().__init__(flags, folder, hurry=hurry)
-        self.wires = {
-            plane: Wire(f"tcp://127.0.0.1:{self.free_port()}", self.endpoints[server], sockets)
+        self.proxies = {
+            plane: Proxy(f"tcp://127.0.0.1:{self.free_port()}", self.endpoints[server], sockets)
             for plane, (server, _, sockets) in PLANES.items()
         }
 
     def __enter__(self) -> Self:
         super().__enter__()
-        for wire in self.wires.values():
-            self.resources.enter_context(wire)
+        for proxy in self.proxies.values():
+            self.resources.enter_context(proxy)
         for role in ("learner", "envserver", "broker", "actor"):
             self.begin(role)
         return self
@@ -184,7 +184,7 @@ class WiredRun(WatchedRun):
     def reached(self, role: str) -> Mapping[str, str]:
         """See the base class."""
         wired = {
-            server: str(self.wires[plane].listen) for plane, (server, client, _) in PLANES.items() if client == role
+            server: str(self.proxies[plane].listen) for plane, (server, client, _) in PLANES.items() if client == role
         }
         return self.endpoints | wired
 

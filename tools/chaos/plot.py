@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
-from zerobeast.tools.chaos.faults import Kind
+from zerobeast.tools.chaos.faults import FaultKind
 from zerobeast.tools.chaos.inflict import Event
 from zerobeast.tools.chaos.verdict import Points
-from zerobeast.tools.chaos.watch import Watch
+from zerobeast.tools.chaos.watch import RunWatch
 
-COLORS = {Kind.KILL: "tab:red", Kind.TERM: "tab:orange", Kind.STOP: "tab:blue"}
+COLORS = {FaultKind.KILL: "tab:red", FaultKind.TERM: "tab:orange", FaultKind.STOP: "tab:blue"}
 PERIOD_S = 2.0
 
 
-def draw_soak(out: Path, watch: Watch, events: Sequence[Event], start: float) -> None:
+def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float) -> None:
     """Write the picture.
 
     Args:
@@ -32,7 +32,7 @@ def draw_soak(out: Path, watch: Watch, events: Sequence[Event], start: float) ->
     figure, (rate, memory) = plt.subplots(2, 1, figsize=(11, 6), sharex=True, layout="constrained")
     moments, rates = watch.progress.rates(PERIOD_S)
     rate.plot([(at - start) / 60 for at in moments], rates, color="black", linewidth=0.8)
-    labelled: set[Kind] = set()
+    labelled: set[FaultKind] = set()
     for event in events:
         kind = event.fault.kind
         label = None if kind in labelled else str(kind)

@@ -19,7 +19,7 @@ SETTLED_S = 3.0  #: after a disturbance has passed, before a window counts as un
 Interval = tuple[float, float]
 
 
-class Progress:
+class ProgressLog:
     """Rollouts learned from, as the pages of one learner after the other say. Updates that were undone stay counted."""
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
-"""A wire between clients and a server that does what networks do: it forwards every byte unchanged, unless told else.
+"""A proxy between clients and a server that does what networks do: it forwards bytes unchanged unless told otherwise.
 
-    with Wire("tcp://127.0.0.1:6555", "tcp://127.0.0.1:5555", sockets=(0, 1), delay_s=0.01) as wire:
-        wire.bytes_per_s = 1e6      # each connection, each way
-        wire.cut(reset=True)        # every connection ends
-        wire.hold()                 # nothing passes and nobody is told, new connections included
-        wire.release()              # what waited goes on
-        wire.stall()                # nothing passes any more on these connections; later ones are sound
+    with Proxy("tcp://127.0.0.1:6555", "tcp://127.0.0.1:5555", sockets=(0, 1), delay_s=0.01) as proxy:
+        proxy.bytes_per_s = 1e6      # each connection, each way
+        proxy.cut(reset=True)        # every connection ends
+        proxy.hold()                 # nothing passes and nobody is told, new connections included
+        proxy.release()              # what waited goes on
+        proxy.stall()                # nothing passes any more on these connections; later ones are sound
 
 Held bytes stay where they are, in the sender's socket for the most part, as they do when packets are lost.
 """
@@ -26,12 +26,12 @@ from zerobeast.common.runtime.endpoints import Endpoint
 
 CHUNK = 1 << 18
 SHUTDOWN_S = 5.0
-QUEUE_S = 0.2  #: what a slow wire stores, in seconds of its rate, besides what its delay keeps under way
+QUEUE_S = 0.2  #: what a slow proxy stores, in seconds of its rate, besides what its delay keeps under way
 SHORT_S = 0.002  #: the event loop does not sleep more precisely
 RESET = struct.pack("ii", 1, 0)  #: SO_LINGER with which closing sends RST
 
 
-class Wire:
+class Proxy:
     """Listens where a server might and forwards to that server, both ways, in a thread.
 
     Args:
@@ -59,7 +59,7 @@ class Wire:
         self._connections: set[_Connection] = set()
         self._held = (False, False)  #: towards the server, towards the clients
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="wire", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -149,8 +149,8 @@ class Wire:
 class _Connection:
     """One connection of a client, and the one to the server that belongs to it."""
 
-    def __init__(self, wire: Wire, writers: Sequence[asyncio.StreamWriter]) -> None:
-        self._wire = wire
+    def __init__(self, proxy: Proxy, writers: Sequence[asyncio.StreamWriter]) -> None:
+        self._proxy = proxy
         self._writers = writers  #: to the client, to the server
         self._open = (asyncio.Event(), asyncio.Event())  #: towards the server, towards the client
         self._stalled = False
@@ -159,7 +159,7 @@ class _Connection:
         """Forward until both sides have ended."""
         to_client, to_server = self._writers
         ways = zip((from_client, from_server), (to_server, to_client), strict=True)
-        directions = [_Direction(self._wire, way, *ends, self._open[way]) for way, ends in enumerate(ways)]
+        directions = [_Direction(self._proxy, way, *ends, self._open[way]) for way, ends in enumerate(ways)]
         await asyncio.gather(*(direction.run() for direction in directions))
 
     def hold(self, directions: tuple[bool, bool]) -> None:
@@ -188,9 +188,9 @@ class _Direction:
     """One way of one connection: what was read waits in a queue until it is due."""
 
     def __init__(
-        self, wire: Wire, way: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event
+        self, proxy: Proxy, way: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event
     ) -> None:
-        self._wire, self._way, self._reader, self._writer, self._open = wire, way, reader, writer, is_open
+        self._proxy, self._way, self._reader, self._writer, self._open = proxy, way, reader, writer, is_open
         self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         self._queued = 0  #: bytes
         self._room = asyncio.Event()
@@ -205,19 +205,19 @@ class _Direction:
         await deliver
 
     def _chunk(self) -> int:
-        return max(1, min(CHUNK, round(self._wire.bytes_per_s * QUEUE_S / 4))) if self._slow else CHUNK
+        return max(1, min(CHUNK, round(self._proxy.bytes_per_s * QUEUE_S / 4))) if self._slow else CHUNK
 
     @property
     def _slow(self) -> bool:
-        return math.isfinite(self._wire.bytes_per_s)
+        return math.isfinite(self._proxy.bytes_per_s)
 
     async def _put(self, data: bytes) -> None:
         await self._open.wait()
-        while self._queued and self._queued > self._wire.bytes_per_s * (self._wire.delay_s + QUEUE_S):
+        while self._queued and self._queued > self._proxy.bytes_per_s * (self._proxy.delay_s + QUEUE_S):
             self._room.clear()
             await self._room.wait()
         self._queued += len(data)
-        self._queue.put_nowait((self._clock() + self._wire.delay_s, data))
+        self._queue.put_nowait((self._clock() + self._proxy.delay_s, data))
 
     async def _deliver(self) -> None:
         free_at = 0.0  # when the bytes before have left
@@ -230,10 +230,10 @@ class _Direction:
                 await self._open.wait()
                 if not data:
                     break
-                free_at += len(data) / self._wire.bytes_per_s
+                free_at += len(data) / self._proxy.bytes_per_s
                 self._writer.write(data)
                 await self._writer.drain()
-                self._wire.carried[self._way] += len(data)
+                self._proxy.carried[self._way] += len(data)
                 self._take(len(data))
         self._take(self._queued)  # nobody waits for room any more
         self._writer.close()

@@ -40,7 +40,7 @@ STANDSTILL_S = 120.0  #: the harshest trials take a minute from one batch to the
 
 
 @dataclass(frozen=True)
-class Trial:
+class SearchTrial:
     """One configuration and what is done to it."""
 
     seed: int
@@ -59,7 +59,7 @@ class Trial:
     rollouts: Faults  #: of the learner, and of the rollouts that it receives
 
     @classmethod
-    def draw(cls, seed: int) -> Trial:
+    def draw(cls, seed: int) -> SearchTrial:
         """The trial of a seed."""
         pick = random.Random(seed)  # noqa: S311, a trial has to be repeatable
 
@@ -150,7 +150,7 @@ def _searched(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def attempt(trial: Trial, seconds: float) -> Outcome:
+def attempt(trial: SearchTrial, seconds: float) -> Outcome:
     """Turn the services of a trial for some seconds, and on until there is progress or it has stood still."""
     with private_folder() as folder, ExitStack() as stack:
         try:
@@ -160,7 +160,7 @@ def attempt(trial: Trial, seconds: float) -> Outcome:
             return Outcome(0, 0.0, f"a service ended ({error})")
 
 
-def _opened(trial: Trial, folder: Path, stack: ExitStack) -> tuple[Learner, list[Service]]:
+def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner, list[Service]]:
     def service(kind: type[Service], index: int = 0, **endpoints: str) -> Service:
         places = [
             part for name, place in endpoints.items() for part in (f"--{name}.endpoint", f"ipc://{folder}/{place}")
@@ -204,11 +204,11 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float) -> Ou
     return Outcome(steps, longest, "")
 
 
-def _trials(seed: int, most: int, deadline: float) -> Iterator[Trial]:
+def _trials(seed: int, most: int, deadline: float) -> Iterator[SearchTrial]:
     for number in range(most):
         if time.monotonic() > deadline:
             return
-        yield Trial.draw(seed + number)
+        yield SearchTrial.draw(seed + number)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -23,11 +23,11 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.faults import Kind, draw
+from zerobeast.tools.chaos.faults import FaultKind, draw
 from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.inflict import Event, Inflictor
 from zerobeast.tools.chaos.plot import draw_soak
-from zerobeast.tools.chaos.watch import Watch
+from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
 
 START_LIMIT_S = 180.0
@@ -105,7 +105,7 @@ class Soak:
         try:
             with (
                 Fleet(self._flags, self._folder, self.options.brokers, self._modules) as fleet,
-                closing(Watch(fleet, context)) as watch,
+                closing(RunWatch(fleet, context)) as watch,
             ):
                 inflictor = Inflictor(fleet, watch)
                 try:
@@ -153,7 +153,7 @@ class Soak:
     def _tell(self, event: Event) -> None:
         fault = event.fault
         back = "never" if event.recovery_s is None else f"{event.recovery_s:.1f} s"
-        what = "stopped" if fault.kind is Kind.STOP else f"started in {event.start_s:.1f} s, down"
+        what = "stopped" if fault.kind is FaultKind.STOP else f"started in {event.start_s:.1f} s, down"
         usual = "" if event.usual is None else f" to {event.usual:.0f}/s"
         self.say(
             f"{fault.kind} {' + '.join(fault.targets)}: {what} for {fault.pause_s:.1f} s, back{usual} in {back}, "
@@ -164,7 +164,7 @@ class Soak:
 
     def _judge(self, inflictor: Inflictor) -> None:
         fleet, watch, events = inflictor.fleet, inflictor.watch, inflictor.events
-        config, journal = fleet.config, watch.journal
+        config, journal = fleet.config, watch.audit
         balance = watch.settle()
         self.say(f"accounts: {balance.as_dict()}")
         starts = sum("learner 0" in event.fault.targets for event in events)
@@ -187,7 +187,7 @@ class Soak:
             "settings": list(self._flags),
             "minutes": self.options.minutes,
             "seed": inflictor.fleet.config.seed,
-            "balance": watch.journal.balance().as_dict(),
+            "balance": watch.audit.balance().as_dict(),
             "versions": list(watch.versions.values()),
             "version_drops": watch.version_drops,
             "refused": watch.refused,

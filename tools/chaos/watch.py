@@ -9,9 +9,9 @@ from typing import Any
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
-from zerobeast.tools.chaos.balance import Balance, Journal
+from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 from zerobeast.tools.chaos.fleet import Fleet
-from zerobeast.tools.chaos.progress import Progress
+from zerobeast.tools.chaos.progress import ProgressLog
 
 PERIOD_S = 0.25
 MIB = 1 << 20
@@ -19,7 +19,7 @@ QUIET_S = 1.5  #: without any change in the accounts, before they are settled: t
 QUIET_LIMIT_S = 60.0
 
 
-class Watch:
+class RunWatch:
     """Looks at a fleet while it lasts.
 
     Args:
@@ -29,8 +29,8 @@ class Watch:
 
     def __init__(self, fleet: Fleet, context: Context) -> None:
         self.fleet = fleet
-        self.journal = Journal()
-        self.progress = Progress()
+        self.audit = RolloutAudit()
+        self.progress = ProgressLog()
         self.memory: dict[str, list[tuple[float, float, float]]] = {}  #: name -> (moment, uptime, MiB)
         self.versions: dict[int, int] = {}  #: newest, by epoch of the learner, in order of appearance
         self.version_drops = 0  #: answers chosen by older weights than the one before, as actors count them
@@ -62,7 +62,7 @@ class Watch:
             name, role = child.spec.name, child.spec.role
             if page["state"] == "ready":
                 self.ready.setdefault(name, at)
-            self.journal.note(name, page)
+            self.audit.note(name, page)
             self.memory.setdefault(name, []).append((at, page["uptime_s"], page["memory_bytes"] / MIB))
             self._count(name, page)
             if role == "learner" and page.get("epoch"):
@@ -71,7 +71,7 @@ class Watch:
     def forget(self, name: str) -> None:
         """A service has ended."""
         self.ready.pop(name, None)
-        self.journal.bury(name)
+        self.audit.actor_ended(name)
 
     def settle(self) -> Balance:
         """Stop the environments, wait until nothing is under way any more, and draw up the balance.
@@ -92,7 +92,7 @@ class Watch:
         limit, changed_at, last = time.monotonic() + QUIET_LIMIT_S, time.monotonic(), None
         while time.monotonic() < limit:
             self.look()
-            if (balance := self.journal.balance()) != last:
+            if (balance := self.audit.balance()) != last:
                 last, changed_at = balance, time.monotonic()
             elif time.monotonic() - changed_at > QUIET_S:
                 return balance

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.a2c import loss
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.protocol import Batch, Metrics
 from zerobeast.common.nets.agent import AgentNet
@@ -21,4 +21,4 @@ class A2C(ActorCritic):
 
     def learning(self, net: AgentNet) -> OneStep:
         """One step of the optimiser per batch."""
-        return OneStep(net, Descent(self.config, self.config.a2c, net), self.loss)
+        return OneStep(net, GradientDescent(self.config, self.config.a2c, net), self.loss)

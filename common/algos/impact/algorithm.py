@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impact.learning import ImpactLearning
 from zerobeast.common.nets.agent import AgentNet
 
@@ -14,5 +14,5 @@ class Impact(ActorCritic):
     def learning(self, net: AgentNet) -> ImpactLearning:
         """Several steps per batch, spread over the batches that follow it."""
         settings = self.config.impact
-        descent = Descent(self.config, settings, net)
+        descent = GradientDescent(self.config, settings, net)
         return ImpactLearning(settings, self.family, net, descent, self.env.frame_stack)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import policy_logits
 from zerobeast.common.algos.circular import Circular
-from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impact.divergence import DivergenceWeight
 from zerobeast.common.algos.impact.loss import loss
@@ -21,7 +21,7 @@ from zerobeast.common.ops.distributions import Family
 
 
 @dataclass
-class Kept:
+class KeptBatch:
     """A batch in the circular buffer."""
 
     batch: Batch  #: packed
@@ -39,17 +39,19 @@ class ImpactLearning:
       frame_stack: k of the observations: batches are held with each frame once.
     """
 
-    def __init__(self, config: ImpactConfig, family: Family, net: AgentNet, descent: Descent, frame_stack: int) -> None:
+    def __init__(
+        self, config: ImpactConfig, family: Family, net: AgentNet, descent: GradientDescent, frame_stack: int
+    ) -> None:
         self._config, self._family, self._net, self._descent = config, family, net, descent
         self._frame_stack = frame_stack
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
-        self._circular: Circular[Kept] = Circular(config.batches, config.uses)
+        self._circular: Circular[KeptBatch] = Circular(config.batches, config.uses)
         self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from those that came before it."""
-        due = self._circular.add(Kept(batch.packed(self._frame_stack)))
+        due = self._circular.add(KeptBatch(batch.packed(self._frame_stack)))
         learned = summary([self._step(kept, agent_steps) for kept in due])
         self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
         return learned
@@ -72,10 +74,10 @@ class ImpactLearning:
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
         device, k = self._net.value.weight.device, self._frame_stack
-        self._circular.load([Kept(Batch.restored(entries, device).packed(k)) for entries in state["batches"]])
+        self._circular.load([KeptBatch(Batch.restored(entries, device).packed(k)) for entries in state["batches"]])
         self._weight.load(state["divergence_weight"])
 
-    def _step(self, kept: Kept, agent_steps: int) -> tuple[Step, Metrics]:
+    def _step(self, kept: KeptBatch, agent_steps: int) -> tuple[Step, Metrics]:
         batch, cost = kept.batch.unpacked(), self._weight.value
         with self._descent.autocast():
             if kept.target_logits is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import loss
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight, check
@@ -47,7 +47,7 @@ class Impala(ActorCritic):
     def learning(self, net: AgentNet) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
         settings: ImpalaConfig = self.config.impala
-        descent = Descent(self.config, settings, net)
+        descent = GradientDescent(self.config, settings, net)
         plain = settings.uses == 1 and not settings.replay_share
         if plain and not settings.entropy_target and not settings.popart:
             return OneStep(net, descent, self.loss)

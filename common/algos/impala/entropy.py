@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.dual import Dual
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -38,7 +38,7 @@ class EntropyWeight:
         self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
         pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}
         # with Adam's epsilon at a hundredth of a nat, steps shrink where the entropy is nearer to its target than that
-        self._descent = Descent(config, settings.model_copy(update={**pace, "epsilon": 0.01}), self._dual)
+        self._descent = GradientDescent(config, settings.model_copy(update={**pace, "epsilon": 0.01}), self._dual)
 
     @property
     def value(self) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zerobeast.common.algos.circular import Circular
-from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight
 from zerobeast.common.algos.impala.loss import loss
@@ -33,7 +33,7 @@ class ImpalaLearning:
         config: ImpalaConfig,
         family: Family,
         net: AgentNet,
-        descent: Descent,
+        descent: GradientDescent,
         replay: Replay,
         weight: EntropyWeight | None,
         frame_stack: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import Loss, lag_metrics, three_terms, unroll
+from zerobeast.common.algos.actor_critic import ActorCriticLoss, lag_metrics, three_terms, unroll
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.returns import discounts, shaped
@@ -14,7 +14,9 @@ from zerobeast.common.ops.losses import normalized
 from zerobeast.common.ops.vtrace import vtrace
 
 
-def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor) -> Loss:
+def loss(
+    config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor
+) -> ActorCriticLoss:
     """The weighted sum of the three terms, and its parts.
 
     With PopArt errors of values and advantages count in units of their task's deviation (Hessel et al. 2018, equations
@@ -57,4 +59,4 @@ def loss(config: ImpalaConfig, family: Family, net: AgentNet, batch: Batch, *, e
         mask=mask,
         entropy_cost=entropy_cost,
     )
-    return Loss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))
+    return ActorCriticLoss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.learning import PPOLearning
 from zerobeast.common.nets.agent import AgentNet
@@ -15,5 +15,5 @@ class PPO(ActorCritic):
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
         settings: PPOConfig = self.config.ppo
-        descent = Descent(self.config, settings, net)
+        descent = GradientDescent(self.config, settings, net)
         return PPOLearning(settings, self.family, net, descent, self.config.learner.batch_size)

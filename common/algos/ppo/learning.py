@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics
-from zerobeast.common.algos.gradient_descent import Descent, Step, summary
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.loss import loss
 from zerobeast.common.algos.ppo.samples import Samples
@@ -32,7 +32,9 @@ class PPOLearning:
       batch_size: rollouts of a full batch, which makes `minibatches`; one with fewer makes fewer of the same size.
     """
 
-    def __init__(self, config: PPOConfig, family: Family, net: AgentNet, descent: Descent, batch_size: int) -> None:
+    def __init__(
+        self, config: PPOConfig, family: Family, net: AgentNet, descent: GradientDescent, batch_size: int
+    ) -> None:
         self._config, self._family, self._net, self._descent = config, family, net, descent
         self._minibatches_per_rollout = config.minibatches / batch_size
         self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None

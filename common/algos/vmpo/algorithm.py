@@ -6,7 +6,7 @@ import math
 from copy import deepcopy
 
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.learning import VMPOLearning
@@ -30,5 +30,5 @@ class VMPO(ActorCritic):
         multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)
         constant = {"optimizer": "adam", "learning_rate": settings.multiplier_rate, "schedule": "constant"}
         pace = settings.model_copy(update={**constant, "max_grad_norm": math.inf})
-        descents = Descent(self.config, settings, online), Descent(self.config, pace, multipliers)
+        descents = GradientDescent(self.config, settings, online), GradientDescent(self.config, pace, multipliers)
         return VMPOLearning(settings, self.family, target, multipliers, *descents)

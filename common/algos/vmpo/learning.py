@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import policy_logits
-from zerobeast.common.algos.gradient_descent import Descent, summary
+from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
@@ -35,8 +35,8 @@ class VMPOLearning:
         family: Family,
         target: Target[AgentNet],
         multipliers: Multipliers,
-        descent: Descent,
-        pace: Descent,
+        descent: GradientDescent,
+        pace: GradientDescent,
     ) -> None:
         self._config, self._family = config, family
         self._target, self._multipliers = target, multipliers

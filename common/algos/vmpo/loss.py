@@ -18,7 +18,7 @@ from zerobeast.common.ops.losses import baseline_loss, masked_reduce
 from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
-class Loss(NamedTuple):
+class VmpoLoss(NamedTuple):
     """What one look at a batch gives."""
 
     policy: Tensor  #: [], imitation, divergence and value regression: for the network
@@ -29,7 +29,7 @@ class Loss(NamedTuple):
 
 def loss(
     config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipliers, batch: Batch, target_logits: Tensor
-) -> Loss:
+) -> VmpoLoss:
     """Two sums, one for the network and one for the multipliers.
 
     The target stands for the policy that acted, whatever did: a batch that an older target began counts by its ratio to
@@ -66,7 +66,7 @@ def loss(
         "explained_variance": explained_variance(targets, values.detach()[:-1], mask),
         "valid_fraction": mask.float().mean(),
     }
-    return Loss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
+    return VmpoLoss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
 
 
 def _estimate(config: VMPOConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:

@@ -33,7 +33,7 @@ def reward_of(who: Any, step: Any) -> Any:
     return (who + step) % 3
 
 
-class Witness(gymnasium.Env[Obs, Any]):
+class WitnessEnv(gymnasium.Env[Obs, Any]):
     """Episodes of random length that end by turns, terminated and truncated.
 
     Args:
@@ -72,4 +72,4 @@ class Witness(gymnasium.Env[Obs, Any]):
         return np.array([self._who, self._episode, self._step], np.float32)
 
 
-gymnasium.register("Witness-v0", entry_point=f"{__name__}:Witness")
+gymnasium.register("Witness-v0", entry_point=f"{__name__}:WitnessEnv")

@@ -31,7 +31,7 @@ FLAGS = (
 )
 
 
-class Watch(AlgoObserver):
+class RateObserver(AlgoObserver):
     """Shows the meter each finished update."""
 
     def __init__(self, meter: Meter) -> None:
@@ -48,7 +48,7 @@ def main() -> int:
     meter = Meter.from_flags()
     register_atari_components()
     _, runner = make_runner(parse_atari_args(list(FLAGS)))
-    runner.register_observer(Watch(meter))
+    runner.register_observer(RateObserver(meter))
     if runner.init() != ExperimentStatus.SUCCESS or runner.run() != ExperimentStatus.SUCCESS:
         return 1
     meter.report(version("sample-factory"))

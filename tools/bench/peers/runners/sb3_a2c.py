@@ -15,7 +15,7 @@ NUM_ENVS = 16
 NEVER = 10**9  #: agent steps; the meter ends the training
 
 
-class Watch(BaseCallback):
+class RateCallback(BaseCallback):
     """Shows the meter each finished update."""
 
     def __init__(self, meter: Meter) -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     gymnasium.register_envs(ale_py)
     envs = make_atari_env("PongNoFrameskip-v4", n_envs=NUM_ENVS, seed=0, vec_env_cls=DummyVecEnv)
     model = A2C("CnnPolicy", VecFrameStack(envs, n_stack=4), device="cpu", seed=0)
-    model.learn(total_timesteps=NEVER, callback=Watch(meter))
+    model.learn(total_timesteps=NEVER, callback=RateCallback(meter))
     meter.report(stable_baselines3.__version__)
 
 

@@ -1,4 +1,4 @@
-"""The wire that benchmarks and fault tests put before a server: every byte, in order, and what is done to them."""
+"""The proxy that benchmarks and fault tests put before a server: every byte, in order, and what is done to them."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import free_port, wait_until
-from zerobeast.tools.chaos.proxy import Wire
+from zerobeast.tools.chaos.proxy import Proxy
 
 pytestmark = pytest.mark.integration
 
@@ -33,20 +33,20 @@ def serve(server: socket.socket) -> None:
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
+def proxy() -> Iterator[Proxy]:
     """Before a server that echoes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, args=(server,), daemon=True).start()
         target = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        with Wire(f"tcp://127.0.0.1:{free_port(1)}", target, sockets=(0,)) as wire:
-            yield wire
+        with Proxy(f"tcp://127.0.0.1:{free_port(1)}", target, sockets=(0,)) as proxy:
+            yield proxy
         server.shutdown(socket.SHUT_RDWR)
 
 
-def connect(wire: Wire) -> socket.socket:
-    before = wire.connections
-    client = socket.create_connection((wire.listen.host, wire.listen.port), timeout=20)
-    wait_until(lambda: wire.connections == before + 1)
+def connect(proxy: Proxy) -> socket.socket:
+    before = proxy.connections
+    client = socket.create_connection((proxy.listen.host, proxy.listen.port), timeout=20)
+    wait_until(lambda: proxy.connections == before + 1)
     return client
 
 
@@ -81,7 +81,7 @@ def test_it_delivers_everything_both_ways_and_not_before_its_time(tmp_path: Path
         server.listen()
         threading.Thread(target=serve, args=(server,), daemon=True).start()
         with (
-            Wire(f"ipc://{tmp_path}/near", f"ipc://{tmp_path}/real", sockets=(1,), delay_s=one_way_s),
+            Proxy(f"ipc://{tmp_path}/near", f"ipc://{tmp_path}/real", sockets=(1,), delay_s=one_way_s),
             socket.socket(socket.AF_UNIX) as client,
         ):
             client.connect(str(tmp_path / "near.1"))
@@ -97,59 +97,59 @@ def test_it_delivers_everything_both_ways_and_not_before_its_time(tmp_path: Path
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_cut_ends_the_connections_of_now_and_serves_later_ones(wire: Wire, reset: bool) -> None:
-    with connect(wire) as client, connect(wire) as other:
+def test_a_cut_ends_the_connections_of_now_and_serves_later_ones(proxy: Proxy, reset: bool) -> None:
+    with connect(proxy) as client, connect(proxy) as other:
         assert exchange(client, b"a") == b"a"
-        wire.cut(reset=reset)
+        proxy.cut(reset=reset)
         for each in (client, other):
             if reset:
                 with pytest.raises(ConnectionResetError):
                     each.recv(1)
             else:
                 assert each.recv(1) == b""
-    wait_until(lambda: not wire.connections)
-    with connect(wire) as client:
+    wait_until(lambda: not proxy.connections)
+    with connect(proxy) as client:
         assert exchange(client, b"b") == b"b"
 
 
-def test_what_is_held_waits_and_goes_on_later(wire: Wire) -> None:
-    with connect(wire) as client:
-        wire.hold()
+def test_what_is_held_waits_and_goes_on_later(proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        proxy.hold()
         client.sendall(b"abc")
         assert is_silent(client)
-        with connect(wire) as other:
+        with connect(proxy) as other:
             other.sendall(b"def")
             assert is_silent(other), "connections that come meanwhile are held too"
-            wire.release()
+            proxy.release()
             assert receive(client, 3) == b"abc"
             assert receive(other, 3) == b"def"
 
 
-def test_one_direction_can_be_held_alone(wire: Wire) -> None:
-    with connect(wire) as client:
-        wire.hold(to_server=False)
+def test_one_direction_can_be_held_alone(proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        proxy.hold(to_server=False)
         client.sendall(b"abc")
         assert is_silent(client)
-        wire.hold(to_clients=False)
+        proxy.hold(to_clients=False)
         assert receive(client, 3) == b"abc", "the server had it, and its answer was on its way"
         client.sendall(b"def")
         assert is_silent(client)
 
 
-def test_a_stalled_connection_stays_so_and_later_ones_are_sound(wire: Wire) -> None:
-    with connect(wire) as client:
-        wire.stall()
-        wire.release()
+def test_a_stalled_connection_stays_so_and_later_ones_are_sound(proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        proxy.stall()
+        proxy.release()
         client.sendall(b"abc")
         assert is_silent(client)
-        with connect(wire) as other:
+        with connect(proxy) as other:
             assert exchange(other, b"def") == b"def"
 
 
-def test_a_slow_wire_carries_its_rate_and_makes_the_sender_wait(wire: Wire) -> None:
-    wire.bytes_per_s = 2e6
+def test_a_slow_proxy_carries_its_rate_and_makes_the_sender_wait(proxy: Proxy) -> None:
+    proxy.bytes_per_s = 2e6
     sent = bytes(1_000_000)
-    with connect(wire) as client:
+    with connect(proxy) as client:
         threading.Thread(target=client.sendall, args=(sent,), daemon=True).start()
         started = time.monotonic()
         assert receive(client, len(sent)) == sent

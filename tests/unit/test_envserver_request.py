@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION, Terms
+from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION, SessionRequest
 
 pytestmark = pytest.mark.unit
 
@@ -11,7 +11,7 @@ GOOD: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 2, "seed": 3}
 
 
 def test_good_terms_are_read() -> None:
-    terms = Terms.read(GOOD)
+    terms = SessionRequest.read(GOOD)
     assert (terms.env.id, terms.num_envs, terms.seed) == ("CartPole-v1", 2, 3)
 
 
@@ -37,5 +37,5 @@ def test_good_terms_are_read() -> None:
 )
 def test_bad_terms_are_refused_with_the_entry_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RemoteProtocolError, match=sentence) as caught:
-        Terms.read({**GOOD, **change})
+        SessionRequest.read({**GOOD, **change})
     assert len(str(caught.value)) < 1000

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.ops.optim import RMSPropTF1
@@ -15,10 +15,10 @@ from zerobeast.common.ops.optim import RMSPropTF1
 pytestmark = pytest.mark.unit
 
 
-def descent(net: nn.Module, **settings: Any) -> Descent:
+def descent(net: nn.Module, **settings: Any) -> GradientDescent:
     plain = {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9, **settings}
     config = RunConfig.model_validate({"total_steps": 1000, "impala": plain})
-    return Descent(config, config.impala, net)
+    return GradientDescent(config, config.impala, net)
 
 
 def loss_of(net: nn.Linear, factor: float = 1.0) -> Tensor:

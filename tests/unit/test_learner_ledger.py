@@ -1,4 +1,4 @@
-"""Every rollout is used once, over any number of starts of the learner, and the books say what became of it.
+"""Every rollout is used once, over any number of starts of the learner, and the ledger says what became of it.
 
 The learner's intake and the actors' outboxes are real, what lies between them is a list.
 """
@@ -17,7 +17,7 @@ from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import Ledger, Record
+from zerobeast.services.learner.ledger import Record, StreamLedger
 from zerobeast.services.learner.queue import RolloutQueue
 
 pytestmark = pytest.mark.unit
@@ -91,18 +91,18 @@ class World:
         self.learn()
 
     def balance(self) -> None:
-        """Once nothing is under way: no row was used twice, and the books account for every one."""
+        """Once nothing is under way: no row was used twice, and the ledger accounts for every one."""
         for _ in range(400):
             self.now += 0.1
             self.exchange(0.0)
             self.learn()
-        queue, books = self.intake.queue, self.intake.books
+        queue, ledger = self.intake.queue, self.intake.ledger
         assert queue is not None
         assert len(self.used) == len(set(self.used)), "used twice"
-        assert books.used + books.skipped == len(self.used)
-        assert books.used + books.skipped + books.undone + queue.usable == self.made
+        assert ledger.used + ledger.skipped == len(self.used)
+        assert ledger.used + ledger.skipped + ledger.undone + queue.usable == self.made
         assert queue.usable < BATCH
-        assert books.refused == self.port.refused.total() == 0
+        assert ledger.refused == self.port.refused.total() == 0
         for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
             assert (slot, rows, received) == (0, self.rows, self.outboxes[sender].seq)
 
@@ -129,7 +129,7 @@ def test_a_learner_that_ends_in_order_loses_nothing() -> None:
             world.checkpoint()
             world.start()
     world.balance()
-    assert world.intake.books.undone == 0
+    assert world.intake.ledger.undone == 0
 
 
 def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() -> None:
@@ -141,11 +141,11 @@ def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() 
     used = len(world.used)
     world.start()
     world.balance()
-    assert world.intake.books.undone == used
+    assert world.intake.ledger.undone == used
 
 
 def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
-    ledger = Ledger()
+    ledger = StreamLedger()
     assert ledger.arrival(57) is Arrival.NEW, "nobody has said which is the first"
     ledger.take(57)
     assert ledger.arrival(57) is Arrival.PENDING
@@ -156,37 +156,37 @@ def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
 
 
 def test_a_number_that_skips_another_is_ahead_unless_the_first_is_not_known() -> None:
-    ledger = Ledger()
+    ledger = StreamLedger()
     ledger.take(5)
     assert ledger.arrival(7) is Arrival.AHEAD
     ledger.use(5)
     assert ledger.arrival(7) is Arrival.AHEAD, "what is used up counts as received"
     assert ledger.arrival(6) is Arrival.NEW
-    anew = Ledger()
+    anew = StreamLedger()
     anew.use(5)  # left in the queue by a session before
     assert anew.arrival(7) is Arrival.AHEAD
 
 
 def test_the_number_that_hello_says_has_to_come_first() -> None:
-    ledger = Ledger(rows=4)
+    ledger = StreamLedger(rows=4)
     assert ledger.begin(1) == 0
     assert ledger.arrival(2) is Arrival.AHEAD, "1 was lost on its way"
     assert ledger.arrival(1) is Arrival.NEW
-    assert Ledger(rows=4).begin(58) == 57 * 4
-    known = Ledger(4, received=50, consumed=50, begun=3)
+    assert StreamLedger(rows=4).begin(58) == 57 * 4
+    known = StreamLedger(4, received=50, consumed=50, begun=3)
     assert known.begin(51) == 0
     assert known.take(51) == 3, "three of its rows are in the checkpoint"
-    silent = Ledger(4, received=50, consumed=50)
+    silent = StreamLedger(4, received=50, consumed=50)
     silent.anchored = True
     assert silent.begin(None) == 0
     assert silent.arrival(58) is Arrival.NEW, "a client that does not say which comes first may begin anywhere"
-    known = Ledger(4, received=50, consumed=50, begun=3)
+    known = StreamLedger(4, received=50, consumed=50, begun=3)
     assert known.begin(53) == 2 * 4 - 3
     assert known.take(53) == 0
 
 
 @pytest.mark.parametrize(
-    "state", [{"books": {"eaten": 1}}, {"books": {"used": "x"}}, {"streams": [[1, 2]]}, {"streams": [["x"] * 5]}]
+    "state", [{"ledger": {"eaten": 1}}, {"ledger": {"used": "x"}}, {"streams": [[1, 2]]}, {"streams": [["x"] * 5]}]
 )
 def test_books_that_cannot_be_are_an_error(state: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):

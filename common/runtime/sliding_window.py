@@ -1,0 +1,37 @@
+"""How fast totals grow, over the last seconds. Time is an argument."""
+
+from __future__ import annotations
+
+from collections import deque
+
+SPACING = 0.08  #: share of the window that lies between two marks at least, however often it is asked
+
+
+class SlidingWindow:
+    """Growth of totals over the last seconds; the first call opens it.
+
+        window = SlidingWindow(5.0)
+        window.growth(now, steps, waited_s)
+        steps_per_s, waiting_fraction = window.per_s(now, steps, waited_s)
+
+    Args:
+      span_s: how far back it reaches, if it has been open for so long.
+    """
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._marks: deque[tuple[float, tuple[float, ...]]] = deque()  #: (time, totals), oldest first
+
+    def growth(self, now: float, *totals: float) -> tuple[float, list[float]]:
+        """Take the present totals; returns the length of the window in seconds, and what each has grown by in it."""
+        if not self._marks or now - self._marks[-1][0] >= SPACING * self._span_s:
+            self._marks.append((now, totals))
+        while len(self._marks) > 1 and self._marks[1][0] <= now - self._span_s:
+            self._marks.popleft()
+        then, before = self._marks[0]
+        return now - then, [new - old for new, old in zip(totals, before, strict=True)]
+
+    def per_s(self, now: float, *totals: float) -> list[float]:
+        """As `growth`, per second; 0 while no time has passed."""
+        seconds, grown = self.growth(now, *totals)
+        return [each / seconds if seconds > 0 else 0.0 for each in grown]

@@ -1,9 +1,8 @@
-"""Plain words for people: what a setting takes, and what a misspelt name may have meant."""
+"""Plain words for people: what a setting takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -43,24 +42,3 @@ def shown(value: Any) -> str:
     """A value as the user may recognise it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean a.b?", or nothing.
-
-    Compares whole names with '.' as good as '_', and the last parts alone: `batch_size` may mean
-    `learner.batch_size`, `threads` any of three.
-    """
-    names = list(known)
-    leaves: dict[str, list[str]] = {}
-    for path in names:
-        leaves.setdefault(path.rpartition(".")[2], []).append(path)
-    flat = {path.replace(".", "_"): path for path in names}
-    if name in leaves:
-        found = leaves[name]
-    elif whole := get_close_matches(name.replace(".", "_"), flat, n=1, cutoff=0.75):
-        found = [flat[whole[0]]]
-    else:
-        part = get_close_matches(name.rpartition(".")[2], leaves, n=1, cutoff=0.75)
-        found = leaves[part[0]] if part else []
-    return f"; did you mean {' or '.join(found)}?" if found else ""

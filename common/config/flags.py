@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.expectation import did_you_mean, shown
+from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.layers import CONFIG, PRESET, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
+from zerobeast.common.runtime.suggest import did_you_mean
 
 
 class Flag(NamedTuple):

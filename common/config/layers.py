@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.expectation import did_you_mean, shown
+from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.table import SECTIONS, SHORT, TREE
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.suggest import did_you_mean
 
 PREFIX = "BEAST_"
 PRESET, CONFIG = "preset", "config"

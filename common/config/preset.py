@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.config.expectation import did_you_mean
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.suggest import did_you_mean
 
 FOLDER = Path(__file__).parent / "presets"
 ALGORITHMS = Path(__file__).parents[1] / "algos"

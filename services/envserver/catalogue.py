@@ -8,14 +8,13 @@ everything else                       single environments in worker processes (`
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Iterable
 from functools import partial
 
 from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.incremental import IncrementalVectorEnv
 from zerobeast.services.envserver.native import has_native, make_native
@@ -59,13 +58,6 @@ def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: 
     return IncrementalVectorEnv(make, num_envs, seed, most)
 
 
-def closest(wrong: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant as ", did you mean 'X'?", or nothing."""
-    names = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(wrong.lower(), names, n=1)
-    return f", did you mean {names[found[0]]!r}?" if found else ""
-
-
 def games() -> dict[str, str]:
     """ROM names by the CamelCase names of ids, of the games that one player can play; none without the emulator."""
     try:
@@ -83,7 +75,7 @@ def _rom(env_id: str, game: str) -> str:
     if not known:
         raise EnvError(f'env.id {env_id!r} needs ale-py, which is not installed: pip install "zerobeast[envserver]"')
     ids = (f"ALE/{name}-v5" if env_id.startswith("ALE/") else f"{name}NoFrameskip-v4" for name in known)
-    raise EnvError(f"env.id {env_id!r}: there is no Atari game {game!r}{closest(env_id, ids)}")
+    raise EnvError(f"env.id {env_id!r}: there is no Atari game {game!r}{did_you_mean(env_id, ids)}")
 
 
 def _has_native(env_id: str) -> bool:
@@ -102,7 +94,7 @@ def _has_native(env_id: str) -> bool:
         return has_native(env_id)
     except gymnasium.error.Error as error:
         reason = " ".join(str(error).split())
-        raise EnvError(f"env.id {env_id!r} is unknown{closest(env_id, _all_ids()) or ': ' + reason}") from error
+        raise EnvError(f"env.id {env_id!r} is unknown{did_you_mean(env_id, _all_ids()) or ': ' + reason}") from error
 
 
 def _refuse_raw_atari(env_id: str) -> None:

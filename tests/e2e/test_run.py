@@ -95,7 +95,7 @@ def test_an_unknown_environment_is_one_sentence_and_exit_2(tmp_path: Path) -> No
     code, out, error = finish(beast("train", "--root", tmp_path, "--name", "x", "--env", "CartPoel-v1"))
     assert (code, error.count("\n")) == (2, 1)
     assert "CartPoel-v1" in error
-    assert "did you mean 'CartPole-v1'" in error
+    assert "did you mean CartPole-v1?" in error
     assert "evaluate" not in out
     assert not any(psutil.pid_exists(pid) for pid in children_of(tmp_path / "x"))
 

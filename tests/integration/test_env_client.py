@@ -68,7 +68,7 @@ def test_an_absent_server_is_a_lost_peer_in_words(context: Context, endpoint: st
 def test_a_refusal_is_a_configuration_error_in_words(context: Context, endpoint: str) -> None:
     with running(endpoint):
         with pytest.raises(
-            ConfigError, match=r"env-server at .* refuses: env.id 'CartPol-v1' is unknown, did you mean"
+            ConfigError, match=r"env-server at .* refuses: env.id 'CartPol-v1' is unknown; did you mean CartPole-v1"
         ):
             EnvClient(context, endpoint, {"id": "CartPol-v1"}, 1, seed=0)
         with pytest.raises(ConfigError, match="num_envs: expected an integer from 1"):

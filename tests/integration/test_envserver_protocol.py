@@ -208,7 +208,7 @@ def test_a_step_before_the_reset_is_refused(peer: Process) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "sentence"),
     [
-        ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "did you mean 'CartPole-v1'?"),
+        ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "did you mean CartPole-v1?"),
         ({"env": {"id": "no_such_module:A-v0"}}, Reason.ENVIRONMENT, "No module named 'no_such_module'"),
         ({"env": {"id": COUNTER, "kwargs": {"x": 1}}}, Reason.ENVIRONMENT, "unexpected keyword argument 'x'"),
         ({"env": {"id": "A", "frame_skp": 4}}, Reason.TERMS, "env.frame_skp"),

@@ -62,7 +62,7 @@ def test_the_help_of_train_names_every_setting(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("trian", "unknown command 'trian'; did you mean 'train'?"),
+        ("trian", "unknown command 'trian'; did you mean train?"),
         ("xyz", "unknown command 'xyz'; known: train, evaluate, health, keygen, tune, bench, chaos"),
         ("--trian", "unknown option '--trian'"),
     ],

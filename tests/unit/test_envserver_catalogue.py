@@ -6,7 +6,7 @@ import pytest
 
 from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
-from zerobeast.services.envserver.catalogue import closest, games, make_vector_env
+from zerobeast.services.envserver.catalogue import games, make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -101,8 +101,3 @@ def same_step_id() -> Iterator[str]:
 def test_a_vectorised_implementation_with_another_autoreset_is_not_used(same_step_id: str) -> None:
     env = make_vector_env(EnvConfig(id=same_step_id), 1, 0, EnvServerConfig())
     assert isinstance(env, WorkerVectorEnv)
-
-
-def test_the_closest_name_ignores_case_and_may_be_none() -> None:
-    assert closest("PONG", ["Pong", "Ping"]) == ", did you mean 'Pong'?"
-    assert closest("zzz", ["Pong"]) == ""

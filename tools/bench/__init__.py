@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from zerobeast.common.runtime.suggest import suggestion
+
 #: command -> module of this package whose `main(argv)` runs it, and what it measures
 COMMANDS = {
     "all": ("report", "every benchmark below one after the other, in one table beside the goals"),
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(HELP.format(commands=commands) + "\n")
         return 0
     if argv[0] not in COMMANDS:
-        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}, expected {', '.join(COMMANDS)}\n")
+        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}{suggestion(argv[0], COMMANDS)}\n")
         return 2
     module, _ = COMMANDS[argv[0]]
     code: int = import_module(f"{__name__}.{module}").main(argv[1:])  # what one needs, the others do not wait for

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from zerobeast.common.runtime.suggest import suggestion
+
 #: command -> module of this package whose `main(argv)` runs it, and what it does
 COMMANDS = {
     "search": (
@@ -36,7 +38,7 @@ def main(argv: list[str]) -> int:
         return 0
     name, rest = ("soak", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
     if name not in COMMANDS:
-        sys.stderr.write(f"beast chaos: unknown command {name!r}, expected {', '.join(COMMANDS)}\n")
+        sys.stderr.write(f"beast chaos: unknown command {name!r}{suggestion(name, COMMANDS)}\n")
         return 2
     module, _ = COMMANDS[name]
     code: int = import_module(f"{__name__}.{module}").main(rest)

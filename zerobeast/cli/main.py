@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from types import FrameType
 from zerobeast import __version__
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.signals import handled
+from zerobeast.common.runtime.suggest import suggestion
 from zerobeast.common.runtime.text import printable
 
 HELP = """beast: distributed deep reinforcement learning as four small services
@@ -99,10 +99,8 @@ def _unwind(number: int, _frame: FrameType | None) -> None:
 
 
 def _unknown(name: str) -> int:
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(COMMANDS)}"
     what = "option" if name.startswith("-") else "command"
-    sys.stderr.write(f"beast: unknown {what} {name!r}; {hint}\n")
+    sys.stderr.write(f"beast: unknown {what} {name!r}{suggestion(name, COMMANDS)}\n")
     return ConfigError.exit_code
 
 

@@ -1,0 +1,25 @@
+"""What a misspelt name may have meant."""
+
+import pytest
+
+from zerobeast.common.runtime.suggest import did_you_mean, suggestion
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known", "text"),
+    [
+        ("PONG", ["Pong", "Ping"], "; did you mean Pong?"),
+        ("batch_sise", ["learner.batch_size", "seed"], "; did you mean learner.batch_size?"),
+        ("threads", ["learner.threads", "broker.threads"], "; did you mean learner.threads or broker.threads?"),
+        ("health_prot", ["health.port"], "; did you mean health.port?"),
+        ("zzz", ["Pong"], ""),
+    ],
+)
+def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], text: str) -> None:
+    assert did_you_mean(wrong, known) == text
+
+
+def test_if_nothing_is_near_all_names_are_told() -> None:
+    assert suggestion("zzz", ["train", "tune"]) == "; known: train, tune"

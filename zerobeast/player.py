@@ -16,10 +16,10 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.nets.weights import flatten
+from zerobeast.common.runtime import run_files
 from zerobeast.common.wire.records import act_record
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import Checkpoints, load_model
-from zerobeast.services.learner.folder import CHECKPOINT_NAME
 
 POLL_S = 0.0002
 
@@ -43,7 +43,7 @@ class Player:
     def __init__(
         self, config: RunConfig, folder: Path, env: EnvSpec, num_envs: int, *, seed: int, greedy: bool
     ) -> None:
-        checkpoint = folder / CHECKPOINT_NAME
+        checkpoint = folder / run_files.CHECKPOINT
         saved = read(folder)
         env = env.among(config.env.id)
         _same_environment(checkpoint, saved, env)

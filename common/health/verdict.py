@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 
-ROLES = ("learner", "broker", "envserver", "actor")
 STARTING = "starting"
 BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time

@@ -13,7 +13,7 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
 from zerobeast.common.transport.client import ClientPort
 from zerobeast.common.transport.context import Context, open_context
 from zerobeast.common.transport.incoming import Incoming, KeptMessage
-from zerobeast.common.transport.keys import ROLES, Keys, add_key, make_keys
+from zerobeast.common.transport.keys import Keys, add_key, make_keys
 from zerobeast.common.transport.ports import ServerPort
 from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
 from zerobeast.common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
@@ -21,7 +21,6 @@ from zerobeast.common.transport.weights import CHUNK_BYTES, WeightsPublisher, We
 __all__ = [
     "CHUNK_BYTES",
     "MAX_FRAME_BYTES",
-    "ROLES",
     "ClientPort",
     "Context",
     "Incoming",

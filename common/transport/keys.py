@@ -23,11 +23,11 @@ import zmq.auth
 from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 
 log = logging.getLogger(__name__)
 
-ROLES = ("envserver", "actor", "broker", "learner")
 #: who serves each plane
 SERVERS = {
     Plane.STEPS: "envserver",

@@ -34,7 +34,7 @@ import torch
 from torch import nn
 
 from zerobeast.common.errors import CheckpointError
-from zerobeast.services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
+from zerobeast.common.runtime import run_files
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / CHECKPOINT_NAME
-        self._previous = folder / PREVIOUS_NAME
-        self._draft = folder / DRAFT_NAME
+        self.path = folder / run_files.CHECKPOINT
+        self._previous = folder / run_files.PREVIOUS_CHECKPOINT
+        self._draft = folder / run_files.CHECKPOINT_DRAFT
         self._whole = False  #: `path` is worth keeping: it was read or written here
 
     def load(self) -> dict[str, Any] | None:

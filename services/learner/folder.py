@@ -11,13 +11,8 @@ from pathlib import Path
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
-
-LOCK_NAME = ".learner.lock"
-CONFIG_NAME = "config.yaml"
-CHECKPOINT_NAME = "checkpoint.pt"
-PREVIOUS_NAME = "checkpoint.previous.pt"
-DRAFT_NAME = ".checkpoint.pt.new"
 
 
 @contextlib.contextmanager
@@ -29,7 +24,7 @@ def claim(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+        handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
         raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
     try:
@@ -40,7 +35,7 @@ def claim(folder: Path) -> Iterator[None]:
     except OSError:
         pass  # a file system without locks
     with contextlib.suppress(OSError):
-        (folder / DRAFT_NAME).unlink()  # of a learner that was killed while it wrote
+        (folder / run_files.CHECKPOINT_DRAFT).unlink()  # of a learner that was killed while it wrote
     try:
         yield
     finally:
@@ -53,5 +48,5 @@ def keep_settings(config: RunConfig) -> None:
     Raises:
       ConfigError: the folder cannot be written.
     """
-    if not (path := config.folder / CONFIG_NAME).exists():
+    if not (path := config.folder / run_files.CONFIG).exists():
         write_atomically(path, dump(config))

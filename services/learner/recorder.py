@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.event_file import EventFile
 from zerobeast.common.runtime.files import write_atomically
-from zerobeast.services.learner.events import EventFile
-from zerobeast.services.learner.journal import Journal
-
-METRICS_NAME = "metrics.csv"
-TENSORBOARD_NAME = "tensorboard"
+from zerobeast.common.runtime.journal import Journal
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
 COLUMNS = {
@@ -67,11 +65,11 @@ class Recorder:
     """
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
-        self._path = folder / METRICS_NAME
+        self._path = folder / run_files.METRICS
         try:
             self._header = _trim(self._path, agent_steps)
             self._lines = Journal(self._path)
-            self._events = EventFile(folder / TENSORBOARD_NAME, agent_steps)
+            self._events = EventFile(folder / run_files.TENSORBOARD, agent_steps)
         except OSError as error:
             raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
@@ -106,7 +104,7 @@ class Recorder:
             self._header = list(row)
             table.writerow(self._header)
         table.writerow([_cell(row.get(name)) for name in self._header])
-        self._lines.append(text.getvalue().encode())
+        self._lines.write(text.getvalue().encode())
 
     def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
         tagged = {COLUMNS[name]: value for name, value in row.items()}
@@ -114,7 +112,7 @@ class Recorder:
         tagged.update({f"charts/episodic_return/{task}": value for task, value in returns.items()})
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": lags} if lags.any() else {}
-        self._events.write(scalars, histograms, int(row["agent_steps"] or 0))
+        self._events.write(scalars, int(row["agent_steps"] or 0), histograms)
 
 
 def _known(value: Value) -> bool:

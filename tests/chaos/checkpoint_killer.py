@@ -23,8 +23,9 @@ import torch
 
 from tests.chaos.tracing import killed_before_call
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.runtime import run_files
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
-from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME, claim
+from zerobeast.services.learner.folder import claim
 
 FLOATS = 100_000
 PROMISE = struct.Struct("<qd")  #: number of a checkpoint that was written, seconds that it took
@@ -65,7 +66,7 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
         folder = root / f"{len(before)}{spoilt}{number}"
         written(folder, *before)
         if spoilt:
-            spoil(folder / CHECKPOINT_NAME)
+            spoil(folder / run_files.CHECKPOINT)
         old = newest(folder)
         new = max(before, default=0) + 1
 
@@ -80,8 +81,8 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
         write(new=new + 1)
         assert newest(folder) == new + 1
         left = {path.name for path in folder.iterdir() if not path.name.startswith(".learner")}
-        assert left <= {CHECKPOINT_NAME, PREVIOUS_NAME}, left
-        assert PREVIOUS_NAME in left or new == 1, "there is a predecessor"
+        assert left <= {run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT}, left
+        assert run_files.PREVIOUS_CHECKPOINT in left or new == 1, "there is a predecessor"
         if not killed:
             return number
     raise AssertionError
@@ -146,7 +147,7 @@ def damaged(root: Path, times: int, seed: int) -> dict[str, int]:
         assert number in (1, 2)
         found["newest" if number == 2 else "predecessor"] += 1
     spoil(path)
-    spoil(folder / PREVIOUS_NAME)
+    spoil(folder / run_files.PREVIOUS_CHECKPOINT)
     with pytest.raises(CheckpointError, match="not a whole checkpoint"):
         Checkpoints(folder).load()  # where nothing whole is left, nothing begins anew in silence
     return found

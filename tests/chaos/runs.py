@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import Context
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.fleet import ROLES, Fleet
+from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.inflict import Inflictor
 from zerobeast.tools.chaos.watch import RunWatch
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.runs import closes, learned, training
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
-from zerobeast.tools.chaos.fleet import ROLES
 from zerobeast.tools.chaos.inflict import Inflictor
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 

@@ -14,9 +14,9 @@ from tests.chaos.runs import TINY, learned, log, page, seen, training
 from tests.helpers import wait_until
 from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.services.learner.folder import CHECKPOINT_NAME, DRAFT_NAME, PREVIOUS_NAME
-from zerobeast.tools.chaos.fleet import ROLES
 from zerobeast.tools.chaos.watch import RunWatch
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -33,7 +33,7 @@ def rows(folder: Path) -> int:
 
 
 def saved_steps(folder: Path) -> int:
-    state = load_checkpoint(folder / CHECKPOINT_NAME)
+    state = load_checkpoint(folder / run_files.CHECKPOINT)
     assert state is not None
     return int(state["counters"]["agent_steps"])
 
@@ -59,12 +59,12 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
         watch, fleet = inflictor.watch, inflictor.fleet
         folder = Path(f"/proc/{fleet.child('learner 0').pid}/root{fleet.config.folder}")
         ballast = folder / "ballast"
-        seen(watch, lambda: (folder / PREVIOUS_NAME).exists() and rows(folder) > 1)
+        seen(watch, lambda: (folder / run_files.PREVIOUS_CHECKPOINT).exists() and rows(folder) > 1)
 
         fill(ballast)
         seen(watch, lambda: full(watch))
         assert learned(watch, 200)
-        wait_until(lambda: not (folder / DRAFT_NAME).exists())
+        wait_until(lambda: not (folder / run_files.CHECKPOINT_DRAFT).exists())
         kept = rows(folder), saved_steps(folder)
         assert page(fleet, "learner")["write_errors"] > 1
         assert verdict([ServiceView(role, role, page(fleet, role)) for role in ROLES]).startswith("not saved: ")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos.network_faults import UNDER_WAY
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
-from zerobeast.tools.chaos.network_run import SERVERS, SMALL, START_LIMIT_S
+from zerobeast.tools.chaos.network_run import SMALL, START_LIMIT_S
 
 pytestmark = pytest.mark.chaos
 

@@ -15,9 +15,9 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
+from zerobeast.common.runtime import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.services.learner.folder import CHECKPOINT_NAME
 from zerobeast.tools.chaos.fleet import Fleet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -36,7 +36,7 @@ def looked_at(weights: WeightsSubscriber) -> int:
 
 def saved(fleet: Fleet) -> dict[str, Any]:
     """The counters of a checkpoint, every number of which is one."""
-    state = load_checkpoint(fleet.config.folder / CHECKPOINT_NAME)
+    state = load_checkpoint(fleet.config.folder / run_files.CHECKPOINT)
     assert state is not None
     assert all(bool(value.isfinite().all()) for value in (*tensors(state["model"]), *tensors(state["learning"])))
     counters: dict[str, Any] = state["counters"]

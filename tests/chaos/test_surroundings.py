@@ -17,9 +17,9 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
-from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.fleet import ROLES
 from zerobeast.tools.chaos.inflict import Inflictor
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -109,7 +109,7 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor, not
 
 def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says_so(run: Inflictor, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
-    newest, previous = (fleet.config.folder / name for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
+    newest, previous = (fleet.config.folder / name for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
     fleet.end(["learner 0"], signal.SIGKILL)
     watch.forget("learner 0")
     os.truncate(newest, newest.stat().st_size - 100)
@@ -118,7 +118,7 @@ def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says
     seen(watch, lambda: "learner 0" in watch.ready)
     assert page(fleet, "learner")["updates"] > 0, "the run does not begin anew"
     assert f"{newest}: not a whole checkpoint" in log(fleet, "learner")
-    assert f"going back to {PREVIOUS_NAME}" in log(fleet, "learner")
+    assert f"going back to {run_files.PREVIOUS_CHECKPOINT}" in log(fleet, "learner")
     assert learned(watch)
     note("the newest checkpoint is damaged (start-up included)", since)
     damaged = newest.stat().st_ino
@@ -136,12 +136,12 @@ def test_in_the_end_every_rollout_is_accounted_for(run: Inflictor) -> None:
 
 def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflictor, note: Note) -> None:
     fleet = run.fleet
-    for name in (CHECKPOINT_NAME, PREVIOUS_NAME):
+    for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT):
         (fleet.config.folder / name).write_bytes(b"half of it")
     learner = fleet.child("learner 0")
     learner.start()
     wait_until(lambda: not learner.running, TO_SEE_S)
     assert learner.poll() == 2
     assert "not a whole checkpoint" in learner.explain()
-    assert (fleet.config.folder / CHECKPOINT_NAME).read_bytes() == b"half of it", "evidence stays"
+    assert (fleet.config.folder / run_files.CHECKPOINT).read_bytes() == b"half of it", "evidence stays"
     note("all checkpoints are damaged: the learner says so and ends")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.health.verdict import ROLES, verdict
+from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.proxy import Proxy
 

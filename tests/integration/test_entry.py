@@ -20,11 +20,10 @@ from tests.helpers import wait_until
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.entry import MAX_FILES, Instance, main
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.runtime.service import Service
 
 pytestmark = pytest.mark.integration
-
-ROLES = ["envserver", "actor", "broker", "learner"]
 
 
 class Trivial(Service):

@@ -21,7 +21,7 @@ from zerobeast.common.config.tree import HealthConfig
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.server import STUCK_S, HealthServer
-from zerobeast.common.health.verdict import ROLES
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.runtime.service import Service
 
 pytestmark = pytest.mark.integration

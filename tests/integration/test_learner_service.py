@@ -22,7 +22,7 @@ from tests.learner_fakes import (
     take_part,
 )
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.health.verdict import ROLES, verdict
+from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.nets.weights import layout_id, load_flat
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum

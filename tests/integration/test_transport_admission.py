@@ -11,8 +11,8 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import (
-    ROLES,
     ClientPort,
     Context,
     Keys,

@@ -7,6 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from zerobeast.common.health.hops import EDGES_S, HOPS
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime import run_files
 from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
 
@@ -30,17 +31,22 @@ def test_every_hop_of_every_service_is_a_curve_over_agent_steps(
         services = tuple(page(role, seconds, agent_steps=steps) for role, seconds in roles.items())
         writer.update(Snapshot((*services, page("actor", 0.04))))
     writer.close()
-    events = EventAccumulator(str(tmp_path / curves.FOLDER)).Reload()
+    events = EventAccumulator(str(tmp_path / run_files.TENSORBOARD_SERVICES)).Reload()
     assert sorted(events.Tags()["scalars"]) == sorted(f"hops_ms/{role}.{hop}" for role in HOPS for hop in HOPS[role])
     points = events.Scalars("hops_ms/learner.update")
     assert [(point.step, round(point.value, 3)) for point in points] == [(100, 40.0), (200, 40.0)]
     assert events.Scalars("hops_ms/actor.env_round_trip")[0].value == pytest.approx(30.0), "the mean over both actors"
 
 
-def test_a_full_disk_costs_the_curves_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_costs_the_point_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(curves, "PERIOD_S", 0.0)
     (tmp_path / "tensorboard").write_text("no folder")
     writer = curves.Curves(tmp_path)
     writer.update(Snapshot((page("learner", 0.04, agent_steps=100),)))
+    (tmp_path / "tensorboard").unlink()
     writer.update(Snapshot((page("learner", 0.04, agent_steps=200),)))
     writer.close()
+    events = EventAccumulator(str(tmp_path / run_files.TENSORBOARD_SERVICES)).Reload()
+    assert [point.step for point in events.Scalars("hops_ms/learner.update")] == [200]

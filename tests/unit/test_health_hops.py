@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, Recent, recent, step_s, wires
 from zerobeast.common.health.metrics import render
 from zerobeast.common.health.table import hop_table
-from zerobeast.common.health.verdict import ROLES
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.runtime.journal import Journal
 from zerobeast.services.learner.archive import Archive
-from zerobeast.services.learner.journal import Journal
 from zerobeast.services.learner.recorder import COLUMNS
 
 pytestmark = pytest.mark.unit
@@ -31,11 +31,11 @@ def no_file_longer_than(n_bytes: int) -> Iterator[None]:
 @pytest.mark.parametrize("room", [0, 1, 99])
 def test_an_entry_that_does_not_fit_leaves_nothing_and_the_next_one_follows(tmp_path: Path, room: int) -> None:
     journal = Journal(tmp_path / "j")
-    journal.append(b"a" * 10)
+    journal.write(b"a" * 10)
     with no_file_longer_than(10 + room), pytest.raises(OSError, match="File too large"):
-        journal.append(b"b" * 100)
+        journal.write(b"b" * 100)
     assert (tmp_path / "j").read_bytes() == b"a" * 10
-    journal.append(b"c" * 100)
+    journal.write(b"c" * 100)
     journal.close()
     assert (tmp_path / "j").read_bytes() == b"a" * 10 + b"c" * 100
 
@@ -44,7 +44,7 @@ def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     for entry in (b"one", b"two"):
         journal = Journal(tmp_path / "j")
         assert journal.empty == (entry == b"one")
-        journal.append(entry)
+        journal.write(entry)
         journal.close()
     assert (tmp_path / "j").read_bytes() == b"onetwo"
 

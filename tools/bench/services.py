@@ -17,10 +17,10 @@ from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
-from zerobeast.launcher.run_folder import CONFIG
 from zerobeast.launcher.threads import thread_flags
 
 START_LIMIT_S = 120.0
@@ -45,7 +45,7 @@ class Services:
 
     def __enter__(self) -> Self:
         self.config.folder.mkdir(parents=True)
-        write_atomically(self.config.folder / CONFIG, dump(self.config))
+        write_atomically(self.config.folder / run_files.CONFIG, dump(self.config))
         return self
 
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -70,7 +70,7 @@ class Services:
         status, log = (self.folder / f"{role}-{index}.{ending}" for ending in ("json", "log"))
         command = service_command(
             role,
-            *child_flags(self.config.folder / CONFIG, status),
+            *child_flags(self.config.folder / run_files.CONFIG, status),
             *("--index", str(index)),
             *endpoint_flags(self.folder, 0),
             *thread_flags(self.config),

@@ -12,15 +12,13 @@ from typing import Any, NamedTuple, Self
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.runtime.roles import ROLES, STOPPING
 from zerobeast.launcher.child import Child
 from zerobeast.tools.bench.services import Services
 
-ROLES = ("learner", "broker", "envserver", "actor")
 TURN_S = 0.05
 PAGE_LIMIT_S = 1.0
 STOP_LIMIT_S = 10.0  #: for a service to end in order
-#: in the order in which they are asked to end
-LAST_ROLES = ("actor", "envserver", "broker", "learner")
 
 
 class Seen(NamedTuple):
@@ -139,6 +137,6 @@ class Fleet(Services):
     def retire(self) -> dict[str, int]:
         """Ask everybody to end in order, actors first and the learner last; returns exit codes by name."""
         codes: dict[str, int] = {}
-        for role in LAST_ROLES:
+        for role in STOPPING:
             codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
         return codes

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from zerobeast.common.errors import BeastError
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.tools.bench.services import Services
@@ -72,7 +73,7 @@ class Siege(Services):
 
     def begin(self) -> None:
         """Start the services and wait until they train."""
-        for role in ("learner", "broker", "envserver", "actor"):
+        for role in ROLES:
             self._by_role[role] = self.start(role)
         until(lambda: self.agent_steps() > 0, START_LIMIT_S, "training does not start")
 

@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos import network_faults, network_load, network_loss, network_names
 from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
-from zerobeast.tools.chaos.network_run import PLANES, SERVERS, SMALL, START_LIMIT_S, ProxiedRun
+from zerobeast.tools.chaos.network_run import PLANES, SMALL, START_LIMIT_S, ProxiedRun
 
 EXPLANATION = """Faults, as --only finds them: {faults}.
 Exit code 0: every promise held; 1: one broke."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, NetworkTrial, trouble
-from zerobeast.tools.chaos.network_run import SERVERS, SETTLED_S, WatchedRun
+from zerobeast.tools.chaos.network_run import SETTLED_S, WatchedRun
 from zerobeast.tools.chaos.network_service import lookups, write_hosts
 
 OLD, NEW = "127.0.0.2", "127.0.0.3"

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.runtime.roles import ROLES, SERVERS
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
 from zerobeast.tools.bench.services import Services
@@ -29,7 +30,6 @@ LARGE = (
     *("--actor.envs_per_group", "16", "--learner.unroll_length", "10", "--learner.batch_size", "16"),
     *("--learner.device", "cpu", "--broker.device", "cpu"),
 )
-SERVERS = ("envserver", "broker", "learner")
 #: plane -> the server behind its proxy, the client that the proxy leads to, and the sockets that belong to the plane
 PLANES = {
     "steps": ("envserver", "actor", (0, 1)),
@@ -132,7 +132,7 @@ class WatchedRun(Services):
 
     def memory(self) -> dict[str, float]:
         """MiB in use by each process."""
-        pages = [page for role in (*SERVERS, "actor") for page in self.pages(role)]
+        pages = [page for role in ROLES for page in self.pages(role)]
         return {f"{page['role']} {page['pid']}": page["memory_bytes"] / (1 << 20) for page in pages}
 
     def grown(self, memory: Mapping[str, float]) -> dict[str, int]:
@@ -177,7 +177,7 @@ class ProxiedRun(WatchedRun):
         super().__enter__()
         for proxy in self.proxies.values():
             self.resources.enter_context(proxy)
-        for role in ("learner", "envserver", "broker", "actor"):
+        for role in ROLES:
             self.begin(role)
         return self
 

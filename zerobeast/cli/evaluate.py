@@ -26,12 +26,13 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.config.setting import Section, setting
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.common.runtime import run_files
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.run_folder import CONFIG, trained
+from zerobeast.launcher.run_folder import trained
 from zerobeast.launcher.trust import refuse_code
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
@@ -93,12 +94,14 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     """Find the run and read its settings under the flags."""
     root = gather(argv, environ, own=EvaluateFlags).config.root
     candidates = [Path(run).expanduser(), Path(root).expanduser() / run]
-    folder = next((path for path in reversed(candidates) if (path / CONFIG).is_file()), None)
+    folder = next((path for path in reversed(candidates) if (path / run_files.CONFIG).is_file()), None)
     if folder is None:
-        raise ConfigError(f"there is no run {run!r}: expected {candidates[-1] / CONFIG}; --root names another folder")
+        raise ConfigError(
+            f"there is no run {run!r}: expected {candidates[-1] / run_files.CONFIG}; --root names another folder"
+        )
     if not trained(folder):
         raise ConfigError(f"run {run!r} has no checkpoint yet: let it train for a while")
-    loaded = gather(["--config", str(folder / CONFIG), *argv], environ, own=EvaluateFlags)
+    loaded = gather(["--config", str(folder / run_files.CONFIG), *argv], environ, own=EvaluateFlags)
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
     return folder, loaded.config.model_copy(update={"env": env}), loaded.own
@@ -118,7 +121,7 @@ def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
         endpoint = list(endpoint_flags(place, 0))
         status, log = place / "status.json", place / "log"
         flags = [
-            *child_flags(folder / CONFIG, status),
+            *child_flags(folder / run_files.CONFIG, status),
             *endpoint,
             *("--envserver.threads", str(config.envserver.threads)),
             *("--envserver.workers", str(config.envserver.workers)),

@@ -9,8 +9,9 @@ from pathlib import Path
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
-from zerobeast.common.health.verdict import ROLES, Verdict, healthy, judge
+from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.

@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from zerobeast.common.transport import ROLES, add_key, make_keys
+from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.transport import add_key, make_keys
 
 DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
 Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""

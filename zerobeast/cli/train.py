@@ -20,6 +20,7 @@ from zerobeast.common.config.load import Loaded, differences, dump, gather, load
 from zerobeast.common.config.setting import Section, setting
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher import run_folder, view
@@ -31,7 +32,6 @@ from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.trust import names_code, refuse_code
 from zerobeast.launcher.view import RunTitle
-from zerobeast.services.learner.folder import CHECKPOINT_NAME
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 
@@ -81,7 +81,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
-        write_atomically(config.folder / run_folder.CONFIG, dump(config))
+        write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
         return _run(config, sockets, lock, environ, plain=flags.plain)
@@ -100,7 +100,7 @@ def settle(
     """
     given = gather(argv, environ, own=TrainFlags)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
-    file = given.config.model_copy(update=identity).folder / run_folder.CONFIG
+    file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
@@ -165,7 +165,7 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
-    _say(f"checkpoint: {config.folder / CHECKPOINT_NAME}")
+    _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
     _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
     _say(f"continue:   {beast()} train --name {config.name}{same}{more}")
 

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.health.verdict import ROLES
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
 
 

@@ -8,7 +8,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.health.views import ServiceView
-from zerobeast.launcher.run_folder import SERVICES
+from zerobeast.common.runtime import run_files
 
 
 def services_of(folder: Path) -> list[ServiceView]:
@@ -19,15 +19,15 @@ def services_of(folder: Path) -> list[ServiceView]:
     """
     if not folder.is_dir():
         raise ConfigError(f"run {folder.name!r}: there is no folder {folder}")
-    files = sorted((folder / SERVICES).glob("*.json"))
+    files = sorted((folder / run_files.SERVICES).glob("*.json"))
     if not files:
-        raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / SERVICES}")
+        raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / run_files.SERVICES}")
     return [_view(file) for file in files]
 
 
 def newest(root: Path) -> Path | None:
     """The run in `root` whose services announced themselves last."""
-    announced = {file.stat().st_mtime: file.parents[1] for file in root.glob(f"*/{SERVICES}/*.json")}
+    announced = {file.stat().st_mtime: file.parents[1] for file in root.glob(f"*/{run_files.SERVICES}/*.json")}
     return announced[max(announced)] if announced else None
 
 

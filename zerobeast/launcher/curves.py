@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 from zerobeast.common.health.hops import HOPS, recent
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.event_file import EventFile
 from zerobeast.launcher.pages import Snapshot
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path("tensorboard", "services")
 PERIOD_S = 10.0
 
 
@@ -27,39 +27,35 @@ class Curves:
     """
 
     def __init__(self, run: Path) -> None:
-        self._folder = run / FOLDER
+        self._folder = run / run_files.TENSORBOARD_SERVICES
         self._next_at = time.monotonic() + PERIOD_S
-        self._writer: Any = None
-        self._failed = False
+        self._file: EventFile | None = None
+        self._fault = ""  #: why the newest point is lost
 
     def update(self, snapshot: Snapshot) -> None:
         """Write a point if one is due and there is something to say. A full disk costs the point, not the run."""
         steps = snapshot.page("learner").get("agent_steps", 0)
-        if self._failed or not steps or time.monotonic() < self._next_at:
+        if not steps or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + PERIOD_S
         try:
             self._write(hop_means_ms(snapshot), int(steps))
         except OSError as error:
-            self._failed = True
-            log.warning("%s: no curves of the hops: %s", self._folder, error.strerror or error)
+            if not self._fault:
+                log.warning("%s: no curves of the hops: %s", self._folder, error.strerror or error)
+            self._fault = str(error)
+        else:
+            self._fault = ""
 
     def close(self) -> None:
-        """Write what is buffered."""
-        if self._writer is not None:
-            self._writer.close()
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
 
     def _write(self, values: dict[str, float], step: int) -> None:
-        # TensorBoard's own writer: torch's would cost the launcher seconds and 200 MB
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        if self._writer is None:
-            self._writer = EventFileWriter(str(self._folder))
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=points)))
-        self._writer.flush()
+        if self._file is None:
+            self._file = EventFile(self._folder, step - 1)
+        self._file.write(values, step)
 
 
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:

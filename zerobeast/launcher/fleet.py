@@ -9,9 +9,10 @@ from pathlib import Path
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.run_folder import CONFIG, LOGS, SERVICES, start
+from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.supervisor import Stage
 from zerobeast.launcher.threads import thread_flags, threads_of
 
@@ -56,15 +57,15 @@ def _spec(
     flags: list[str],
     environ: dict[str, str],
 ) -> ChildSpec:
-    status = config.folder / SERVICES / f"{role}-{index}.json"
+    status = config.folder / run_files.SERVICES / f"{role}-{index}.json"
     command = service_command(
         role,
-        *child_flags(config.folder / CONFIG, status, health_port=_health_port(config, role, index)),
+        *child_flags(config.folder / run_files.CONFIG, status, health_port=_health_port(config, role, index)),
         *("--index", str(index)),
         *endpoint_flags(sockets, index % config.local.env_servers),
         *flags,
     )
-    log = config.folder / LOGS / f"{role}-{index}.log"
+    log = config.folder / run_files.LOGS / f"{role}-{index}.log"
     return ChildSpec(role, index, command, environ, log, status, keep_open=(lock,))
 
 

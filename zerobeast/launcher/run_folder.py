@@ -19,10 +19,8 @@ from pathlib import Path
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-from zerobeast.services.learner.folder import CHECKPOINT_NAME, PREVIOUS_NAME
+from zerobeast.common.runtime import run_files
 
-CONFIG, METRICS, LOCK = "config.yaml", "metrics.csv", ".lock"
-LOGS, SERVICES = "logs", "services"
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
@@ -57,9 +55,9 @@ def claimed(folder: Path) -> Iterator[int]:
       ConfigError: the folder cannot be written, or another launcher runs there.
     """
     try:
-        for part in (folder, folder / LOGS, folder / SERVICES):
+        for part in (folder, folder / run_files.LOGS, folder / run_files.SERVICES):
             part.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
         raise ConfigError(f"run folder {folder} cannot be written: {where}{error.strerror}") from error
@@ -147,7 +145,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
 
 def trained(folder: Path) -> bool:
     """Whether the run has a checkpoint, whole or damaged."""
-    return any((folder / name).exists() for name in (CHECKPOINT_NAME, PREVIOUS_NAME))
+    return any((folder / name).exists() for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
 
 
 def start(folder: Path) -> int:
@@ -158,7 +156,7 @@ def start(folder: Path) -> int:
 def final_figures(folder: Path) -> dict[str, float]:
     """Steps and mean return of the run so far, as the last row of its metrics says; empty where there is none."""
     try:
-        with (folder / METRICS).open(newline="") as file:
+        with (folder / run_files.METRICS).open(newline="") as file:
             *_, row = csv.DictReader(file)
         return {name: float(row[name]) for name in ("agent_steps", "mean_return_100") if row[name]}
     except (OSError, KeyError, TypeError, ValueError):

@@ -25,7 +25,7 @@ class Journal:
         """Whether nothing was written yet."""
         return not self._size
 
-    def append(self, entry: bytes) -> None:
+    def write(self, entry: bytes) -> None:
         """Write an entry.
 
         Raises:

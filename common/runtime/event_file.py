@@ -1,24 +1,25 @@
-"""TensorBoard's event files, written record by record in the learner's own thread.
+"""TensorBoard's event files, written record by record in the caller's own thread.
 
-torch's SummaryWriter writes in a thread that ends at the first full disk and never comes back. Here a record that
-cannot be written is an OSError like any other, nothing of it stays in the file, and the next one is tried again.
+TensorBoard's EventFileWriter, and torch's SummaryWriter around it, write in a thread that ends at the first full disk
+and never comes back. Here a record that cannot be written is an OSError like any other, nothing of it stays in the
+file, and the next one is tried again.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.services.learner.journal import Journal
+from zerobeast.common.runtime.journal import Journal
 
 
 class EventFile:
@@ -36,26 +37,32 @@ class EventFile:
     def __init__(self, folder: Path, agent_steps: int) -> None:
         try:
             from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise ConfigError("tensorboard is not installed: pip install 'zerobeast[learner]'") from error
-        self._event, self._summary, self._crc = event_pb2.Event, summary_pb2.Summary, masked_crc32c
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
         # the wall time in the name is the order in which TensorBoard reads the files of a folder
         name = f"events.out.tfevents.{time.time_ns() // 10**9:010}.{socket.gethostname()}.{os.getpid()}"
-        self._journal = Journal(folder / name)
+        self._records = RecordWriter(Journal(folder / name))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         version = event_pb2.Event(wall_time=_wall_time(), file_version="brain.Event:2")
         hiding = event_pb2.Event(wall_time=_wall_time(), step=agent_steps + 1, session_log=start)
-        self._journal.append(self._record(version) + self._record(hiding))
+        for event in (version, hiding):
+            self._records.write(event.SerializeToString())
 
-    def write(self, scalars: Mapping[str, float], histograms: Mapping[str, NDArray[np.int64]], step: int) -> None:
+    def write(
+        self,
+        scalars: Mapping[str, float],
+        step: int,
+        histograms: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
+    ) -> None:
         """Add one point of every curve, all or none.
 
         Args:
           scalars: by tag.
-          histograms: counts [n] of the whole numbers 0, 1, 2, ... by tag; not all zero.
           step: agent_steps.
+          histograms: counts [n] of the whole numbers 0, 1, 2, ... by tag; not all zero.
 
         Raises:
           OSError: nothing was written.
@@ -63,18 +70,11 @@ class EventFile:
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         values += [self._summary.Value(tag=tag, histo=_histogram(counts)) for tag, counts in histograms.items()]
         point = self._event(wall_time=_wall_time(), step=step, summary=self._summary(value=values))
-        self._journal.append(self._record(point))
+        self._records.write(point.SerializeToString())
 
     def close(self) -> None:
         """Close the file."""
-        self._journal.close()
-
-    def _record(self, event: Any) -> bytes:
-        """TFRecord: length, its checksum, content, its checksum; little-endian."""
-        content: bytes = event.SerializeToString()
-        length = struct.pack("<Q", len(content))
-        checksums = [struct.pack("<I", self._crc(part)) for part in (length, content)]
-        return length + checksums[0] + content + checksums[1]
+        self._records.close()
 
 
 def _histogram(counts: NDArray[np.int64]) -> Any:

@@ -10,11 +10,12 @@ from typing import Any
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import Context
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.inflict import Inflictor
 from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
@@ -31,10 +32,11 @@ TINY = (
 def training(
     folder: Path, flags: Sequence[str], modules: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Inflictor]:
-    """A run that has begun to learn; see `Fleet`."""
+    """A run that has begun to learn; see `ThrowawayRun`."""
     context = Context()
     try:
-        with Fleet(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
+        with ThrowawayRun(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
+            fleet.start_all()
             assert learned(watch), "training never began"
             yield Inflictor(fleet, watch)
     finally:

@@ -17,8 +17,8 @@ from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.tools.chaos.fleet import Fleet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import free_port, wait_until
 from zerobeast.common.transport import add_key, make_keys
 from zerobeast.launcher.child import Child
-from zerobeast.tools.bench.services import Services
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ TO_SEE_S = 90.0
 class Run:
     """A run over encrypted tcp."""
 
-    def __init__(self, services: Services, folder: Path) -> None:
+    def __init__(self, services: ThrowawayRun, folder: Path) -> None:
         self._services = services
         self.may_end: list[Child] = []
         self.keys = folder / "keys"
@@ -62,7 +62,7 @@ class Run:
 def run() -> Iterator[Run]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="beast-")))
-        services = stack.enter_context(Services(TINY, folder))
+        services = stack.enter_context(ThrowawayRun(TINY, folder))
         run = Run(services, folder)
         yield run
 

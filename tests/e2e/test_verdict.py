@@ -11,8 +11,8 @@ import pytest
 from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.proxy import Proxy
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.e2e
 
@@ -21,15 +21,15 @@ PATIENCE_S = 40.0
 
 
 @contextlib.contextmanager
-def running(flags: list[str], slow: str = "") -> Iterator[Services]:
+def running(flags: list[str], slow: str = "") -> Iterator[ThrowawayRun]:
     """A run in which the service of one role is slow."""
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, Services(flags, Path(name)) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
         for role in ("learner", "envserver", "broker", "actor"):
             run.start(role, module="tests.e2e.slow" if role == slow else "")
         yield run
 
 
-def wait_for_verdict(run: Services, expected: str) -> str:
+def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
     """Ask what limits the run until it is this."""
     deadline, seen = time.monotonic() + PATIENCE_S, [""]
     while time.monotonic() < deadline:
@@ -62,10 +62,10 @@ def test_slow_environments_are_named_though_they_use_no_processor() -> None:
 
 
 def test_a_slow_wire_is_named() -> None:
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, Services(CARTPOLE, Path(name)) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(CARTPOLE, Path(name)) as run:
         run.start("learner")
         run.start("envserver")
         run.start("broker", "--broker.endpoint", f"ipc://{name}/real")
-        with Proxy(f"ipc://{name}/b", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
+        with Proxy(f"ipc://{name}/b0", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
             run.start("actor")
             assert "to the broker" in wait_for_verdict(run, "network-bound")

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from zerobeast.tools.bench.services import paused
+from zerobeast.tools.bench.paused import paused
 
 
 def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path) -> None:

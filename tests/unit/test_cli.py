@@ -16,6 +16,7 @@ from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.launcher import fleet
+from zerobeast.launcher.supervisor import Stage
 
 pytestmark = pytest.mark.unit
 
@@ -249,16 +250,22 @@ def value_of(command: list[str], flag: str) -> str:
     return command[command.index(flag) + 1]
 
 
+def staged(config: RunConfig) -> list[Stage]:
+    services = fleet.Fleet(config, Path("/tmp/s"), {}, keep_open=(9,))
+    services.add_all()
+    return services.stages()
+
+
 def test_children_are_staged_actors_first_and_the_learner_last() -> None:
     config = load(["--name", "x", "--local.actors", "3", "--local.env_servers", "2"], {})
-    stages = fleet.stages(config, Path("/tmp/s"), 9, {})
+    stages = staged(config)
     names = [[child.spec.name for child in stage.children] for stage in stages]
     assert names == [["actor 0", "actor 1", "actor 2"], ["envserver 0", "envserver 1"], ["broker 0"], ["learner 0"]]
 
 
 def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
     config = load(["--name", "x", "--local.actors", "3", "--local.env_servers", "2"], {})
-    actors, servers, brokers, learners = fleet.stages(config, Path("/tmp/s"), 9, {})
+    actors, servers, brokers, learners = staged(config)
     endpoints = [
         [value_of(list(child.spec.command), "--envserver.endpoint") for child in stage.children]
         for stage in (actors, servers)
@@ -279,7 +286,7 @@ def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path
     config = load(["--name", "x", "--root", str(tmp_path)], {})
 
     def starts() -> set[str]:
-        children = [child for stage in fleet.stages(config, Path("/tmp/s"), 9, {}) for child in stage.children]
+        children = [child for stage in staged(config) for child in stage.children]
         return {value_of(list(child.spec.command), "--start") for child in children}
 
     config.folder.mkdir()
@@ -296,7 +303,7 @@ def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
     config = load(["--name", "x", "--health.port", "9000"], {})
     ports = {
         child.spec.name: value_of(list(child.spec.command), "--health.port")
-        for stage in fleet.stages(config, Path("/tmp/s"), 9, {})
+        for stage in staged(config)
         for child in stage.children
     }
     assert ports == {"learner 0": "9000", "broker 0": "9001", "envserver 0": "9002", "actor 0": "9003"}

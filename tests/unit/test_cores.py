@@ -35,7 +35,7 @@ def test_shares_follow_the_cost_of_the_parts() -> None:
 def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cores", lambda: 16.0)
     config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})
-    learner = list(fleet.stages(config, Path("/tmp/s"), 9, {})[-1].children[0].spec.command)
+    learner = list(fleet.Fleet(config, Path("/tmp/s"), {}).add("learner").spec.command)
     found = {name: value_of(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
     assert found == {"learner": "7", "broker": "3", "envserver": "5"}
     assert value_of(learner, "--envserver.workers") == "5"

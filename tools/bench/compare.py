@@ -14,7 +14,7 @@ from typing import Any
 
 from zerobeast.tools.bench.limit import mean
 from zerobeast.tools.bench.options import emit, numeric, settings
-from zerobeast.tools.bench.services import paused, resumed
+from zerobeast.tools.bench.paused import paused, resumed
 from zerobeast.tools.bench.train import SETTLING_S, TURN_S, Training, training, watch
 
 

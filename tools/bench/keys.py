@@ -12,7 +12,8 @@ from pathlib import Path
 
 from zerobeast.common.transport import make_keys
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.services import Services, paused
+from zerobeast.tools.bench.paused import paused
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 TURN_S = 10.0  #: at most: shorter than what anybody waits for before missing a peer
 SETTLING_S = 1.0
@@ -27,15 +28,15 @@ def main(argv: list[str]) -> int:
         folders = [Path(name) / which for which in ("without", "with")]
         for folder in folders:
             folder.mkdir()
-        with Services(flags, folders[0]) as plain, Services(flags, folders[1]) as keyed:
+        with ThrowawayRun(flags, folders[0]) as plain, ThrowawayRun(flags, folders[1]) as keyed:
             begin(plain)
             begin(keyed, keys=True)
             for run in (plain, keyed):
                 run.rate(options.warmup, SETTLING_S)
             rates: dict[str, list[float]] = {"without keys": [], "with keys": []}
             for _ in range(turns):
-                for found, run, other in zip(rates.values(), (plain, keyed), reversed(folders), strict=True):
-                    with paused(other):
+                for found, run, other in zip(rates.values(), (plain, keyed), (keyed, plain), strict=True):
+                    with paused(other.status_folder):
                         found.append(run.rate(SETTLING_S, options.seconds / turns))
     ratio = sum(rates["with keys"]) / sum(rates["without keys"])
     lines = [f"{config.env.id} over tcp on loopback, agent steps a second, {turns} turns each"]
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def begin(run: Services, *, keys: bool = False) -> None:
+def begin(run: ThrowawayRun, *, keys: bool = False) -> None:
     """Start the services of a run, which meet at tcp endpoints."""
     own = list(_endpoints())
     if keys:

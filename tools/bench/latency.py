@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.proxy import Proxy
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 ADDED_MS = {5.0: 0.9, 20.0: 0.7}  #: added to the round trip -> share of the rate that should be left
 SOCKETS = (0, 1)  #: of a broker's endpoint
@@ -32,10 +32,10 @@ def training_rate(flags: list[str], added_ms: float, warmup_s: float, seconds: f
     """Agent steps a second with a slow proxy between actor and broker; without delay, through the same forwarder."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as name:
         folder = Path(name)
-        with Services(flags, folder) as run:
+        with ThrowawayRun(flags, folder) as run:
             run.start("learner")
             run.start("envserver")
             run.start("broker", "--broker.endpoint", f"ipc://{folder}/real")
-            with Proxy(f"ipc://{folder}/b", f"ipc://{folder}/real", SOCKETS, delay_s=added_ms / 2000):
+            with Proxy(f"ipc://{folder}/b0", f"ipc://{folder}/real", SOCKETS, delay_s=added_ms / 2000):
                 run.start("actor")
                 return run.rate(warmup_s, seconds)

@@ -9,7 +9,7 @@ from pathlib import Path
 from zerobeast.common.errors import BeastError
 from zerobeast.tools.bench.constant_envserver import ENV_ID
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.services import START_LIMIT_S, Services
+from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
 
 MOST = 64
 FLAT = 0.8  #: of the best rate: less, with more actors, is a collapse
@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
     """`beast bench scale`."""
     options, _, flags = parse("scale", [*argv, "--env", ENV_ID], seconds=10.0, warmup=5.0)
     rates: dict[int, float] = {}
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, Services(flags, Path(name)) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
         run.start("learner")
         run.start("envserver", module="zerobeast.tools.bench.constant_envserver")
         run.start("broker")
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _wait_for_all(run: Services, count: int) -> None:
+def _wait_for_all(run: ThrowawayRun, count: int) -> None:
     """Until every actor takes part: starting them costs far more than what is measured."""
     deadline = time.monotonic() + START_LIMIT_S
     while sum(page.get("agent_steps", 0) > 0 for page in run.pages("actor")) < count:

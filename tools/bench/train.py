@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.runtime import run_files
 from zerobeast.tools.bench import limit
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.services import paused
+from zerobeast.tools.bench.paused import paused
 
 START_LIMIT_S = 120.0
 STOP_LIMIT_S = 20.0
@@ -171,7 +172,7 @@ def training(flags: list[str]) -> Iterator[Path]:
         with log.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ))
             try:
-                services = Path(root) / "bench" / "services"
+                services = Path(root) / "bench" / run_files.SERVICES
                 _wait_for_steps(process, services, log)
                 yield services
             finally:

@@ -20,12 +20,12 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
-from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, AttackTarget
 from zerobeast.tools.chaos.fuzz_hello import ENV, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_impostors import GENUINE, Forger, Visitor, overheard
 from zerobeast.tools.chaos.fuzz_messages import Case, Cases
 from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer, message
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 LOOK_PERIOD_S = 0.5
 PAGE_LIMIT_S = 10.0
@@ -36,7 +36,7 @@ AT_ONCE = 100
 VISIT = 100  #: messages of one visitor, more than a stream may have under way
 VISITORS = 20  #: at a time
 #: by plane: who serves it, and the name of its socket
-SERVERS = {Plane.STEPS: ("envserver", "e0"), Plane.INFERENCE: ("broker", "b"), Plane.ROLLOUTS: ("learner", "l")}
+SERVERS = {Plane.STEPS: ("envserver", "e0"), Plane.INFERENCE: ("broker", "b0"), Plane.ROLLOUTS: ("learner", "l")}
 FLAGS = {
     "env": ENV,
     "net.torso": "mlp",
@@ -53,7 +53,7 @@ FLAGS = {
 }
 
 
-class Siege(Services):
+class Siege(ThrowawayRun):
     """The run and everything that is sent at it.
 
     Args:

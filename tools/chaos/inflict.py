@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
-from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
 from zerobeast.tools.chaos.watch import RunWatch
 

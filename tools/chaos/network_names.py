@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, NetworkTrial, trouble
@@ -58,7 +59,7 @@ class NamedRun(WatchedRun):
 
     def lines_about(self, role: str, who: str = "actor") -> int:
         """How often the log of a service says what the name of a server means."""
-        logs = self.folder.glob(f"{who}-*.log")
+        logs = (self.config.folder / run_files.LOGS).glob(f"{who}-*.log")
         said = (f"{name_of(role)}:", f"{name_of(role)!r}")
         lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first repeats the settings
         return sum(" I " in line and any(word in line for word in said) for line in lines)

@@ -15,9 +15,9 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.roles import ROLES, SERVERS
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
-from zerobeast.tools.bench.services import Services
 from zerobeast.tools.chaos.network_service import MODULE
 from zerobeast.tools.chaos.proxy import Proxy
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 SMALL = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),
@@ -43,7 +43,7 @@ PERIOD_S = 0.01
 SETTLED_S = 1.0  #: after which every health page says what was true at its beginning
 
 
-class WatchedRun(Services):
+class WatchedRun(ThrowawayRun):
     """Services on tcp, started by `begin`.
 
     Args:

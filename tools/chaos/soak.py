@@ -24,11 +24,11 @@ from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, draw
-from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.inflict import Event, Inflictor
 from zerobeast.tools.chaos.plot import draw_soak
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 START_LIMIT_S = 180.0
 FIRST_LOOK_S = 15.0  #: of training in peace: what is usual
@@ -104,9 +104,10 @@ class Soak:
         context = Context()
         try:
             with (
-                Fleet(self._flags, self._folder, self.options.brokers, self._modules) as fleet,
+                ThrowawayRun(self._flags, self._folder, brokers=self.options.brokers, modules=self._modules) as fleet,
                 closing(RunWatch(fleet, context)) as watch,
             ):
+                fleet.start_all()
                 inflictor = Inflictor(fleet, watch)
                 try:
                     self._disturb(inflictor)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.health.pages import announced_page
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
+from zerobeast.launcher.child import Child
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.balance import Balance, RolloutAudit
-from zerobeast.tools.chaos.fleet import Fleet
 from zerobeast.tools.chaos.progress import ProgressLog
 
 PERIOD_S = 0.25
+PAGE_LIMIT_S = 1.0
 MIB = 1 << 20
 QUIET_S = 1.5  #: without any change in the accounts, before they are settled: three pages of every service
 QUIET_LIMIT_S = 60.0
@@ -58,7 +61,7 @@ class RunWatch:
     def look(self) -> None:
         """Read everything once."""
         self._listen()
-        for child, page, at in self.fleet.look():
+        for child, page, at in self._pages():
             name, role = child.spec.name, child.spec.role
             if page["state"] == "ready":
                 self.ready.setdefault(name, at)
@@ -67,6 +70,22 @@ class RunWatch:
             self._count(name, page)
             if role == "learner" and page.get("epoch"):
                 self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
+
+    def _pages(self) -> Iterator[tuple[Child, dict[str, Any], float]]:
+        """Each service that answers now, its page, and when it was read.
+
+        Raises:
+          BeastError: one has ended by itself.
+        """
+        fleet = self.fleet
+        for child in fleet.children:
+            if child.spec.name in fleet.down or child.spec.name in fleet.frozen:
+                continue
+            if child.poll() is not None:
+                raise BeastError(child.explain())
+            page = announced_page(child.spec.status, PAGE_LIMIT_S)
+            if page and page.get("pid") == child.pid:
+                yield child, page, time.monotonic()
 
     def forget(self, name: str) -> None:
         """A service has ended."""

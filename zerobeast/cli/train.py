@@ -25,7 +25,7 @@ from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.curves import Curves
-from zerobeast.launcher.fleet import files_needed, stages
+from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
@@ -133,12 +133,11 @@ def _ineffective(given: Loaded) -> Iterator[str]:
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
     run = RunTitle(config.name, config.env.id, config.algo, config.total_steps)
     start = time.monotonic()
-    fleet = stages(config, sockets, lock, environ)
-    children = [child for stage in fleet for child in stage.children]
-    with contextlib.closing(Curves(config.folder)) as curves, Gatherer(children, curves.update) as pages:
+    fleet = Fleet(config, sockets, environ, keep_open=(lock,))
+    with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
         screen = make_screen(run, pages.snapshot, plain=plain)
         try:
-            ending = Supervisor(fleet, lambda stopping: screen.update(stopping=stopping)).run()
+            ending = Supervisor(fleet.stages(), lambda stopping: screen.update(stopping=stopping)).run()
         finally:
             screen.close()
         page = pages.snapshot().page("learner")

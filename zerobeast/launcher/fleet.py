@@ -1,16 +1,26 @@
-"""Which processes a run consists of on this machine: their command lines, environments and stages."""
+"""The services of a run as processes of this machine: what each is started with, and how they are ended.
+
+`beast train` hands all of them to the supervisor; benchmarks and fault tests start, stop and kill them one by one.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import BeastError
+from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
+from zerobeast.common.runtime.roles import ROLES, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.supervisor import Stage
@@ -18,27 +28,163 @@ from zerobeast.launcher.threads import thread_flags, threads_of
 
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
+STOP_LIMIT_S = 10.0  #: for a service to end in order
+TURN_S = 0.05
+PAGE_LIMIT_S = 5.0
 
 
-def stages(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]) -> list[Stage]:
-    """The children of a run, in the order of stopping.
+class Fleet:
+    """Child processes, which leaving the context ends.
+
+    Actor i uses env-server i and broker i, counted around.
 
     Args:
-      config: as written to the run's folder.
-      sockets: private folder with a short path, for the ipc endpoints.
-      lock: descriptor of the run's lock, which the children keep open.
-      environ: of the launcher.
+      config: of the run, as written to its folder.
+      sockets: private folder with a short path, for the unix sockets of the planes.
+      environ: of this process.
+      keep_open: file descriptors that the services inherit.
+      brokers: how many.
+      modules: to run instead of `zerobeast.services.<role>`, by role.
     """
-    counts = {"actor": config.local.actors, "envserver": config.local.env_servers, "broker": 1, "learner": 1}
-    flags = ["--start", str(start(config.folder)), *thread_flags(config)]
-    shared = child_environ(environ)
-    return [
-        Stage(
-            [Child(_spec(config, role, index, sockets, lock, flags, shared)) for index in range(count)],
-            HEAD_START_S[role],
+
+    def __init__(
+        self,
+        config: RunConfig,
+        sockets: Path,
+        environ: Mapping[str, str],
+        *,
+        keep_open: tuple[int, ...] = (),
+        brokers: int = 1,
+        modules: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        local = config.local
+        self.config = config
+        self.children: list[Child] = []
+        self.frozen: set[str] = set()  #: names of those that are stopped and will go on
+        self.down: set[str] = set()  #: names of those that are meant to have ended
+        self._counts = {"learner": 1, "broker": brokers, "envserver": local.env_servers, "actor": local.actors}
+        self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
+        self._environ = child_environ(environ)
+        self._flags = ["--start", str(start(config.folder)), *thread_flags(config)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for name in list(self.frozen):
+            self.thaw(name)
+        for child in self.children:
+            child.terminate()
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while any(child.running for child in self.children) and time.monotonic() < deadline:
+            time.sleep(TURN_S)
+        for child in self.children:
+            child.kill()
+            child.poll()
+
+    def add(self, role: str, *flags: str, module: str = "") -> Child:
+        """One more service, which is not started yet.
+
+        Args:
+          role: which.
+          flags: over those of the run.
+          module: to run instead of that of the role, with the same flags.
+        """
+        index = sum(child.spec.role == role for child in self.children)
+        status = self.status_folder / f"{role}-{index}.json"
+        command = service_command(
+            role,
+            *child_flags(
+                self.config.folder / run_files.CONFIG, status, health_port=_health_port(self.config, role, index)
+            ),
+            *("--index", str(index)),
+            *endpoint_flags(self._sockets, index % self._counts["envserver"], index % self._counts["broker"]),
+            *self._flags,
+            *flags,
+            module=module or self._modules.get(role, ""),
         )
-        for role, count in counts.items()
-    ]
+        log = self.config.folder / run_files.LOGS / f"{role}-{index}.log"
+        child = Child(ChildSpec(role, index, command, self._environ, log, status, keep_open=self._keep_open))
+        self.children.append(child)
+        return child
+
+    def add_all(self) -> list[Child]:
+        """As many services of each role as the settings say, none of them started yet."""
+        return [self.add(role) for role in ROLES for _ in range(self._counts[role])]
+
+    def start(self, role: str, *flags: str, module: str = "") -> Child:
+        """Start one more service; see `add`."""
+        child = self.add(role, *flags, module=module)
+        child.start()
+        return child
+
+    def start_all(self) -> None:
+        """Start as many services of each role as the settings say."""
+        for child in self.add_all():
+            child.start()
+
+    def stages(self) -> list[Stage]:
+        """The services in the order of stopping, for a supervisor."""
+        return [
+            Stage([each for each in self.children if each.spec.role == role], HEAD_START_S[role]) for role in STOPPING
+        ]
+
+    @property
+    def status_folder(self) -> Path:
+        """Where the services say where their health pages are."""
+        return self.config.folder / run_files.SERVICES
+
+    @property
+    def learner_endpoint(self) -> str:
+        """Where the learner is reached."""
+        return f"ipc://{self._sockets}/l"
+
+    def child(self, name: str) -> Child:
+        """The process that people call "broker 1"."""
+        return next(child for child in self.children if child.spec.name == name)
+
+    def pages(self, role: str) -> list[dict[str, Any]]:
+        """The health pages of all services of a role that answer."""
+        found = (announced_page(child.spec.status, PAGE_LIMIT_S) for child in self.children if child.spec.role == role)
+        return [page for page in found if page]
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP, to the process alone and not to its helpers."""
+        self.frozen.add(name)
+        os.kill(self.child(name).pid, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT."""
+        os.kill(self.child(name).pid, signal.SIGCONT)
+        self.frozen.discard(name)
+
+    def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
+        """Send SIGTERM or SIGKILL to some at once and wait; returns exit codes by name.
+
+        Raises:
+          BeastError: one does not end.
+        """
+        self.down.update(names)
+        for name in names:
+            os.kill(self.child(name).pid, number)
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while running := [name for name in names if self.child(name).running]:
+            if time.monotonic() > deadline:
+                raise BeastError(f"{running[0]} has not ended {STOP_LIMIT_S:.0f} s after {number.name}")
+            time.sleep(TURN_S)
+        return {name: self.child(name).poll() or 0 for name in names}
+
+    def restart(self, name: str) -> None:
+        """Start one that has ended again."""
+        self.child(name).start()
+        self.down.discard(name)
+
+    def retire(self) -> dict[str, int]:
+        """Ask all services to end in order, actors first and the learner last; returns exit codes by name."""
+        codes: dict[str, int] = {}
+        for stage in self.stages():
+            codes |= self.end([child.spec.name for child in stage.children], signal.SIGTERM)
+        return codes
 
 
 def files_needed(config: RunConfig) -> int:
@@ -48,36 +194,18 @@ def files_needed(config: RunConfig) -> int:
     return LEAST + 2 * config.local.actors + max(config.local.env_servers, 3 * groups * processes)
 
 
-def _spec(
-    config: RunConfig,
-    role: str,
-    index: int,
-    sockets: Path,
-    lock: int,
-    flags: list[str],
-    environ: dict[str, str],
-) -> ChildSpec:
-    status = config.folder / run_files.SERVICES / f"{role}-{index}.json"
-    command = service_command(
-        role,
-        *child_flags(config.folder / run_files.CONFIG, status, health_port=_health_port(config, role, index)),
-        *("--index", str(index)),
-        *endpoint_flags(sockets, index % config.local.env_servers),
-        *flags,
-    )
-    log = config.folder / run_files.LOGS / f"{role}-{index}.log"
-    return ChildSpec(role, index, command, environ, log, status, keep_open=(lock,))
-
-
 def _health_port(config: RunConfig, role: str, index: int) -> int:
     """A free port each or, where one is given, that for the learner and those behind it for the others."""
     first = {"learner": 0, "broker": 1, "envserver": 2, "actor": 2 + config.local.env_servers}
     return config.health.port + first[role] + index if config.health.port else 0
 
 
-def service_command(role: str, *flags: str) -> list[str]:
-    """argv that runs a service with this interpreter; -P: the user's own folder must not come first in its imports."""
-    return [sys.executable, "-P", "-m", f"zerobeast.services.{role}", *flags]
+def service_command(role: str, *flags: str, module: str = "") -> list[str]:
+    """argv that runs a service, or another module as if it were one, with this interpreter.
+
+    -P: the user's own folder must not come first in its imports.
+    """
+    return [sys.executable, "-P", "-m", module or f"zerobeast.services.{role}", *flags]
 
 
 def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
@@ -87,10 +215,10 @@ def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator
     yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here its exit is the end of the run
 
 
-def endpoint_flags(sockets: Path, env_server: int) -> Iterator[str]:
-    """Flags that put every plane on a unix socket, with one of the env-servers."""
+def endpoint_flags(sockets: Path, env_server: int = 0, broker: int = 0) -> Iterator[str]:
+    """Flags that put every plane on a unix socket, with one of the env-servers and one of the brokers."""
     yield from ("--envserver.endpoint", f"ipc://{sockets}/e{env_server}")
-    yield from ("--broker.endpoint", f"ipc://{sockets}/b")
+    yield from ("--broker.endpoint", f"ipc://{sockets}/b{broker}")
     yield from ("--learner.endpoint", f"ipc://{sockets}/l")
 
 

@@ -4,9 +4,13 @@ import random
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.specs import RecordSpec
 
 R = TypeVar("R")
 
@@ -42,3 +46,13 @@ def free_port(span: int = 3) -> int:
         except OSError:
             continue
         return port
+
+
+def row_layout(spec: RecordSpec) -> list[list[Any]]:
+    """[[name, dtype, shape, offset], ...]: what `layout_id` is the fingerprint of, as docs/protocol.md has it."""
+    return [[f.name, f.dtype, list(f.shape), spec.dtype.fields[f.name][1]] for f in spec.fields]  # type: ignore[index]
+
+
+def layout_id(spec: RecordSpec) -> int:
+    """32-bit fingerprint: two peers with the same id mean the same bytes."""
+    return zlib.crc32(pack(row_layout(spec)))

@@ -54,9 +54,8 @@ class Batch(NamedTuple):
         return Batch._make(entry.clone() for entry in self)
 
     def packed(self, frame_stack: int) -> Batch:
-        """The same in memory of its own, and in as little of it as can be: each frame once. Packed or not before."""
-        alone = frame_stack == 1 or len(self.obs) > len(self.first)
-        return self._replace(obs=self.obs if alone else single_frames(self.obs)).copy()
+        """The same in memory of its own, and in as little of it as can be: each frame once."""
+        return self._replace(obs=self.obs if frame_stack == 1 else single_frames(self.obs)).copy()
 
     def unpacked(self) -> Batch:
         """What was packed, bit for bit."""
@@ -77,9 +76,8 @@ class Batch(NamedTuple):
 
     @classmethod
     def restored(cls, entries: dict[str, Tensor], device: torch.device) -> Batch:
-        """What was saved by `_asdict()`, on a device; of before there were tasks: all of the first."""
-        task = torch.zeros(len(entries["core_state"]), dtype=torch.int64)
-        return cls._make(entry.to(device) for entry in cls(**{"task": task, **entries}))
+        """What was saved by `_asdict()`, on a device."""
+        return cls._make(entry.to(device) for entry in cls(**entries))
 
 
 _ROWS_AT = [0 if name in ("core_state", "task") else 1 for name in Batch._fields]  #: the dimension of rows

@@ -15,8 +15,11 @@ def keep_freed_memory() -> None:
     the same large activations every time: with 32 unrolls of 20 Atari steps that is a sixth of all training time. The
     process stays as large as its largest step. Does nothing with another C library.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library than glibc
         return
     mallopt(_MMAP_THRESHOLD, 1 << 30)
     mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -53,7 +53,6 @@ class Port:
     def __init__(self) -> None:
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.malformed = 0  #: messages refused since the last that could be read
-        self.bytes_in = 0
         self._last: Incoming | None = None
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import operator
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack
+from zerobeast.common.wire.codec import DTYPES, MAX_NDIM
 
 FIELD_ALIGNMENT = 8
 ROW_ALIGNMENT = 64
@@ -77,15 +76,6 @@ class RecordSpec:
     def row_bytes(self) -> int:
         """Size of one row on the wire."""
         return self.dtype.itemsize
-
-    @cached_property
-    def spec_id(self) -> int:
-        """32-bit fingerprint: two peers with the same id mean the same bytes."""
-        return zlib.crc32(pack(self.entries()))
-
-    def entries(self) -> list[list[Any]]:
-        """[[name, dtype, shape, offset], ...]: what `spec_id` is the fingerprint of."""
-        return [[f.name, f.dtype, list(f.shape), self.dtype.fields[f.name][1]] for f in self.fields]  # type: ignore[index]
 
 
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it

@@ -66,12 +66,14 @@ def has_native(env_id: str) -> bool:
     """
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
-    from gymnasium.vector import AutoresetMode
+    from gymnasium.vector import AutoresetMode, VectorEnv
 
     entry_point: Any = gymnasium.spec(env_id).vector_entry_point
     with contained(f"env.id {env_id!r} cannot be made"):
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return getattr(creator, "metadata", {}).get("autoreset_mode") is AutoresetMode.NEXT_STEP
+    if not (isinstance(creator, type) and issubclass(creator, VectorEnv)):
+        return False
+    return bool(creator.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP)
 
 
 def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv:

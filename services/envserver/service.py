@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +56,7 @@ class EnvServer(Service):
         self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
         self._port: ServerPort | None = None
+        self._resources = ExitStack()
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
@@ -65,8 +67,10 @@ class EnvServer(Service):
 
     def open(self) -> None:
         """Bind."""
-        self._context = open_context(self._security, self.role)
-        self._port = ServerPort(self._context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
+        context = open_context(self._security, self.role)
+        self._resources.callback(context.term)
+        self._port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
+        self._resources.callback(self._port.close)
         self._poller = Poller([self._port])
 
     def poll(self, timeout_s: float) -> None:
@@ -115,10 +119,7 @@ class EnvServer(Service):
         while self._leaving:
             self.tick(self.clock())
             time.sleep(0.005)
-        if self._port is not None:
-            self._port.close()
-        if hasattr(self, "_context"):
-            self._context.term()
+        self._resources.close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""

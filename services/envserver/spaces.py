@@ -24,10 +24,9 @@ def obs_layout(space: Any) -> tuple[str, tuple[int, ...]]:
     Raises:
       EnvError: it is not one array of numbers.
     """
-    dtype = getattr(space, "dtype", None)
-    if space.shape is None or dtype is None:
+    if space.shape is None or space.dtype is None:
         raise EnvError(f"observation space {space} is not supported, expected one array of numbers")
-    name = np.dtype(dtype).str
+    name = np.dtype(space.dtype).str
     if name == "<f8":
         name = "<f4"
     if name not in DTYPES or any(size < 1 for size in space.shape):
@@ -89,8 +88,10 @@ class ActionAdapter:
     """
 
     def __init__(self, space: Any) -> None:
-        self._start = getattr(space, "start", 0)
-        self._bounds = (space.low, space.high) if hasattr(space, "low") else None
+        from gymnasium import spaces
+
+        self._start = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+        self._bounds = (space.low, space.high) if isinstance(space, spaces.Box) else None
         self._dtype = space.dtype
 
     def __call__(self, actions: NDArray[Any]) -> NDArray[Any]:

@@ -79,6 +79,7 @@ class WorkerVectorEnv(VectorEnv):
         self._statistics = EpisodeTracker(num_envs)
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
+        self._declared: EnvSpec | None = None  #: what the first process says of its environments
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
         self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
 
@@ -220,11 +221,11 @@ class WorkerVectorEnv(VectorEnv):
 
     def _made(self, worker: _Worker, spec: EnvSpec) -> None:
         """Environments exist; those of a worker that replaces another have to be reset before they can answer."""
-        if not hasattr(self, "spec"):
-            self.spec = spec
+        if self._declared is None:
+            self.spec = self._declared = spec
             self.rows = rows_for(spec, self.num_envs)
-        elif spec != self.spec:
-            raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self.spec}")
+        elif spec != self._declared:
+            raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self._declared}")
         worker.awaits = ""
         if worker.replaced:
             worker.awaits, worker.since = "rows", time.monotonic()

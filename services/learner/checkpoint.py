@@ -14,7 +14,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
-    rollouts      what became of them, and where each stream stands: `zerobeast.services.learner.ledger`; may be missing
+    rollouts      what became of them, and where each stream stands: `zerobeast.services.learner.ledger`
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
@@ -38,9 +38,9 @@ from zerobeast.common.runtime import run_files
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an offset inside the file that cannot be
-_SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics")
+_SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 
 
 class DamagedCheckpoint(CheckpointError):

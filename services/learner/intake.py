@@ -20,7 +20,7 @@ from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
-from zerobeast.services.learner.ledger import Record, StreamLedger, StreamPosition
+from zerobeast.services.learner.ledger import SavedLedger, StreamLedger, StreamPosition
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
 from zerobeast.services.learner.window import LONG_AGO, exhausted, window
 
@@ -44,7 +44,7 @@ class Intake:
       record: of the run so far.
     """
 
-    def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin, record: Record) -> None:
+    def __init__(self, port: ServerPort, epoch: int, window: int, begin: Begin, record: SavedLedger) -> None:
         self.port = port
         self._configured = window
         self._granted = window  #: what WELCOME and ACK say now
@@ -66,11 +66,11 @@ class Intake:
         """Actors that are connected."""
         return len(self._sessions.senders - self._left.keys())
 
-    def record(self) -> Record:
+    def record(self) -> SavedLedger:
         """What a checkpoint has to hold, so that every rollout is used once over all starts of the learner."""
         begun = self.queue.begun if self.queue else None
         parts = {(begun[0].sender, begun[0].slot): begun[1]} if begun else {}
-        return Record(
+        return SavedLedger(
             self.ledger,
             [
                 StreamPosition.of(

@@ -9,7 +9,7 @@ comes again and is used once, to the row: of a message that straddles two batche
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 from zerobeast.common.wire.session import Arrival
@@ -106,17 +106,18 @@ class StreamPosition(NamedTuple):
         return StreamLedger(self.rows, self.consumed, self.consumed, self.begun, anchored=True)
 
 
-class Record(NamedTuple):
-    """The ledger as a checkpoint holds it."""
+@dataclass
+class SavedLedger:
+    """The ledger and its streams as a checkpoint holds them; by default those of a run that begins."""
 
-    ledger: Ledger
-    streams: list[StreamPosition]
+    ledger: Ledger = field(default_factory=Ledger)
+    streams: list[StreamPosition] = field(default_factory=list)
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Self:
-        """Inverse of `state`; of nothing, an empty one. Raises KeyError, TypeError or ValueError where it cannot be."""
-        ledger = Ledger(**{name: int(value) for name, value in state.get("ledger", {}).items()})
-        return cls(ledger, [StreamPosition(*map(int, entry)) for entry in state.get("streams", [])])
+        """Inverse of `state`. Raises KeyError, TypeError or ValueError where it cannot be."""
+        ledger = Ledger(**{name: int(value) for name, value in state["ledger"].items()})
+        return cls(ledger, [StreamPosition(*map(int, entry)) for entry in state["streams"]])
 
     def state(self) -> dict[str, Any]:
         """Plain values."""

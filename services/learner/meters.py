@@ -102,10 +102,10 @@ class Meters:
         return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Inverse of `state`; those of other environments are left out: such a checkpoint is refused in other words."""
         self.episodes.load(state)
-        for task, episodes in self._tasks.items():
-            episodes.load(state["tasks"][task])
+        for task in self._tasks.keys() & state["tasks"].keys():
+            self._tasks[task].load(state["tasks"][task])
 
     def _by_task(self) -> dict[str, float | None]:
         """Of a run with several."""

@@ -37,7 +37,7 @@ from zerobeast.services.learner.admission import Terms, mismatch, oversize
 from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import Record
+from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
 from zerobeast.services.learner.recorder import COLUMNS
@@ -66,7 +66,7 @@ class Learner(Service):
         self._archive = Archive(config.folder)
         self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
-        self._record_at_start = Record.load({})
+        self._record_at_start = SavedLedger()
         self._published = -1  #: newest version that went out
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the batch that comes next
@@ -182,7 +182,7 @@ class Learner(Service):
             env = EnvSpec.from_wire(saved["env"])
             algo = saved["config"]["algo"]
             self.meters.load(saved["statistics"])
-            self._record_at_start = Record.load(saved.get("rollouts", {}))
+            self._record_at_start = SavedLedger.load(saved["rollouts"])
         except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
         wanted = self.config

@@ -29,7 +29,8 @@ from zerobeast.services.learner.folder import claim
 
 FLOATS = 100_000
 PROMISE = struct.Struct("<qd")  #: number of a checkpoint that was written, seconds that it took
-ENTRIES: dict[str, Any] = {key: {} for key in ("learning", "counters", "config", "env", "policy", "rng", "statistics")}
+ENTRY_NAMES = ("learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
+ENTRIES: dict[str, Any] = {key: {} for key in ENTRY_NAMES}
 
 
 def state(number: int) -> dict[str, Any]:

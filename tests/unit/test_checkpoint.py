@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
     checkpoints = Checkpoints(folder)
-    checkpoints.save({**trainer.state(), "statistics": {}, **changes})
+    checkpoints.save({**trainer.state(), "statistics": {}, "rollouts": {}, **changes})
     return checkpoints.path
 
 
@@ -161,8 +161,8 @@ def test_a_checkpoint_holds_plain_values_only(tmp_path: Path) -> None:
 
 def test_other_formats_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
     trainer = trained(run_config(tmp_path), range(0))
-    with pytest.raises(CheckpointError, match="checkpoint format 2, this program reads 3"):
-        load_checkpoint(saved(tmp_path, trainer, format=2))
+    with pytest.raises(CheckpointError, match="checkpoint format 3, this program reads 4"):
+        load_checkpoint(saved(tmp_path, trainer, format=3))
     torch.save({"model_state_dict": {}}, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match="no entry 'format'"):
         load_checkpoint(tmp_path / "foreign.pt")

@@ -17,7 +17,7 @@ from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import Record
+from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.window import PATIENCE_S
 
@@ -38,7 +38,7 @@ class Run:
         self.port = ListPort()
         terms = Terms(ENV, POLICY, T, max(*rows, batch))
         queue = RolloutQueue(partial(np.empty, dtype=RECORD), batch)
-        self.intake = Intake(self.port, 1, window, lambda _: (terms, queue), Record.load({}))  # type: ignore[arg-type]
+        self.intake = Intake(self.port, 1, window, lambda _: (terms, queue), SavedLedger())  # type: ignore[arg-type]
         self.outboxes = {(1 + at, 0): self.outbox(1 + at, n) for at, n in enumerate(rows)}
         self.rows = dict(zip(self.outboxes, rows, strict=True))
 

@@ -17,7 +17,7 @@ from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import Record, StreamLedger
+from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.queue import RolloutQueue
 
 pytestmark = pytest.mark.unit
@@ -34,7 +34,7 @@ class World:
         self.now, self.epoch, self.made = 0.0, 0, 0
         hello = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": rows}
         self.outboxes = {sender: Outbox(Stream(sender, 0, dict(hello), "learner")) for sender in SENDERS}
-        self.saved: tuple[dict[str, Any], list[int]] = ({}, [])
+        self.saved: tuple[dict[str, Any], list[int]] = (SavedLedger().state(), [])
         self.start()
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class World:
         self.port = ListPort()
         state, used = self.saved
         self.used = list(used)
-        self.intake = Intake(self.port, self.epoch, WINDOW, self.begin, Record.load(state))  # type: ignore[arg-type]
+        self.intake = Intake(self.port, self.epoch, WINDOW, self.begin, SavedLedger.load(state))  # type: ignore[arg-type]
         self.intake.start(*self.begin(None))
 
     def begin(self, _terms: Terms | None) -> tuple[Terms, RolloutQueue]:
@@ -186,8 +186,14 @@ def test_the_number_that_hello_says_has_to_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [{"ledger": {"eaten": 1}}, {"ledger": {"used": "x"}}, {"streams": [[1, 2]]}, {"streams": [["x"] * 5]}]
+    "wrong",
+    [
+        {"ledger": {"eaten": 1}},
+        {"ledger": {"used": "x"}},
+        {"streams": [[1, 2]]},
+        {"streams": [["x"] * 5]},
+    ],
 )
-def test_books_that_cannot_be_are_an_error(state: dict[str, Any]) -> None:
+def test_a_saved_ledger_that_cannot_be_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        Record.load(state)
+        SavedLedger.load(SavedLedger().state() | wrong)

@@ -112,7 +112,7 @@ def test_copies_multipliers_and_old_batches_come_back_bit_for_bit(tmp_path: Path
         trainer.update(rollout_rows(B, seed))
     assert published(trainer) != flatten(trainer.learning.online).tobytes(), "in the middle of a period"
     assert trainer.learning.multiplier.value != 1.0
-    Checkpoints(tmp_path).save({**trainer.state(), "statistics": {}})
+    Checkpoints(tmp_path).save({**trainer.state(), "statistics": {}, "rollouts": {}})
     resumed, saved = Trainer(trainer.config, trainer.device, ENV), Checkpoints(tmp_path).load()
     assert saved is not None
     resumed.load(Checkpoints(tmp_path).path, saved)

@@ -9,6 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
 from zerobeast.common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, messages, session, specs, stream
@@ -95,8 +96,8 @@ def test_the_reasons_are_those_of_the_code() -> None:
 def test_the_offsets_are_those_of_the_code(layout: str) -> None:
     rows = {row[0].split(" (")[0]: row[1:] for row in table(f"| {layout} | Pong | CartPole |")}
     for column, spec in enumerate(LAYOUTS[layout]):
-        expected = {name: offset for name, _, _, offset in spec.entries()}
-        expected |= {"row size": spec.row_bytes, "layout id": spec.spec_id}
+        expected = {name: offset for name, _, _, offset in row_layout(spec)}
+        expected |= {"row size": spec.row_bytes, "layout id": layout_id(spec)}
         assert {name: int(cells[column]) for name, cells in rows.items()} == expected
 
 
@@ -105,7 +106,7 @@ def test_the_fields_are_those_of_the_code(layout: str) -> None:
     rows = table(f"| {layout} | type |")
     names = {"obs_dtype": "|u1", "action type": "<i8"}
     found = [(row[0], names.get(row[1].strip("`"), row[1].strip("`"))) for row in rows]
-    assert found == [(name, dtype) for name, dtype, _, _ in LAYOUTS[layout][0].entries()]
+    assert found == [(name, dtype) for name, dtype, _, _ in row_layout(LAYOUTS[layout][0])]
 
 
 def test_the_element_types_are_those_of_the_code() -> None:
@@ -173,6 +174,6 @@ def test_the_example_bytes_are_those_of_the_code() -> None:
     assert hexadecimal("96 01 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
     assert hexadecimal("97 01 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
     assert hexadecimal("85 c4 02") == pack(np.array([1, 2], np.uint8))
-    assert hexadecimal("95 94 a3") == pack(step_record(CARTPOLE).entries())
+    assert hexadecimal("95 94 a3") == pack(row_layout(step_record(CARTPOLE)))
     assert msgpack.unpackb(hexadecimal("96 01 06"))[0] == PROTOCOL_VERSION
     assert PAGE.startswith(f"# The wire protocol, version {PROTOCOL_VERSION}\n")

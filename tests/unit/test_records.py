@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.helpers import layout_id, row_layout
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
@@ -15,7 +16,7 @@ PENDULUM = EnvSpec("Pendulum-v1", (3,), "<f4", ActionSpec("box", (1,), low=(-2.0
 
 
 def offsets(spec: RecordSpec) -> dict[str, int]:
-    return {name: offset for name, _, _, offset in spec.entries()} | {"row": spec.row_bytes}
+    return {name: offset for name, _, _, offset in row_layout(spec)} | {"row": spec.row_bytes}
 
 
 def test_step_rows() -> None:
@@ -38,8 +39,8 @@ def test_step_rows() -> None:
 
 
 def test_action_rows() -> None:
-    assert action_record(PONG.action).entries() == [["action", "<i8", [], 0]]
-    assert action_record(PENDULUM.action).entries() == [["action", "<f4", [1], 0]]
+    assert row_layout(action_record(PONG.action)) == [["action", "<i8", [], 0]]
+    assert row_layout(action_record(PENDULUM.action)) == [["action", "<f4", [1], 0]]
     assert action_record(PENDULUM.action).row_bytes == 64
 
 
@@ -52,7 +53,7 @@ def test_act_rows() -> None:
 
 def test_rollout_rows() -> None:
     spec = rollout_record(PONG, PolicySpec(n_logits=6, core_size=0), unroll_length=20)
-    shapes = {name: shape for name, _, shape, _ in spec.entries()}
+    shapes = {name: shape for name, _, shape, _ in row_layout(spec)}
     assert shapes["obs"] == [24, 84, 84]
     assert shapes["first"] == shapes["reward"] == shapes["last_action"] == [21]
     assert shapes["behaviour_logits"] == [20, 6]
@@ -73,14 +74,14 @@ def test_rollout_rows() -> None:
 
 
 def test_spec_ids_of_the_documentation() -> None:
-    assert step_record(CARTPOLE).spec_id == 258821729
-    assert step_record(PONG).spec_id == 2028708861
-    assert action_record(CARTPOLE.action).spec_id == 1795075521
+    assert layout_id(step_record(CARTPOLE)) == 258821729
+    assert layout_id(step_record(PONG)) == 2028708861
+    assert layout_id(action_record(CARTPOLE.action)) == 1795075521
 
 
 def test_a_recurrent_rollout_ends_with_the_state_before_its_first_observation() -> None:
     spec = rollout_record(CARTPOLE, PolicySpec(n_logits=2, core_size=512), unroll_length=5)
-    assert spec.entries()[-1][:3] == ["core_state", "<f4", [512]]
+    assert row_layout(spec)[-1][:3] == ["core_state", "<f4", [512]]
 
 
 def test_a_rollout_too_large_for_a_frame_is_refused_before_memory_is_taken() -> None:

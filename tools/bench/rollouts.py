@@ -22,7 +22,7 @@ from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import Record
+from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.tools.bench.figures import Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse_plane
@@ -91,7 +91,7 @@ class Consumer:
         record = rollout_record(ENV, TERMS.policy, TERMS.unroll_length)
         # a batch is a message, so that each is used up as soon as it is there
         self._queue = RolloutQueue(partial(np.empty, dtype=record.dtype), TERMS.num_envs)
-        self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), Record.load({}))
+        self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), SavedLedger())
         self._poller = Poller([port])
 
     def turn(self, timeout_s: float) -> int:

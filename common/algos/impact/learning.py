@@ -73,8 +73,8 @@ class ImpactLearning:
         """Continue from `state`."""
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
-        device, k = self._net.value.weight.device, self._frame_stack
-        self._circular.load([KeptBatch(Batch.restored(entries, device).packed(k)) for entries in state["batches"]])
+        device = self._net.value.weight.device
+        self._circular.load([KeptBatch(Batch.restored(entries, device)) for entries in state["batches"]])
         self._weight.load(state["divergence_weight"])
 
     def _step(self, kept: KeptBatch, agent_steps: int) -> tuple[Step, Metrics]:

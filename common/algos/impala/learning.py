@@ -62,10 +62,10 @@ class ImpalaLearning:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
         self._descent.load(state["optimizer"])
-        device, k = self._net.value.weight.device, self._frame_stack
-        self._circular.load([Batch.restored(entries, device).packed(k) for entries in state.get("batches", ())])
+        device = self._net.value.weight.device
+        self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
         if "replay" in state:
-            self._replay.load(state["replay"], device, k)
+            self._replay.load(state["replay"], device)
         weight = state.get("entropy_weight")
         if self._weight is not None and weight is not None:
             self._weight.load(weight)

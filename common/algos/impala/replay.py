@@ -48,15 +48,15 @@ class Replay:
         held = [Batch.joined(self._held)._asdict()] if self._held else []
         return {"held": held, "generator": self._generator.get_state(), "owed": self._owed}
 
-    def load(self, state: dict[str, Any], device: torch.device, frame_stack: int) -> None:
+    def load(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from `state`, with the newest of its rollouts where there is less room, and none without a share."""
         self._generator.set_state(state["generator"].cpu())
         self._held.clear()
         if not self._per_new:
             return
-        self._owed = state.get("owed", 0.0)
+        self._owed = state["owed"]
         for entries in state["held"]:
-            self._hold(Batch.restored(entries, device).packed(frame_stack))
+            self._hold(Batch.restored(entries, device))
 
     def _hold(self, batch: Batch) -> None:
         rows = torch.arange(batch.mask.shape[1], device=batch.mask.device)

@@ -1,4 +1,4 @@
-"""Whether there is room for another session. Environments are somebody's memory and processes."""
+"""Whether the env-server can host another session: environments cost memory and processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zerobeast.services.envserver.vector import VectorEnv
 MAX_SESSIONS = 1024
 
 
-def find_room(
+def check_capacity(
     num_envs: int, settings: EnvServerConfig, *, hosted: Sequence[VectorEnv], leaving: Sequence[VectorEnv]
 ) -> None:
     """Judge a new session.

@@ -1,4 +1,4 @@
-"""Environments that are made in this thread, bit by bit: while one is made, nobody else's step and no HELLO is heard.
+"""Environments that are made in this thread, a part at a time: while one is made, no other session can step.
 
 A thread would not help: ale-py (0.12.1) holds Python's lock for all of an emulator's making.
 """
@@ -51,7 +51,7 @@ class IncrementalVectorEnv(VectorEnv):
     def collect(self) -> bool:
         """See the base class."""
         if self._made < self.num_envs:
-            self._get_on()
+            self._make_or_reset_next()
             return self._made == self.num_envs
         begun, self._begun = self._begun, False
         for _, env in self._parts if begun else ():
@@ -64,7 +64,7 @@ class IncrementalVectorEnv(VectorEnv):
         for _, env in self._parts:
             env.close()
 
-    def _get_on(self) -> None:
+    def _make_or_reset_next(self) -> None:
         """Reset the newest part, or make the next."""
         if self._parts and self._parts[-1][0].stop > self._made:
             part, env = self._parts[-1]

@@ -26,10 +26,10 @@ from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.actions import ActionCheck
-from zerobeast.services.envserver.capacity import MAX_SESSIONS, find_room
+from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.request import SessionRequest
-from zerobeast.services.envserver.sessions import Hosted, getting_on
+from zerobeast.services.envserver.sessions import Hosted, sessions_to_advance
 from zerobeast.services.envserver.vector import VectorEnv
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class EnvServer(Service):
 
     def deadline(self) -> float:
         """When this thread goes on with making environments, if it has any to make."""
-        return self._make_at if any(session.state.occupies_the_loop for session in self.table) else math.inf
+        return self._make_at if any(session.state.has_inline_work for session in self.table) else math.inf
 
     def drain(self) -> None:
         """Tell every client that this is the end, so that it goes elsewhere at once."""
@@ -170,7 +170,7 @@ class EnvServer(Service):
         if not self.port.hears(header.sender):
             return  # its subscription is still under way, and so is its next HELLO
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
-        find_room(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
+        check_capacity(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
         try:
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
         except EnvError as error:
@@ -218,7 +218,7 @@ class EnvServer(Service):
     def _advance(self) -> None:
         """Let everything get on. While sessions play, making gets half of this thread's time, or they would crawl."""
         began = self.clock()
-        for session in getting_on(self.table, make=began >= self._make_at):
+        for session in sessions_to_advance(self.table, make=began >= self._make_at):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
             self._collect(session)

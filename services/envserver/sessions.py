@@ -26,12 +26,12 @@ class Hosted:
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
 
     @property
-    def occupies_the_loop(self) -> bool:
+    def has_inline_work(self) -> bool:
         """Whether the next turn has something to do here, though no file will say so."""
         return self.request is not None and self.env.inline
 
 
-def getting_on(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:
+def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:
     """Those that a turn attends to: all whose environments exist and, last and in order of arrival, a few others.
 
     Processes make environments side by side, a few sessions at a time. The server's own thread makes those of one

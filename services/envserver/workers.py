@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 EXIT_S = 1.0  #: for a process whose pipe has ended to end too
-LAST_WORDS_S = 1.0  #: for a process that hangs to write where
+TRACEBACK_S = 1.0  #: for a process that hangs to write where
 
 
 @dataclass
@@ -119,14 +119,14 @@ class WorkerVectorEnv(VectorEnv):
                 continue
             allowed_s = limit_s * (worker.size if worker.awaits == "spec" else 1)
             late_s = now - worker.since - allowed_s
-            if late_s > LAST_WORDS_S:
+            if late_s > TRACEBACK_S:
                 worker.process.kill()
             elif late_s > 0 and not worker.hangs:
                 worker.hangs = f"no answer for {allowed_s:g} s"
                 self.timeouts += 1
                 log.error("a process of %d environments %r: %s, it hangs at:", worker.size, self._env_id, worker.hangs)
                 os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and it ends
-        self._bury()
+        self._reap()
 
     def close(self) -> None:
         """See the base class."""
@@ -139,10 +139,10 @@ class WorkerVectorEnv(VectorEnv):
         if force:
             for process, _ in self._leaving:
                 process.kill()
-        self._bury()
+        self._reap()
         return not self._leaving
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Forget processes that have ended, with whatever they left running."""
         ended = {mark for process, mark in self._leaving if not process.is_alive()}
         if not ended:

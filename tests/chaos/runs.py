@@ -13,7 +13,7 @@ from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.inflict import Inflictor
+from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
@@ -31,14 +31,14 @@ TINY = (
 @contextmanager
 def training(
     folder: Path, flags: Sequence[str], modules: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Inflictor]:
+) -> Iterator[FaultInjector]:
     """A run that has begun to learn; see `ThrowawayRun`."""
     context = Context()
     try:
         with ThrowawayRun(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
             fleet.start_all()
             assert learned(watch), "training never began"
-            yield Inflictor(fleet, watch)
+            yield FaultInjector(fleet, watch)
     finally:
         context.term()
 

@@ -15,7 +15,7 @@ from tests.chaos.runs import closes, learned, training
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
-from zerobeast.tools.chaos.inflict import Inflictor
+from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -26,16 +26,18 @@ FIRST_LOOK_S = 8.0  #: of training in peace: what is usual
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inflictor]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     folder = tmp_path_factory.mktemp("w")
-    with training(folder, [*SETTINGS, *WITNESS, *SMALL], WITNESSES) as inflictor:
-        inflictor.watch.until(time.monotonic() + FIRST_LOOK_S)
-        yield inflictor
+    with training(folder, [*SETTINGS, *WITNESS, *SMALL], WITNESSES) as injector:
+        injector.watch.until(time.monotonic() + FIRST_LOOK_S)
+        yield injector
 
 
 @pytest.mark.parametrize("kind", FaultKind)
 @pytest.mark.parametrize("role", ROLES)
-def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor, role: str, kind: FaultKind) -> None:
+def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(
+    run: FaultInjector, role: str, kind: FaultKind
+) -> None:
     pause_s = STOPPED_S if kind is FaultKind.STOP else 0.1
     event = run.do(ServiceFault(kind, (f"{role} 0",), pause_s))
     assert event.back_at is not None, event
@@ -44,18 +46,18 @@ def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(run: Inflictor,
 
 @pytest.mark.parametrize("targets", [("learner 0", "broker 0"), ("actor 1", "envserver 0")], ids=" and ".join)
 def test_a_run_is_back_at_its_rate_after_two_services_were_killed_at_once(
-    run: Inflictor, targets: tuple[str, str]
+    run: FaultInjector, targets: tuple[str, str]
 ) -> None:
     assert run.do(ServiceFault(FaultKind.KILL, targets, 0.5)).back_at is not None
 
 
-def test_a_run_is_back_at_its_rate_after_faults_at_random(run: Inflictor) -> None:
+def test_a_run_is_back_at_its_rate_after_faults_at_random(run: FaultInjector) -> None:
     names = [child.spec.name for child in run.fleet.children]
     for fault in islice(draw(7, names), 2):
         assert run.do(fault._replace(pause_s=min(fault.pause_s, STOPPED_S))).back_at is not None
 
 
-def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(run: Inflictor) -> None:
+def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(run: FaultInjector) -> None:
     watch, fleet = run.watch, run.fleet
     balance = closes(watch)
     assert balance.used > 0
@@ -78,10 +80,10 @@ def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_fi
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
         *("--learner.checkpoint_every_s", "1000"),
     ]
-    with training(tmp_path, flags) as inflictor:
-        watch = inflictor.watch
+    with training(tmp_path, flags) as injector:
+        watch = injector.watch
         assert learned(watch, 200)
-        inflictor.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))
+        injector.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))
         assert learned(watch, 200)
         balance = closes(watch)
         assert balance.dropped["learner died after its checkpoint"] >= 200

@@ -11,7 +11,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import Refusal
 from zerobeast.tools.chaos.fuzz import judge_growth, judge_page, judge_run, run
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
-from zerobeast.tools.chaos.fuzz_siege import Reading
+from zerobeast.tools.chaos.fuzzed_run import Reading
 
 pytestmark = pytest.mark.chaos
 
@@ -78,13 +78,13 @@ def test_a_reason_that_nobody_knows_is_a_failure(monkeypatch: pytest.MonkeyPatch
 def test_harm_to_the_run_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pages = iter([{"refused": 0, "moves": 0}, {"refused": 1, "moves": 0}])
     monkeypatch.setattr("zerobeast.tools.chaos.fuzz.page_of", lambda _child: next(pages))
-    siege = SimpleNamespace(canary=tmp_path / "unpickled", actor=None, still_trains=lambda: True)
+    fuzzed = SimpleNamespace(canary=tmp_path / "unpickled", actor=None, still_trains=lambda: True)
     calm = SimpleNamespace(loop_age_s={"x": 20.0}, silence_s={"x": 30.0})
     honest = {"refused": 0, "moves": 0}
-    assert list(judge_run(siege, calm, honest, learned=1)) == []  # type: ignore[arg-type]
-    siege.canary.touch()
+    assert list(judge_run(fuzzed, calm, honest, learned=1)) == []  # type: ignore[arg-type]
+    fuzzed.canary.touch()
     stuck = SimpleNamespace(loop_age_s={"x": 20.1}, silence_s={"x": 30.1})
-    assert list(judge_run(siege, stuck, honest, learned=0)) == [  # type: ignore[arg-type]
+    assert list(judge_run(fuzzed, stuck, honest, learned=0)) == [  # type: ignore[arg-type]
         "something was unpickled",
         "training has stopped",
         "the honest actor: refused was 0 and is 1",

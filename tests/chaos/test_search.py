@@ -6,8 +6,8 @@ import pytest
 
 from zerobeast.services.learner import intake
 from zerobeast.tools.chaos import search
-from zerobeast.tools.chaos.mischief import Faults
 from zerobeast.tools.chaos.search import SearchTrial, attempt, main
+from zerobeast.tools.chaos.unreliable_port import Faults
 
 pytestmark = pytest.mark.chaos
 

@@ -20,7 +20,7 @@ from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.inflict import Inflictor
+from zerobeast.tools.chaos.inject import FaultInjector
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -41,21 +41,21 @@ COUNTERS = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inflictor]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     folder = tmp_path_factory.mktemp("s")
     (folder / "leaping").mkdir()
     (folder / "leaping" / "sitecustomize.py").write_text(LEAPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder / "leaping"))
-        with training(folder, [*TINY, *LIMITS]) as inflictor:
-            yield inflictor
+        with training(folder, [*TINY, *LIMITS]) as injector:
+            yield injector
 
 
-def counters(run: Inflictor) -> dict[str, dict[str, object]]:
+def counters(run: FaultInjector) -> dict[str, dict[str, object]]:
     return {role: {name: page(run.fleet, role)[name] for name in names} for role, names in COUNTERS.items()}
 
 
-def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor, note: Note) -> None:
+def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     assert learned(watch, 200)
     hours = {line[:2] for role in ROLES for line in log(fleet, role).splitlines()}
@@ -69,7 +69,7 @@ def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: Inflictor,
     note("the wall clock leaps by months, at every reading")
 
 
-def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run: Inflictor, note: Note) -> None:
+def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     before = counters(run)
     machine = [psutil.Process(child.pid) for child in fleet.children]
@@ -87,7 +87,7 @@ def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run
     assert len(watch.versions) == 1
 
 
-def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor, note: Note) -> None:
+def test_training_goes_on_while_the_learner_can_open_no_file(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     learner = fleet.child("learner 0").pid
     before = resource.prlimit(learner, resource.RLIMIT_NOFILE)
@@ -107,7 +107,7 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: Inflictor, not
     note("the learner can open no file", since)
 
 
-def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says_so(run: Inflictor, note: Note) -> None:
+def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     newest, previous = (fleet.config.folder / name for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
     fleet.end(["learner 0"], signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint_and_says
     assert learned(watch, 200)
 
 
-def test_in_the_end_every_rollout_is_accounted_for(run: Inflictor) -> None:
+def test_in_the_end_every_rollout_is_accounted_for(run: FaultInjector) -> None:
     watch, fleet = run.watch, run.fleet
     assert closes(watch).dropped.keys() == {"learner died after its checkpoint"}
     assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
@@ -134,7 +134,7 @@ def test_in_the_end_every_rollout_is_accounted_for(run: Inflictor) -> None:
     assert set(fleet.retire().values()) == {0}
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: Inflictor, note: Note) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: FaultInjector, note: Note) -> None:
     fleet = run.fleet
     for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT):
         (fleet.config.folder / name).write_bytes(b"half of it")

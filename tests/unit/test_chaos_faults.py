@@ -9,7 +9,7 @@ import pytest
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, FaultKind, ServiceFault, draw
-from zerobeast.tools.chaos.inflict import Event
+from zerobeast.tools.chaos.inject import Event
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 
 from zerobeast.common.config.tree import EnvServerConfig
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.services.envserver.capacity import MAX_SESSIONS, find_room
+from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ def env(num_envs: int = 1, processes: int = 0) -> Any:
 
 def room(num_envs: int, hosted: list[Any], *, leaving: list[Any] | None = None) -> bool:
     try:
-        find_room(num_envs, SETTINGS, hosted=hosted, leaving=leaving or [])
+        check_capacity(num_envs, SETTINGS, hosted=hosted, leaving=leaving or [])
     except RemoteProtocolError as error:
         return error.reason != "busy"
     return True

@@ -7,7 +7,7 @@ import pytest
 
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import Session
-from zerobeast.services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, getting_on
+from zerobeast.services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, sessions_to_advance
 
 pytestmark = pytest.mark.unit
 
@@ -21,19 +21,21 @@ def session(at: float, *, inline: bool, made: bool = False) -> Session[Hosted]:
 
 def test_what_is_made_gets_on_always_and_before_what_is_not() -> None:
     made = [session(at, inline=True, made=True) for at in range(20)]
-    assert getting_on(made) == made
+    assert sessions_to_advance(made) == made
     new = session(-1, inline=True)
-    assert getting_on([new, *made]) == [*made, new]
+    assert sessions_to_advance([new, *made]) == [*made, new]
 
 
 def test_processes_make_few_sessions_side_by_side_and_the_thread_one_in_the_order_of_arrival() -> None:
     apart = [session(at, inline=False) for at in range(MAX_IN_THE_MAKING + 5)]
     inline = [session(at, inline=True) for at in range(3)]
-    assert getting_on([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]
-    assert getting_on([*inline, *apart], make=False) == apart[:MAX_IN_THE_MAKING], "the thread is needed for steps"
+    assert sessions_to_advance([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]
+    assert sessions_to_advance([*inline, *apart], make=False) == apart[:MAX_IN_THE_MAKING], (
+        "the thread is needed for steps"
+    )
 
 
 def test_the_loop_does_not_wait_for_messages_while_it_has_environments_to_make() -> None:
-    assert session(0, inline=True).state.occupies_the_loop
-    assert not session(0, inline=True, made=True).state.occupies_the_loop
-    assert not session(0, inline=False).state.occupies_the_loop
+    assert session(0, inline=True).state.has_inline_work
+    assert not session(0, inline=True, made=True).state.has_inline_work
+    assert not session(0, inline=False).state.has_inline_work

@@ -20,7 +20,7 @@ from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzz_attacks import LARGEST
-from zerobeast.tools.chaos.fuzz_siege import Reading, Siege, UsageWatch, page_of, read, until
+from zerobeast.tools.chaos.fuzzed_run import FuzzedRun, Reading, UsageWatch, page_of, read, until
 
 ROUND = 100_000  #: messages between two rounds of attacks
 LONG = 100_000  #: messages from which on attacks are larger
@@ -62,37 +62,37 @@ def main(argv: list[str]) -> int:
 
 def run(messages: int, seed: int) -> dict[str, Any]:
     """Attack a run of its own with so many messages; returns what was seen, with `failures` in words."""
-    with tempfile.TemporaryDirectory(prefix="zb") as folder, Siege(Path(folder), seed) as siege:
-        siege.begin()
-        honest, began, updates = page_of(siege.actor), time.monotonic(), siege.updates()
+    with tempfile.TemporaryDirectory(prefix="zb") as folder, FuzzedRun(Path(folder), seed) as fuzzed:
+        fuzzed.begin()
+        honest, began, updates = page_of(fuzzed.actor), time.monotonic(), fuzzed.updates()
         before: dict[str, Reading] = {}
         after: dict[str, Reading] = {}
         broken = []
-        with UsageWatch(siege.children[:]) as watch:
+        with UsageWatch(fuzzed.children[:]) as watch:
             try:
-                besiege(siege, messages, before, after)
+                attack_in_rounds(fuzzed, messages, before, after)
             except (BeastError, OSError) as error:  # OSError: a service that has ended takes and shows nothing
                 broken.append(f"{type(error).__name__}: {error}")
-        learned = siege.updates() - updates
+        learned = fuzzed.updates() - updates
         failures = [
             *broken,
-            *siege.wrong,
-            *(sentence for child in siege.children for sentence in judge_page(child)),
+            *fuzzed.wrong,
+            *(sentence for child in fuzzed.children for sentence in judge_page(child)),
             *(sentence for name in after for sentence in judge_growth(name, before[name], after[name])),
-            *judge_run(siege, watch, honest, learned),
+            *judge_run(fuzzed, watch, honest, learned),
         ]
         return {
-            "messages": sum(many.total() for many in siege.sent.values()),
+            "messages": sum(many.total() for many in fuzzed.sent.values()),
             "seed": seed,
             "seconds": round(time.monotonic() - began, 1),
             "updates": learned,
-            "attacks": dict(siege.attacks),
-            "services": {child.spec.name: seen(siege, child, watch, before, after) for child in siege.children},
+            "attacks": dict(fuzzed.attacks),
+            "services": {child.spec.name: seen(fuzzed, child, watch, before, after) for child in fuzzed.children},
             "failures": failures,
         }
 
 
-def besiege(siege: Siege, messages: int, before: dict[str, Reading], after: dict[str, Reading]) -> None:
+def attack_in_rounds(fuzzed: FuzzedRun, messages: int, before: dict[str, Reading], after: dict[str, Reading]) -> None:
     """Send it all. What processes have is noted after the first round, which fills caches, and at the end.
 
     Raises:
@@ -100,24 +100,24 @@ def besiege(siege: Siege, messages: int, before: dict[str, Reading], after: dict
       OSError: a service has ended.
     """
     first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG else 1
-    siege.round(first, scale)
-    broker = siege.second_broker()
-    before |= settled(siege)
+    fuzzed.round(first, scale)
+    broker = fuzzed.second_broker()
+    before |= settled(fuzzed)
     rounds = -(-messages // ROUND)
     for _ in range(rounds):
-        siege.round((messages - first - forged) // rounds, scale)
-    siege.forge(broker, forged)
-    after |= settled(siege)
+        fuzzed.round((messages - first - forged) // rounds, scale)
+    fuzzed.forge(broker, forged)
+    after |= settled(fuzzed)
 
 
-def settled(siege: Siege) -> dict[str, Reading]:
+def settled(fuzzed: FuzzedRun) -> dict[str, Reading]:
     """Every process, once all that hostile peers have left behind is gone."""
-    siege.quiet()
-    for child in siege.children:
+    fuzzed.quiet()
+    for child in fuzzed.children:
         if child.spec.role in SESSIONS and child.spec.index == 0:
             alone(child, *SESSIONS[child.spec.role])
     time.sleep(HANDSHAKE_S)
-    return {child.spec.name: read(child) for child in siege.children}
+    return {child.spec.name: read(child) for child in fuzzed.children}
 
 
 def alone(child: Child, key: str, many: int) -> None:
@@ -127,14 +127,14 @@ def alone(child: Child, key: str, many: int) -> None:
 
 
 def seen(
-    siege: Siege, child: Child, watch: UsageWatch, before: dict[str, Reading], after: dict[str, Reading]
+    fuzzed: FuzzedRun, child: Child, watch: UsageWatch, before: dict[str, Reading], after: dict[str, Reading]
 ) -> dict[str, Any]:
     """One service, for the table."""
     name = child.spec.name
     plane = PLANES.get(name, "")
     return {
         "plane": plane,
-        "sent": dict(siege.sent.get(plane, {})),
+        "sent": dict(fuzzed.sent.get(plane, {})),
         "refused_by_reason": page_of(child).get("refused_by_reason", {}),
         "before": before[name]._asdict() if name in before else None,
         "after": after[name]._asdict() if name in after else None,
@@ -164,13 +164,13 @@ def judge_growth(name: str, before: Reading, after: Reading) -> Iterator[str]:
             yield f"{name}: {what} grew from {then:,} to {now:,}, expected at most {most:,} more"
 
 
-def judge_run(siege: Siege, watch: UsageWatch, honest: dict[str, Any], learned: int) -> Iterator[str]:
+def judge_run(fuzzed: FuzzedRun, watch: UsageWatch, honest: dict[str, Any], learned: int) -> Iterator[str]:
     """What became of the training."""
-    if siege.canary.exists():
+    if fuzzed.canary.exists():
         yield "something was unpickled"
-    if learned < 1 or not siege.still_trains():
+    if learned < 1 or not fuzzed.still_trains():
         yield "training has stopped"
-    now = page_of(siege.actor)
+    now = page_of(fuzzed.actor)
     for what in LOST:
         if now.get(what) != honest.get(what):
             yield f"the honest actor: {what} was {honest.get(what)} and is {now.get(what)}"

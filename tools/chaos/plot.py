@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 
 from zerobeast.tools.chaos.faults import FaultKind
-from zerobeast.tools.chaos.inflict import Event
+from zerobeast.tools.chaos.inject import Event
 from zerobeast.tools.chaos.verdict import Points
 from zerobeast.tools.chaos.watch import RunWatch
 

@@ -31,7 +31,7 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
-from zerobeast.tools.chaos.mischief import Faults, Mischief
+from zerobeast.tools.chaos.unreliable_port import Faults, UnreliablePort
 
 PEACE = ("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--total_steps", "1000000000")
 SMALL = ("--learner.device", "cpu", "--broker.device", "cpu", "--actor.connect_timeout_s", "1000")
@@ -176,10 +176,10 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
     servers = [service(EnvServer, at, envserver=f"e{at}") for at in range(trial.env_servers)]
     assert isinstance(learner, Learner)
     assert learner.intake is not None
-    learner.intake.port = Mischief(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
+    learner.intake.port = UnreliablePort(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
     for at, server in enumerate([*brokers, *servers]):
         faults = trial.inference if isinstance(server, Broker) else trial.steps
-        server._port = Mischief(server._port, faults, trial.seed + at)  # type: ignore[attr-defined]
+        server._port = UnreliablePort(server._port, faults, trial.seed + at)  # type: ignore[attr-defined]
     actors = [
         service(Actor, at, broker=f"b{at % trial.brokers}", envserver=f"e{at % trial.env_servers}")
         for at in range(trial.actors)

@@ -24,7 +24,7 @@ from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, draw
-from zerobeast.tools.chaos.inflict import Event, Inflictor
+from zerobeast.tools.chaos.inject import Event, FaultInjector
 from zerobeast.tools.chaos.plot import draw_soak
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
@@ -108,12 +108,12 @@ class Soak:
                 closing(RunWatch(fleet, context)) as watch,
             ):
                 fleet.start_all()
-                inflictor = Inflictor(fleet, watch)
+                injector = FaultInjector(fleet, watch)
                 try:
-                    self._disturb(inflictor)
-                    self._judge(inflictor)
+                    self._disturb(injector)
+                    self._judge(injector)
                 finally:
-                    self._collect(inflictor)
+                    self._collect(injector)
         finally:
             context.term()
 
@@ -134,19 +134,19 @@ class Soak:
         sys.stdout.write(self._lines[-1] + "\n")
         sys.stdout.flush()
 
-    def _disturb(self, inflictor: Inflictor) -> None:
-        watch, options = inflictor.watch, self.options
+    def _disturb(self, injector: FaultInjector) -> None:
+        watch, options = injector.watch, self.options
         if not watch.until(time.monotonic() + START_LIMIT_S, lambda: watch.progress.total(time.monotonic()) > 0):
             raise BeastError(f"training did not start within {START_LIMIT_S:.0f} s")
-        self.say(f"training: {len(inflictor.fleet.children)} services")
+        self.say(f"training: {len(injector.fleet.children)} services")
         watch.until(time.monotonic() + FIRST_LOOK_S)
         end = time.monotonic() + 60 * options.minutes
-        seed = inflictor.fleet.config.seed
-        faults = draw(seed, [child.spec.name for child in inflictor.fleet.children])
+        seed = injector.fleet.config.seed
+        faults = draw(seed, [child.spec.name for child in injector.fleet.children])
         dice = random.Random(seed)  # noqa: S311 - has to repeat itself
         next_at = time.monotonic()
         while time.monotonic() < end:
-            event = inflictor.do(next(faults))
+            event = injector.do(next(faults))
             self._tell(event)
             next_at += dice.uniform(0.5, 1.5) * options.every
             watch.until(min(next_at, end))
@@ -163,8 +163,8 @@ class Soak:
         if event.broken:
             self.broken.append(event.broken)
 
-    def _judge(self, inflictor: Inflictor) -> None:
-        fleet, watch, events = inflictor.fleet, inflictor.watch, inflictor.events
+    def _judge(self, injector: FaultInjector) -> None:
+        fleet, watch, events = injector.fleet, injector.watch, injector.events
         config, journal = fleet.config, watch.audit
         balance = watch.settle()
         self.say(f"accounts: {balance.as_dict()}")
@@ -180,14 +180,14 @@ class Soak:
             if code:
                 self.broken.append(f"{name} ended with exit code {code} after SIGTERM")
 
-    def _collect(self, inflictor: Inflictor) -> None:
-        watch, events, start = inflictor.watch, inflictor.events, self._started_at
+    def _collect(self, injector: FaultInjector) -> None:
+        watch, events, start = injector.watch, injector.events, self._started_at
         table = verdict.rows(events)
         moments, rates = watch.progress.rates(1.0)
         self.result = {
             "settings": list(self._flags),
             "minutes": self.options.minutes,
-            "seed": inflictor.fleet.config.seed,
+            "seed": injector.fleet.config.seed,
             "balance": watch.audit.balance().as_dict(),
             "versions": list(watch.versions.values()),
             "version_drops": watch.version_drops,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.inflict import Event
+from zerobeast.tools.chaos.inject import Event
 
 Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
 

@@ -53,7 +53,7 @@ class Event:
         }
 
 
-class Inflictor:
+class FaultInjector:
     """Does faults, one after the other.
 
     Args:

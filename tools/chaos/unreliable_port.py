@@ -31,7 +31,7 @@ class Faults:
     burst: bool = False  #: faults come in bursts of BURST_S, between which there are none for as long
 
 
-class Mischief:
+class UnreliablePort:
     """Stands for a `ServerPort`, and passes on everything that is not hit.
 
     Args:

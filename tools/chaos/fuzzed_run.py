@@ -53,7 +53,7 @@ FLAGS = {
 }
 
 
-class Siege(ThrowawayRun):
+class FuzzedRun(ThrowawayRun):
     """The run and everything that is sent at it.
 
     Args:

@@ -21,7 +21,7 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service at host:port, or None where nobody answers with one."""
+    """The page of the service at host:port, or None if there is no answer with one."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return None

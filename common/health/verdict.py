@@ -1,8 +1,8 @@
 """Whether a run trains, which service limits its throughput, and what to scale. Pages in, one sentence out; no sockets,
 no clock.
 
-The learner is asked first: where it never waits, nothing else matters. Where it waits, somebody in front of it is
-busy all the time, or nobody is, and then what is missing is work under way.
+The learner is asked first: if it never waits, nothing else matters. If it waits, either a service in front of
+it is busy all the time, or none is, and then what is missing is work under way.
 """
 
 from __future__ import annotations

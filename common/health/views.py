@@ -1,4 +1,4 @@
-"""One service as somebody outside sees it. No sockets, no clock."""
+"""One service as seen from outside. No sockets, no clock."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ from zerobeast.common.nets.torsos import make_torso
 from zerobeast.common.wire.specs import EnvSpec
 
 VALUE_GAIN = 1.0
-MAX_BYTES = 1 << 30  #: of weights: how large the first layer is, whoever describes the environment decides
+MAX_BYTES = (
+    1 << 30
+)  #: of weights: the description of the environment, which a peer sends, decides how large the first layer is
 
 
 class StepInput(NamedTuple):

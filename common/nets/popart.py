@@ -3,7 +3,7 @@
 PopArt: van Hasselt et al. 2016, "Learning values across many orders of magnitude", arXiv:1602.07714; several tasks:
 Hessel et al. 2018, arXiv:1809.04474.
 
-    value = head(x)                                     # [..., K], in units of rewards, whoever asks
+    value = head(x)                                     # [..., K], always in units of rewards
     loss = ((value - target) / head.scale).square()     # its gradient is that of learning in units of the deviation
     head.observe(targets, tasks)                        # between two steps of the optimiser; changes no value
 """

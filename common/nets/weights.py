@@ -27,7 +27,7 @@ def layout_id(module: nn.Module) -> int:
 
 @torch.no_grad()
 def flatten(module: nn.Module) -> Bytes:
-    """A fresh snapshot [n_bytes], read-only: whoever sends it may rely on it for as long as it takes."""
+    """A fresh snapshot [n_bytes], read-only: it stays as it is for as long as it takes to send it."""
     parts = [tensor.detach().reshape(-1).float() for tensor in module.state_dict().values()]
     snapshot: Bytes = torch.cat(parts).cpu().numpy().view(np.uint8)
     snapshot.flags.writeable = False

@@ -76,7 +76,7 @@ class Endpoint:
 
         Raises:
           PeerLost: the name does not resolve now.
-          ConfigError: it is "*", where a server may bind but nobody can connect to.
+          ConfigError: it is "*", which a server may bind but a client cannot connect to.
         """
         return self.addresses()[0]
 
@@ -98,7 +98,7 @@ class Endpoint:
         return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]
 
     def refuse_wildcard(self) -> None:
-        """Raise ConfigError where this is "*", which a server may bind but nobody can connect to."""
+        """Raise ConfigError if this is "*", which a server may bind but a client cannot connect to."""
         if self.host == "*":
             raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
 

@@ -26,6 +26,7 @@ from zerobeast import __version__
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.descriptors import PLENTY as MAX_FILES
 from zerobeast.common.runtime.descriptors import allow_files
+from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.runtime.text import printable
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-#: module that a service needs -> the extra that brings it
-EXTRAS = {"torch": "torch", "tensorboard": "learner", "gymnasium": "envserver", "ale_py": "envserver"}
 
 
 @dataclass
@@ -96,10 +95,7 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
     except BeastError as error:
         code, text = error.exit_code, str(error)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        code = ConfigError.exit_code
-        text = f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
+        code, text = ConfigError.exit_code, how_to_install(error)
     for line in printable(text, lines=True).splitlines():
         sys.stderr.write(f"{role}: {line}\n")
     return code

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.journal import Journal
 
 
@@ -30,16 +29,14 @@ class EventFile:
       agent_steps: what earlier files hold beyond this is hidden.
 
     Raises:
-      ConfigError: tensorboard is not installed.
+      ModuleNotFoundError: tensorboard is not installed.
       OSError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as error:
-            raise ConfigError("tensorboard is not installed: pip install 'zerobeast[learner]'") from error
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
         # the wall time in the name is the order in which TensorBoard reads the files of a folder

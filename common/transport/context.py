@@ -82,10 +82,10 @@ class Context:
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
         socket.set(zmq.CURVE_SERVER, 1)
         socket.set(zmq.ZAP_DOMAIN, plane.value)
-        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is admitted where nobody answers for it
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler for it no client is admitted
 
     def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
-        """Encrypt a socket before it connects, to nobody but the holder of the secret key of the plane's server."""
+        """Encrypt a socket before it connects, so that only the holder of the server's secret key can read it."""
         if self._keys is None or place.path:
             return
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)

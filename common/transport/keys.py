@@ -2,7 +2,7 @@
 
     keys/public/actor.key            no secret: a server admits exactly the keys in this folder, each role on its planes
     keys/public/actor-2.key          another certificate of the role: <role>-<anything>
-    keys/secret/actor.key_secret     of the process that holds it, and of nobody else
+    keys/secret/actor.key_secret     of the process that holds it alone
 
 A client needs its own secret file and the public ones of its servers, a server its own secret file and the public
 ones of its clients. Clients may each have a certificate; the servers of a role share one, since a client has to know

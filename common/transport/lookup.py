@@ -18,7 +18,7 @@ class Lookup:
       endpoint: as the user wrote it.
 
     Raises:
-      ConfigError: it is malformed, or "*" where nobody can connect to.
+      ConfigError: it is malformed, or "*", which a client cannot connect to.
     """
 
     def __init__(self, endpoint: str) -> None:

@@ -1,4 +1,4 @@
-"""Which key each client id belongs to. An id is drawn at random; whoever learns it shall still not speak for it."""
+"""Which key each client id belongs to. An id is drawn at random; a peer that learns it shall still not speak for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.messages import Header, unpack_header
 
-MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces its own and nobody else's
+MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces only its own
 
 
 class Owners:

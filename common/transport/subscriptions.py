@@ -1,8 +1,8 @@
-"""Who hears the replies of a server: each client its own topic, and nobody anything else.
+"""Who hears the replies of a server: each client its own topic and nothing else.
 
 An XPUB by itself grants whatever is asked for, also the empty topic, which is every reply to everybody. Here each
 subscription is looked at first. With keys it has to come from the holder of the key that the client id belongs to;
-without, a topic can only be had by whoever knows its 63 random bits.
+without, a topic can only be subscribed to by a peer that knows its 63 random bits.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Subscriptions:
         self._held[sender] += 1
 
     def _check(self, sender: int, event: zmq.Frame) -> None:
-        """Raise RemoteProtocolError where the event comes from somebody else than the owner of the id."""
+        """Raise RemoteProtocolError if the event comes from another peer than the owner of the id."""
         if self._owners is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""The weights plane: one version is one message of chunks, and whoever subscribes late gets the newest at once."""
+"""The weights plane: one version is one message of chunks, and a late subscriber gets the newest at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_ARRIVALS = 64  #: served in one call: a flood of them must not keep a learne
 
 
 class WeightsPublisher:
-    """Broadcasts versions of the weights; whoever subscribes late gets the newest at once.
+    """Broadcasts versions of the weights; a late subscriber gets the newest at once.
 
     Args:
       context: of this process.
@@ -74,7 +74,7 @@ class WeightsPublisher:
             # a client whose own event is still to come.
             self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
             # The next send goes to that client alone. Where there is nothing for it, a message that nobody subscribes
-            # to takes that place; otherwise the next version would reach nobody else.
+            # to takes that place; otherwise the next version would reach no other subscriber.
             parts = self._newest if event == ARRIVAL and self._newest else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
 

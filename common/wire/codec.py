@@ -1,7 +1,7 @@
 """msgpack for headers and the control plane, with msgpack-numpy's array maps and without its pickle.
 
 msgpack-numpy's own hook hands the bytes of an object array to pickle, and a void array to numpy as raw pointers:
-either is remote code execution for whoever can reach a socket. `unpack` therefore builds arrays itself, from an
+either is remote code execution for any peer that can reach a socket. `unpack` therefore builds arrays itself, from an
 allow-list of dtypes, and never calls that hook; the bytes on the wire stay msgpack-numpy's.
 """
 

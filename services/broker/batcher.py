@@ -3,7 +3,7 @@
 A batch closes
 
 - when it is full: it holds `max_rows`, or the next request does not fit any more;
-- else, once the device is idle, when every live client is in it (nobody is left to wait for), or when its oldest
+- else, once the device is idle, when every live client is in it (there is none left to wait for), or when its oldest
   request has waited `max_delay_s`.
 
 While the device is busy an unfull batch stays open, so batches grow with the load by themselves. Clients count, not

@@ -125,7 +125,7 @@ class Broker(Service):
         return self._inbox is not None and self._inbox.version >= 0
 
     def idle(self) -> bool:
-        """Whether no request waits. Those that wait for the first weights count: nobody is served meanwhile."""
+        """Whether no request waits. Those that wait for the first weights count: no client is served meanwhile."""
         return self._running is None and self._held is None and not len(self._batcher)
 
     def drain(self) -> None:
@@ -221,7 +221,7 @@ class Broker(Service):
             self._port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
             return True
         if not self._batcher.fits(session.state.rows):
-            if not self._armed:  # whoever waits in the socket is not heard, and might do so for long
+            if not self._armed:  # a request in the socket is not read, and might wait there for long
                 self._port.here(header, self.epoch)
             return not self._armed
         self._receive(incoming, session)

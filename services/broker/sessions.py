@@ -118,7 +118,7 @@ class Sessions:
             self._ranges.release(session.state.slots)
 
     def settle(self, session: Session[Client]) -> bool:
-        """Say that the session's request has been computed. False where nobody waits for the answer any more."""
+        """Say that the session's request has been computed. False if no client waits for the answer any more."""
         session.state.pending = False
         if session.state.gone:
             self._ranges.release(session.state.slots)

@@ -1,6 +1,6 @@
 """Atari through ale-py's C++ vector environment: many games in one call, outside Python's lock.
 
-Only the newest frame leaves: whoever holds the policy stacks. Rewards leave unclipped. The id names the game and
+Only the newest frame leaves: frames are stacked where the policy is. Rewards leave unclipped. The id names the game and
 nothing else; every other choice is a setting of `EnvConfig`.
 """
 

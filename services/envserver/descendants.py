@@ -1,7 +1,7 @@
 """Processes that an environment has started and left behind, such as a simulator in a session of its own.
 
 A worker carries a mark in its environment variables, and whatever it starts inherits it. Linux shows the variables of
-a process in /proc; elsewhere nobody is found. Who was started without them is not found either.
+a process in /proc; elsewhere no process is found, nor is one that was started without them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ RATE_SPAN_S = 5.0
 
 
 class EnvServer(Service):
-    """Hosts environments for whoever says HELLO.
+    """Hosts environments for every client that says HELLO.
 
     Args:
       config: of the run; the section `envserver` is this service's own.
@@ -88,7 +88,7 @@ class EnvServer(Service):
         self._watch()
 
     def tick(self, now: float) -> None:
-        """Close what nobody uses, and see to it that what was closed ends."""
+        """Close sessions that no client uses, and see to it that what was closed ends."""
         limit_s = self.settings.step_timeout_s
         for session in self.table:
             session.state.env.tend(now, limit_s if now - self.awake_since > limit_s else math.inf)

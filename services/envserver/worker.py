@@ -103,7 +103,7 @@ def _die_with_server() -> None:
 
 
 def _end_descendants() -> None:
-    """Kill what this process has started: nobody else may be left to do it."""
+    """Kill what this process has started: there may be no other process left to do it."""
     end_marked({os.environ[MARK]}, spare=os.getpid())
 
 

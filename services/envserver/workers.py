@@ -1,4 +1,4 @@
-"""Pure-Python environments, stepped by worker processes so that a slow or crashing one holds up nobody else.
+"""Pure-Python environments, stepped by worker processes so that a slow or crashing one holds up no other.
 
 The environments of a session are dealt to its workers in slices; each worker fills its slice of the rows. The server
 never waits for a worker: `files` says when one has answered. Processes are spawned, never forked, and end with

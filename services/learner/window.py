@@ -17,8 +17,8 @@ ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not hel
 def window(configured: int, batch_size: int, streams: Iterable[Session[StreamLedger]], now: float) -> int:
     """The window to grant now.
 
-    Only streams count that deliver: a HELLO, which costs nothing, must not narrow the windows of the others. Where
-    nobody delivers, any one of them has to be able to fill a batch.
+    Only streams count that deliver: a HELLO, which costs nothing, must not narrow the windows of the others. If
+    none delivers, any one of them has to be able to fill a batch.
 
     Args:
       configured: the window where no more is needed.

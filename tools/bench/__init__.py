@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-
-from zerobeast.common.runtime.suggest import suggestion
+from zerobeast.tools import commands
 
 #: command -> module of this package whose `main(argv)` runs it, and what it measures
 COMMANDS = {
@@ -48,13 +45,4 @@ profile, latency, keys, scale, memory and stale take the flags of `beast train`,
 
 def main(argv: list[str]) -> int:
     """Run one benchmark; returns the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        commands = "\n".join(f"beast bench {name:<10} {meaning}" for name, (_, meaning) in COMMANDS.items())
-        sys.stdout.write(HELP.format(commands=commands) + "\n")
-        return 0
-    if argv[0] not in COMMANDS:
-        sys.stderr.write(f"beast bench: unknown command {argv[0]!r}{suggestion(argv[0], COMMANDS)}\n")
-        return 2
-    module, _ = COMMANDS[argv[0]]
-    code: int = import_module(f"{__name__}.{module}").main(argv[1:])  # what one needs, the others do not wait for
-    return code
+    return commands.run(__name__, HELP, COMMANDS, argv or ["--help"])

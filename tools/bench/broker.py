@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
-from zerobeast.common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
+from zerobeast.common.transport import Context, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.launcher.private_folder import private_folder
@@ -21,6 +21,7 @@ from zerobeast.tools.bench.broker_client import ask
 from zerobeast.tools.bench.figures import Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse_plane
 from zerobeast.tools.bench.processes import Process, Processes
+from zerobeast.tools.bench.weights import welcome
 
 CLIENTS, GROUPS, NUM_ENVS = 2, 2, 32
 FRAME_STACKS = (4, 1)
@@ -61,7 +62,7 @@ def _measure(frame_stack: int, seconds: float) -> tuple[float, float]:
         processes = resources.enter_context(Processes())
         broker = processes.start(serve_broker, config)
         clients = [processes.start(ask, config.broker.endpoint, env, GROUPS, NUM_ENVS) for _ in range(CLIENTS)]
-        processes.until_heard(clients, meanwhile=lambda: _welcome(publisher))
+        processes.until_heard(clients, meanwhile=lambda: welcome(publisher))
         time.sleep(WARMUP * seconds)
         before = _mark(broker)
         time.sleep(seconds)
@@ -91,12 +92,6 @@ def _publish(publisher: WeightsPublisher, config: RunConfig, env: EnvSpec) -> No
     flat = flatten(net)
     body = (0, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
     publisher.publish(Header(Kind.WEIGHTS, 0, epoch=random_id(), body=body), flat)
-
-
-def _welcome(publisher: WeightsPublisher) -> None:
-    """Give the weights to the broker, once it is there."""
-    Poller([publisher]).wait(0.05)
-    publisher.welcome()
 
 
 def _mark(broker: Process) -> list[float]:

@@ -57,7 +57,7 @@ def begin(run: ThrowawayRun, *, keys: bool = False) -> None:
 
 
 def _endpoints() -> Iterator[str]:
-    """Flags that put every plane on tcp, at a loopback address that is as good as certain to be nobody else's."""
+    """Flags that put every plane on tcp, at a loopback address that is almost certainly unused."""
     host = ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])  # noqa: S311
     for role, port in PORTS.items():
         yield from (f"--{role}.endpoint", f"tcp://{host}:{port}")

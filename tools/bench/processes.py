@@ -155,7 +155,7 @@ def serve(pipe: Connection, service: Service, figures: Callable[[], list[float]]
 def end_with_parent() -> None:
     """Make this process, of a pool, end as soon as the one that made it does: a pool whose owner is killed stays."""
     parent = multiprocessing.parent_process()
-    assert parent is not None, "a process that nobody made has no parent to end with"
+    assert parent is not None, "a process that was not started by another has no parent to end with"
 
     def wait() -> None:
         parent.join()

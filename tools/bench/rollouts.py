@@ -115,7 +115,7 @@ def _consume(consumer: Consumer, seconds: float) -> tuple[int, float]:
 
 
 def _bound(context: Context) -> tuple[ServerPort, str]:
-    """A port on loopback, at an endpoint that nobody uses."""
+    """A port on loopback, at an unused endpoint."""
     for attempt in range(ATTEMPTS):
         endpoint = f"tcp://127.0.0.1:{PORTS[0] + randbelow(PORTS[1] - PORTS[0])}"
         try:

@@ -39,7 +39,7 @@ def _receive(connection: socket.socket, ring: memoryview, seconds: float) -> tup
 
 
 def send(_pipe: Connection, port: int, chunk_bytes: int) -> None:
-    """Send until nobody receives any more."""
+    """Send until the receiver has ended."""
     chunk = b"x" * chunk_bytes  # zeros might never be written, and then all be one page
     with socket.create_connection(("127.0.0.1", port)) as connection, contextlib.suppress(ConnectionError):
         while True:

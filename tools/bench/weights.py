@@ -55,7 +55,7 @@ def _spreads_s(seconds: float) -> list[float]:
         processes = resources.enter_context(Processes())
         subscribers = [processes.start(subscribe, endpoint, WEIGHTS_BYTES) for _ in range(SUBSCRIBERS)]
         learner.publish()
-        processes.until_heard(subscribers, meanwhile=lambda: _welcome(learner.publisher))
+        processes.until_heard(subscribers, meanwhile=lambda: welcome(learner.publisher))
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(spreads) < FEWEST_VERSIONS:
             published_at = learner.publish()
@@ -91,7 +91,7 @@ class WeightsSource:
         return now
 
 
-def _welcome(publisher: WeightsPublisher) -> None:
-    """Give the first version to whoever has subscribed."""
+def welcome(publisher: WeightsPublisher) -> None:
+    """Give the newest version to those that have subscribed since."""
     Poller([publisher]).wait(0.05)
     publisher.welcome()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-
-from zerobeast.common.runtime.suggest import suggestion
+from zerobeast.tools import commands
 
 #: command -> module of this package whose `main(argv)` runs it, and what it does
 COMMANDS = {
@@ -32,14 +29,5 @@ Without a command: soak. All explain themselves with --help. Exit code 0: every 
 
 def main(argv: list[str]) -> int:
     """Run one of them; returns the exit code."""
-    if argv[:1] in (["-h"], ["--help"]):
-        commands = "\n".join(f"beast chaos {name:<8} {meaning}" for name, (_, meaning) in COMMANDS.items())
-        sys.stdout.write(HELP.format(commands=commands) + "\n")
-        return 0
-    name, rest = ("soak", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
-    if name not in COMMANDS:
-        sys.stderr.write(f"beast chaos: unknown command {name!r}{suggestion(name, COMMANDS)}\n")
-        return 2
-    module, _ = COMMANDS[name]
-    code: int = import_module(f"{__name__}.{module}").main(rest)
-    return code
+    named = bool(argv) and (not argv[0].startswith("-") or argv[0] in ("-h", "--help"))
+    return commands.run(__name__, HELP, COMMANDS, argv if named else ["soak", *argv])

@@ -5,7 +5,7 @@ takes its page with it. What it can tell of the dead:
 
 - What an actor sent is known exactly: the learner's page says up to which number it received each stream.
 - What an actor completed and never sent is known from its last page, half a second before its death at most. What it
-  completed after that page and did not send was seen by nobody, and is neither made nor lost here. It is at most a
+  completed after that page and did not send was never seen, and is neither made nor lost here. It is at most a
   window of messages for each env group.
 - What a learner had used after its last checkpoint is known exactly from the next one, which compares the first number
   that an actor can still send with the last one that the checkpoint knows. Where that actor is dead as well, nobody

@@ -61,7 +61,7 @@ def noise(target: AttackTarget, scale: int) -> None:
 
 
 def giants(target: AttackTarget, scale: int) -> None:
-    """Frames, commands and topics of a size that nobody has."""
+    """Frames, commands and topics of an impossible size."""
     sizes = [2**31, 2**40, 2**63, 2**64 - 1, MAX_FRAME_BYTES + CURVE_BYTES + 1]
     for _ in range(scale):
         for size in sizes:
@@ -125,7 +125,7 @@ def half_open(target: AttackTarget, scale: int) -> None:
 
 
 def http(target: AttackTarget, scale: int) -> None:
-    """Requests that never end, lines that never end, requests whose answers nobody waits for."""
+    """Requests that never end, lines that never end, requests whose answers are not read."""
     rng = target.rng
     with ExitStack() as stack, hung_up():
         for _ in range(40 * scale):

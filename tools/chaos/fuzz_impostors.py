@@ -263,7 +263,7 @@ class Forger:
         return self._version(self._body(self._rng.randrange(2**41, 2**50)), chunks, ("payload",))
 
     def _other_bytes(self) -> Case:
-        """Nobody looks at it where another version waits behind it; otherwise its checksum is wrong."""
+        """It is not looked at if another version waits behind it; otherwise its checksum is wrong."""
         body = self._body(0)
         body[3] ^= 1 << self._rng.randrange(32)
         return self._version(body, self._chunks, None)

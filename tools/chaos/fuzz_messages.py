@@ -1,8 +1,8 @@
 """Messages that no honest peer sends, from a seed, with what each of them has to be counted as.
 
 cases = Cases(random.Random(1), Plane.STEPS, canary)
-case = cases.stranger()          # from somebody without a session
-case.frames, case.refused        # refused: the possible counters; () where it is ignored, None where nobody can say
+case = cases.stranger()          # from a peer without a session
+case.frames, case.refused        # refused: the possible counters; () where it is ignored, None if unknown
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Cases:
         )
 
     def stranger(self) -> Case:
-        """A message of somebody without a session whose fate is certain."""
+        """A message of a peer without a session, whose fate is certain."""
         return self.rng.choice(self._classes)()
 
     def mutant(self) -> Case:
@@ -86,7 +86,7 @@ class Cases:
         return Case(mutated(rng, good), None)
 
     def header(self, kind: int, *, version: int = PROTOCOL_VERSION, body: tuple[Any, ...] | None = None) -> bytes:
-        """A header with random ids, which nobody knows."""
+        """A header with random ids, which are unknown."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
         if body is None:
             body = (HELLOS[self.plane](),) if kind == Kind.HELLO else BODY.get(Kind(kind), ())
@@ -186,7 +186,7 @@ class Cases:
         return Case([self.header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
 
     def _unheard(self) -> Case:
-        """A good HELLO of a client that would not hear the answer, or a goodbye of one that nobody knows."""
+        """A good HELLO of a client that would not hear the answer, or a goodbye of an unknown one."""
         return Case([self.header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 
 

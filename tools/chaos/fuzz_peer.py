@@ -50,7 +50,7 @@ class RawPeer:
       kind: what this end claims to be, such as b"PUSH"; empty to connect and say nothing.
 
     Raises:
-      OSError: nobody listens, or the other side ends the connection.
+      OSError: nothing listens there, or the other side ends the connection.
     """
 
     def __init__(self, endpoint: Endpoint, index: int, kind: bytes = b"") -> None:

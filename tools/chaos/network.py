@@ -17,6 +17,7 @@ from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos import network_faults, network_load, network_loss, network_names
 from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast.tools.chaos.network_run import PLANES, SMALL, START_LIMIT_S, ProxiedRun
+from zerobeast.tools.chaos.verdict import in_seconds
 
 EXPLANATION = """Faults, as --only finds them: {faults}.
 Exit code 0: every promise held; 1: one broke."""
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="beast-") as folder:
             for trial in experiment(Path(folder)):
                 trials.append(trial)
-                sys.stdout.write(f"{trial.fault}: {trial.trouble or 'held'}, {_seconds(trial.recovery_s)}\n")
+                sys.stdout.write(f"{trial.fault}: {trial.trouble or 'held'}, {in_seconds(trial.recovery_s)}\n")
                 sys.stdout.flush()
     rows = summary(trials)
     sys.stdout.write(table(rows))
@@ -93,15 +94,11 @@ def table(rows: Sequence[TableRow]) -> str:
 
 def _row(fault: str, trials: list[NetworkTrial]) -> TableRow:
     times = sorted(trial.recovery_s for trial in trials if trial.recovery_s is not None)
-    recovery = f"{_seconds(statistics.median(times))}, {_seconds(times[-1])}" if times else "nothing to recover"
+    recovery = f"{in_seconds(statistics.median(times))}, {in_seconds(times[-1])}" if times else "nothing to recover"
     troubles = [trial.trouble for trial in trials if trial.trouble]
     lost, cut = sum(trial.lost for trial in trials), sum(trial.cut for trial in trials)
     verdict = f"{len(troubles)} times: {'; '.join(dict.fromkeys(troubles))}" if troubles else "held"
     return TableRow(fault, len(trials), recovery, f"{lost}; {cut} in progress" if cut else str(lost), verdict)
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"
 
 
 def _proxies(folder: Path, fault: NetworkFault, planes: Sequence[str], chance: random.Random) -> Iterator[NetworkTrial]:

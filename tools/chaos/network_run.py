@@ -74,7 +74,7 @@ class WatchedRun(ThrowawayRun):
         self.resources.close()
 
     def free_port(self) -> int:
-        """The first of three that nobody uses."""
+        """The first of three unused ones."""
         return next(self._ports)
 
     def begin(self, role: str, *flags: str, pause_s: float = 0.0) -> None:

@@ -3,7 +3,7 @@
     with Proxy("tcp://127.0.0.1:6555", "tcp://127.0.0.1:5555", sockets=(0, 1), delay_s=0.01) as proxy:
         proxy.bytes_per_s = 1e6      # each connection, each way
         proxy.cut(reset=True)        # every connection ends
-        proxy.hold()                 # nothing passes and nobody is told, new connections included
+        proxy.hold()                 # nothing passes, without an error, new connections included
         proxy.release()              # what waited goes on
         proxy.stall()                # nothing passes any more on these connections; later ones are sound
 
@@ -84,7 +84,7 @@ class Proxy:
         return len(self._connections)
 
     def cut(self, *, reset: bool) -> None:
-        """End every connection on both sides, by RST or by FIN. Whoever connects again is served."""
+        """End every connection on both sides, by RST or by FIN. Later connections are served."""
         self._call(self._each(partial(_Connection.cut, reset=reset)))
 
     def hold(self, *, to_server: bool = True, to_clients: bool = True) -> None:
@@ -131,7 +131,7 @@ class Proxy:
 
     async def _join(self, index: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
-        # a server that is not there yet is a connection that ends: whoever connects tries again
+        # a server that is not there yet is a connection that ends: the client tries again
         with contextlib.suppress(OSError, asyncio.CancelledError):
             there_reader, there_writer = await self._reach(index)
             writers.append(there_writer)
@@ -235,7 +235,7 @@ class _Direction:
                 await self._writer.drain()
                 self._proxy.carried[self._way] += len(data)
                 self._take(len(data))
-        self._take(self._queued)  # nobody waits for room any more
+        self._take(self._queued)  # nothing waits for room any more
         self._writer.close()
 
     def _take(self, n: int) -> None:

@@ -3,7 +3,7 @@
     beast chaos --minutes 60 --json soak.json --plot soak.png
 
 Every setting of `beast train` is a flag here too; --seed decides the faults as well. Without --env it trains the
-witness: an environment and a policy that notice when anything reaches somebody whom it does not concern.
+witness: an environment and a policy that notice when a message reaches a process that it was not meant for.
 """
 
 from __future__ import annotations

@@ -106,11 +106,11 @@ def as_table(table: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in table:
-        seconds = [_seconds(row[name]) for name in ("start_median_s", "recovery_median_s", "recovery_worst_s")]
+        seconds = [in_seconds(row[name]) for name in ("start_median_s", "recovery_median_s", "recovery_worst_s")]
         lost = f"{row['lost_mean']:.0f} | {row['lost_worst']}"
         lines.append(f"| {row['fault']} | {row['tried']} | {' | '.join(seconds)} | {lost} | {row['verdict']} |")
     return "\n".join(lines)
 
 
-def _seconds(value: float | None) -> str:
+def in_seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"

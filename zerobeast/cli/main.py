@@ -12,6 +12,7 @@ from types import FrameType
 
 from zerobeast import __version__
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.signals import handled
 from zerobeast.common.runtime.suggest import suggestion
 from zerobeast.common.runtime.text import printable
@@ -83,9 +84,7 @@ def _guarded(name: str, argv: list[str]) -> int:
     except BeastError as error:
         code, sentence = error.exit_code, printable(str(error), lines=True)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        code, sentence = 2, f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
+        code, sentence = ConfigError.exit_code, how_to_install(error)
     except KeyboardInterrupt:
         return 130
     mistakes = sentence.splitlines()
@@ -118,5 +117,3 @@ COMMANDS = {
     **{name: _main_of(f"zerobeast.cli.{name}") for name in ("train", "evaluate", "health", "keygen", "tune")},
     **{name: _main_of(f"zerobeast.tools.{name}") for name in ("bench", "chaos")},
 }
-#: module that a command needs -> the extra that brings it
-EXTRAS = {"rich": "cli", "psutil": "cli", "torch": "learner", "gymnasium": "envserver", "matplotlib": "plot"}

@@ -1,4 +1,4 @@
-"""What the services say about themselves, gathered in a thread: a page that never answers delays nobody else.
+"""What the services say about themselves, gathered in a thread: a page that never answers delays no other.
 
 Every `PERIOD_S` the gatherer reads each child's health page, its memory and CPU share, and the new warnings of its
 log; `snapshot` hands out the newest of each at once.

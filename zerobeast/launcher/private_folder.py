@@ -1,7 +1,7 @@
 """Folders for unix sockets: short of path, closed to other users, gone with the process that made them.
 
-A process that is killed cannot remove its folder. The kernel lets go of the lock in it, though, and whoever makes
-the next folder removes those that nobody holds any more.
+A process that is killed cannot remove its folder. The kernel lets go of the lock in it, though, and the process that
+makes the next folder removes those that are not held any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder that nobody else can enter, with a path short enough for sockets; removed afterwards."""
+    """A folder that no other user can enter, with a path short enough for sockets; removed afterwards."""
     for place in dict.fromkeys((tempfile.gettempdir(), SHORT_PLACE)):
         remove_abandoned(Path(place))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -39,7 +39,7 @@ def private_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Lock a file that takes its name when it is locked: nobody ever sees it free while its owner lives."""
+    """Lock a file that takes its name when it is locked: it is never seen free while its owner lives."""
     draft = folder / f"{LOCK}.new"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

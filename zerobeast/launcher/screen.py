@@ -21,7 +21,7 @@ MIN_WIDTH = 40
 
 
 class _Console(Console):
-    """Of rich, but a pipe that nobody reads any more costs the picture and not the process."""
+    """Of rich, but a pipe without a reader costs the picture and not the process."""
 
     def on_broken_pipe(self) -> None:
         """Called where a write fails; ours is handled in `Screen.update`."""

@@ -6,7 +6,7 @@ a second Ctrl-C                  all are killed at once                         
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
 
 Children are asked to stop stage by stage, in the order in which they are given: the learner last, so that it writes
-its checkpoint when nothing arrives any more. Whoever still runs after STOP_LIMIT_S is killed: 10 s in all.
+its checkpoint when nothing arrives any more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ DECAY = 1e-4  #: of the weights, which serve nothing else than to be published
 
 
 class Mixed(BeastError):
-    """Something reached somebody whom it does not concern."""
+    """A message reached a process that it was not meant for."""
 
 
 def register() -> None:
@@ -49,8 +49,8 @@ class Witness(impala.Impala):
         """Answer what must be answered. Raises Mixed where the recurrent state is another environment's."""
         del net, generator, greedy
         obs, first = inputs.obs[0].float(), inputs.first[0]
-        nobody = obs[:, 0] == 0  # a broker tries its network on an empty observation
-        demand(nobody | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
+        empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
+        demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
         return Act(right_action(*obs.long().unbind(-1)), told(obs), obs[:, 2]), obs.clone()
 
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:

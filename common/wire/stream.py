@@ -3,12 +3,9 @@
 A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take effect and a
 server may not be there yet. Afterwards it has at most one request outstanding; one that stays unanswered is sent again
 under the same number, less and less often. A server that does not know the stream (it restarted, or reaped it) says so,
-and the stream greets again. A server that has just started says HERE to a client that reaches it, so that
-no client has to wait for a silence to end. It says so too while it works on a request that comes again: a server that stays silent
+and the stream greets again. A server that has just started says HERE to a client that reaches it, so that no client has
+to wait for a silence to end. It says so too while it works on a request that comes again: a server that stays silent
 although asked again is behind a dead connection.
-
-A setback is anything that makes a stream greet or ask again at once. Restarts of a server cost one or two. One that
-brings them without end, instead of answers, is greeted less and less often, and `trouble` says so.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.nets.weights import layout_id, load_flat
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.services.learner.checkpoint import load_checkpoint

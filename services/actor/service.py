@@ -11,6 +11,7 @@ from zerobeast.common.errors import PeerLost, Refusal
 from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.runtime.service import MAX_POLL_S, Service
+from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.transport import ClientPort, Poller, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.stream import Stream
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 SILENT_S = 10.0  #: of a server that could be asked, before another one or a new connection is tried
 ABSENT_S = 1.0  #: of a server that cannot even be asked, before another one is
 MOST_DOUBLINGS = 3  #: of both, one for each move in vain: if all servers are slow, moving only loses what they began
-RATE_PERIOD_S = 5.0
+RATE_SPAN_S = 5.0
 DRAIN_S = 1.0
 
 
@@ -68,8 +69,7 @@ class Actor(Service):
         self._moves_in_vain: Counter[tuple[Plane, int]] = Counter()  #: since the stream was last open
         self._troubled: set[tuple[Plane, int]] = set()
         self._reconnects = self._moves = 0
-        self._past = (now, 0, dict.fromkeys(Wait, 0.0))
-        self._rates: dict[str, float] = {}
+        self._window = SlidingWindow(RATE_SPAN_S)
 
     def open(self) -> None:
         """Connect; names that do not resolve yet are looked up again."""
@@ -118,7 +118,6 @@ class Actor(Service):
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
-        self._measure(self.clock())
         refused = sum((servers.refused for servers in self._servers.values()), Counter[Refusal]())
         return {
             "groups": len(self.groups),
@@ -142,7 +141,7 @@ class Actor(Service):
             "trouble": self._trouble(self.clock()),
             "refused": refused.total(),
             "refused_by_reason": dict(refused),
-            **self._rates,
+            **self._rates(self.clock()),
         }
 
     def _look_for_servers(self, now: float) -> None:
@@ -278,20 +277,16 @@ class Actor(Service):
     def _renew_poller(self) -> None:
         self._poller = Poller([port for servers in self._servers.values() for port in servers.ports.values()])
 
-    def _measure(self, now: float) -> None:
+    def _rates(self, now: float) -> dict[str, float]:
         for group in self.groups:
             group.waits.book(now)
-        then, steps_then, waited_then = self._past
-        if now - then < min(RATE_PERIOD_S, now - self.started_at):
-            return
-        span = max(now - then, 1e-9)
-        steps = sum(group.agent_steps for group in self.groups)
-        waited = {wait: sum(group.waits.seconds[wait] for group in self.groups) for wait in Wait}
-        self._past = (now, steps, waited)
-        self._rates = {"agent_steps_per_s": round((steps - steps_then) / span, 1)}
-        for wait in Wait:
-            share = (waited[wait] - waited_then[wait]) / (span * len(self.groups))
-            self._rates[f"waiting_{wait}_fraction"] = round(share, 3)
+        waited = [sum(group.waits.seconds[wait] for group in self.groups) for wait in Wait]
+        steps_per_s, *shares = self._window.per_s(now, sum(group.agent_steps for group in self.groups), *waited)
+        fractions = {
+            f"waiting_{wait}_fraction": round(share / len(self.groups), 3)
+            for wait, share in zip(Wait, shares, strict=True)
+        }
+        return {"agent_steps_per_s": round(steps_per_s, 1), **fractions}
 
 
 def _of_group(config: RunConfig, group: int) -> RunConfig:

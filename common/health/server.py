@@ -49,7 +49,7 @@ class HealthServer:
         try:
             self._server = _Server((host, port), _handler_for(service, settings.stall_after_s))
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)

@@ -91,7 +91,8 @@ class Endpoint:
         try:
             found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise PeerLost(f"cannot resolve {self.host!r}: {getattr(error, 'strerror', None) or error}") from error
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise PeerLost(f"cannot resolve {self.host!r}: {reason}") from error
         # Servers bind IPv4 unless told otherwise, while "localhost" often names the IPv6 address first.
         v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]
         v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]

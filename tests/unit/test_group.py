@@ -16,7 +16,7 @@ from zerobeast.common.wire.session import Arrival
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.services.actor.group import EnvGroup
-from zerobeast.services.actor.outbox import NO_PROGRESS_S
+from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.actor.waits import Wait
 from zerobeast.services.learner.ledger import Ledger
 
@@ -185,11 +185,11 @@ class World:
         for each in [plane] if plane else list(SERVERS):
             server = self.servers[each]
             for _ in range(WINDOW + 1):
-                work = self.group.due(each, self.now) if server else None
+                work = self.group.planes[each].due(self.now) if server else None
                 if work is None or server is None:
                     break
                 header, frames = work
-                self.group.mark_sent(each, self.now)
+                self.group.planes[each].mark_sent(self.now)
                 if self.random.random() >= self.loss:
                     self.deliver(each, server.answer(header, frames[0] if frames else None))
             if isinstance(server, Learner) and not self.stuck_learner:
@@ -201,7 +201,7 @@ class World:
         for plane, server in self.servers.items():
             if server is None:
                 self.start(plane)
-        before, until = len(self.used), self.now + 2 * NO_PROGRESS_S + 2 * RESEND_AFTER_S
+        before, until = len(self.used), self.now + 2 * TIMEOUTS.no_progress + 2 * RESEND_AFTER_S
         while len(self.used) < before + 6:
             self.turn()
             assert self.now < until, f"the group waits for {self.group.waits.current} and nothing comes"
@@ -269,7 +269,7 @@ def test_a_welcome_that_nothing_has_asked_for_is_no_session(plane: Plane) -> Non
     server = world.servers[plane]
     assert server is not None
     world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
-    assert not world.group.stream(plane).open
+    assert not world.group.planes[plane].stream.open
     world.goes_on()
 
 

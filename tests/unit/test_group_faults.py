@@ -105,7 +105,7 @@ def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels
     assert [error.reason for error in world.refused] == [reason]
     assert sentence in str(world.refused[0])
     assert server_of(world).hellos == before + 1
-    assert not world.group.steps.trouble
+    assert not world.group.steps.stream.trouble
     assert all(np.isfinite(rows["reward"]).all() for _, _, rows in world.used)
 
 
@@ -119,12 +119,12 @@ def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind:
         world.turn()
     assert server.asked < 120
     assert len(world.refused) < 30
-    assert "sends what cannot be used (OBS: reward of row 1" in world.group.steps.trouble
+    assert "sends what cannot be used (OBS: reward of row 1" in world.group.steps.stream.trouble
     server.spoil = None
     for _ in range(int((RESEND_LIMIT_S + 5) / TICK_S)):
         world.turn()
     world.goes_on()
-    assert not world.group.steps.trouble
+    assert not world.group.steps.stream.trouble
 
 
 def with_action(message: Message) -> Message:
@@ -177,7 +177,7 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
     before = spoil_one(world, with_episodes)
     assert [error.reason for error in world.refused] == ["episodes"]
     assert f"{len(bad)} of {len(bad) + 1} episodes" in str(world.refused[0])
-    assert world.group._episodes == [good]
+    assert world.group.steps.episodes == [good]
     world.goes_on()
     assert server_of(world).hellos == before
 

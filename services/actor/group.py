@@ -39,7 +39,7 @@ class EnvGroup:
         go on    rollout complete     no room                                   CREDIT
         go on    rollout complete     room for one, in step  push               CREDIT
         go on    rollout complete     room                   push               go on
-        go on    rollout incomplete   a session is missing                      CONNECT
+        go on    rollout incomplete   no broker session                         CONNECT
         go on    rollout incomplete   env session is new                        CONNECT
         go on    rollout incomplete   both sessions known    INFER              BROKER
 

@@ -254,7 +254,7 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
             turn()
             return (here.report()["sessions"], there.report()["sessions"]) == counts
 
-        wait_until(lambda: hosted(1, 1))
+        wait_until(lambda: hosted(1, 1) and all(group.steps.stream.open for group in actor.groups))
         ending.close()
         wait_until(lambda: here.report()["sessions"] == 2 or turn())
         assert actor.report()["moves"] == 1

@@ -156,7 +156,6 @@ class OpenRun:
 
     @property
     def intake(self) -> Intake:
-        assert self.learner.intake is not None, "the learner was not opened"
         return self.learner.intake
 
     @property
@@ -166,8 +165,8 @@ class OpenRun:
 
     @property
     def trainer(self) -> Trainer:
-        assert self.learner.trainer is not None, "nobody was welcomed yet"
-        return self.learner.trainer
+        assert self.learner.training is not None, "nobody was welcomed yet"
+        return self.learner.training.trainer
 
     @property
     def page(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(
         patch.setattr(Trainer, "storage", too_much)
         with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
             run.welcomed()
-    assert run.learner.trainer is None
+    assert run.learner.training is None
     run.welcomed()
 
 

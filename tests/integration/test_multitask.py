@@ -88,8 +88,8 @@ def test_units_and_returns_of_each_environment_go_on_after_a_restart(
     learned(config, actor, range(1, 4))
     with opened(config) as learner:
         assert learner.report()["mean_return_100_by_task"] == {"One-v0": None, "Two-v0": 2.0}
-        assert learner.trainer is not None
-        mean = learner.trainer.net.value.mean
+        assert learner.training is not None
+        mean = learner.training.trainer.net.value.mean
         assert (mean != 0).tolist() == [False, True]
         rows = seen(monkeypatch)
         actor.stream.greet_again(learner.clock())

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.health.hops import Hops
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.stream import Reply, Stream
@@ -47,24 +46,16 @@ class EnvGroup:
     broker remembers nothing of one in progress. "In step" is `actor.collect_ahead false`.
 
     Args:
-      config: of the run.
+      config: of the run, with the environment of this group alone.
       sender: id of this actor.
       slot: which of its groups this is.
       seed: of its first environment.
-      now: seconds.
-      hops: of the actor.
+      waits: counts what it waits for.
       timeouts: of the actor.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        sender: int,
-        slot: int,
-        seed: int,
-        now: float,
-        hops: Hops,
-        timeouts: Timeouts = TIMEOUTS,
+        self, config: RunConfig, sender: int, slot: int, seed: int, waits: Waits, timeouts: Timeouts = TIMEOUTS
     ) -> None:
         self.slot = slot
         self.num_envs = config.actor.envs_per_group
@@ -81,7 +72,7 @@ class EnvGroup:
             Plane.INFERENCE: self.inference,
             Plane.ROLLOUTS: self.rollouts,
         }
-        self.waits = Waits(now, hops)
+        self.waits = waits
 
     def deadline(self) -> float:
         """When a plane has something to repeat."""
@@ -92,14 +83,16 @@ class EnvGroup:
         reply = self.planes[plane].take(message, refuse, now)
         if reply is Reply.WELCOME:
             self._introduce()
-        if (react := TRANSITIONS.get((self.waits.current, plane, reply))) is not None:
-            react(self, now)
+        self._react(plane, reply, now)
 
     def abandon(self, plane: Plane, now: float) -> None:
         """Give up the session with a server, because another one will be greeted."""
         self.planes[plane].give_up(now)
-        if (react := TRANSITIONS.get((self.waits.current, plane, Reply.LOST))) is not None:
-            react(self, now)
+        self._react(plane, Reply.LOST, now)
+
+    def _react(self, plane: Plane, reply: Reply, now: float) -> None:
+        if (transition := TRANSITIONS.get((self.waits.current, plane, reply))) is not None:
+            transition(self, now)
 
     def _introduce(self) -> None:
         """Each WELCOME holds what the HELLO on the next plane needs."""

@@ -16,14 +16,7 @@ MOST_DOUBLINGS = 3  #: of patience, one for each move in vain: if all servers ar
 
 
 class Link:
-    """One env group on one plane.
-
-    Args:
-      group: whose.
-      servers: of the plane.
-      timeouts: of the actor.
-      now: seconds.
-    """
+    """One env group on one plane. All times are in seconds."""
 
     def __init__(self, group: EnvGroup, servers: Servers, timeouts: Timeouts, now: float) -> None:
         self.group, self.servers = group, servers
@@ -37,11 +30,9 @@ class Link:
 
     @property
     def port(self) -> ClientPort | None:
-        """Where the server is reached, None while none is known."""
         return self.servers.port_of(self.slot)
 
-    def send(self, now: float) -> None:
-        """Send what is due, as far as it can leave."""
+    def send_due(self, now: float) -> None:
         port, rollouts = self.port, self.servers.plane is Plane.ROLLOUTS
         while port and (work := self.end.due(now)):
             header, frames = work
@@ -67,8 +58,7 @@ class Link:
         self._absent_since = None
 
     def ask_again(self, now: float) -> None:
-        """Repeat what is unanswered over a connection that is made anew."""
-        self._tried_at = now
+        self._tried_at = now  # over a connection that is made anew
         self.stream.ask_again(now)
 
     def look(self, now: float) -> None:

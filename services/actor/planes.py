@@ -29,11 +29,7 @@ Refuse = Callable[[RemoteProtocolError], None]
 
 
 class GroupPlane:
-    """A group's end of one plane.
-
-    Args:
-      stream: the conversation with its server.
-    """
+    """A group's end of one plane."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -93,8 +89,7 @@ class GroupPlane:
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         """Read the answer to a request. Raises RemoteProtocolError where it cannot be used."""
 
-    def _welcomed(self) -> None:
-        """Read the terms of a session that begins."""
+    def _welcomed(self) -> None: ...
 
     def _forgotten(self) -> None:
         self.new = True
@@ -111,13 +106,7 @@ class GroupPlane:
 
 
 class StepsPlane(GroupPlane):
-    """To the env-server: RESET and STEP, answered by observations. Its session is new until RESET is answered.
-
-    Args:
-      stream: the conversation.
-      num_envs: N.
-      seed: of the first environment.
-    """
+    """To the env-server: RESET and STEP, answered by observations. Its session is new until RESET is answered."""
 
     def __init__(self, stream: Stream, num_envs: int, seed: int) -> None:
         super().__init__(stream)
@@ -128,7 +117,6 @@ class StepsPlane(GroupPlane):
         self._num_envs, self._seed = num_envs, seed
 
     def reset(self, now: float) -> None:
-        """Ask for the first observations of all environments."""
         self.stream.request(Kind.RESET, (), (), now)
 
     def step(self, actions: NDArray[Any], now: float) -> None:
@@ -164,11 +152,7 @@ class StepsPlane(GroupPlane):
 
 
 class InferencePlane(GroupPlane):
-    """To the broker: INFER, answered by actions. Its session is new until INFER is asked with `first` in all rows.
-
-    Args:
-      stream: the conversation.
-    """
+    """To the broker: INFER, answered by actions. Its session is new until INFER is asked with `first` in all rows."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -210,30 +194,22 @@ class InferencePlane(GroupPlane):
 
 
 class RolloutsPlane(GroupPlane):
-    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session.
-
-    Args:
-      stream: the conversation.
-      no_progress_s: without an ACK, before the learner is greeted again.
-    """
+    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session."""
 
     def __init__(self, stream: Stream, no_progress_s: float) -> None:
         super().__init__(stream)
         self.outbox = Outbox(stream, no_progress_s)
 
     def greet_with(self, env: EnvSpec, policy: PolicySpec, unroll_length: int, num_envs: int) -> None:
-        """Say HELLO from now on, for rollouts like this."""
         self.builder, self.greets = RolloutBuilder(env, policy, unroll_length, num_envs), True
         self.stream.hello_terms.update(
             env=env.to_wire(), policy=policy.to_wire(), unroll_length=unroll_length, num_envs=num_envs
         )
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
-        """What to send now."""
         return self.outbox.due(now) if self.greets else None
 
     def mark_sent(self, _now: float) -> None:
-        """Say that what `due` handed out has left."""
         self.outbox.mark_sent()
 
     def _accept(self, message: Incoming, _refuse: Refuse, now: float) -> Reply:

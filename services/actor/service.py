@@ -23,7 +23,7 @@ from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.link import Link
 from zerobeast.services.actor.servers import Servers
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
-from zerobeast.services.actor.waits import Wait
+from zerobeast.services.actor.waits import Wait, Waits
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Actor(Service):
     Args:
       config: of the run.
       instance: which actor this is.
-      timeouts: how long it bears with servers.
+      timeouts: how long it waits for what.
       clock: monotonic seconds.
       resolve: finds what the name of a server stands for.
     """
@@ -61,7 +61,7 @@ class Actor(Service):
 
         def group(slot: int) -> EnvGroup:
             own, seed = of_group(config, first + slot), seed_of_group(config, first + slot, instance.start)
-            return EnvGroup(own, self.sender, slot, seed, now, self.hops, timeouts)
+            return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
         def servers(plane: Plane, endpoint: str) -> Servers:
             directory = Directory(count, first, spread=plane is not Plane.ROLLOUTS)
@@ -102,7 +102,7 @@ class Actor(Service):
     def tick(self, now: float) -> None:
         """Look after servers that come, leave or stay silent."""
         self._look_for_servers(now)
-        for link in self._greeting():
+        for link in self._greeting:
             self._watch(link, now)
 
     def deadline(self) -> float:
@@ -115,7 +115,7 @@ class Actor(Service):
         while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
             Poller(learner.ports.values()).wait(0.05)
             self._receive(learner, self.clock())
-        for link in self._greeting():
+        for link in self._greeting:
             link.farewell()
 
     def close(self) -> None:
@@ -125,38 +125,34 @@ class Actor(Service):
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
         self._measure(self.clock())
-        groups, refused = self.groups, sum((servers.refused for servers in self._servers), Counter[Refusal]())
-        outboxes = [group.rollouts.outbox for group in groups]
-        cut = {
-            "envserver": sum(group.steps.cut for group in groups),
-            "broker": sum(group.inference.cut for group in groups),
-        }
+        groups, outboxes = self.groups, [group.rollouts.outbox for group in self.groups]
+        refused = sum((servers.refused for servers in self._servers), Counter[Refusal]())
+        peers = {"envserver": Plane.STEPS, "broker": Plane.INFERENCE}
+        cut = {peer: sum(group.planes[plane].cut for group in groups) for peer, plane in peers.items()}
         return {
             "groups": len(groups),
             "envs": sum(group.num_envs for group in groups),
             "agent_steps": sum(group.steps.agent_steps for group in groups),
             "rollouts_sent": sum(outbox.sent for outbox in outboxes),
             "unacked": sum(outbox.unacked for outbox in outboxes),
-            "rollouts": sum(group.rollouts.outbox.seq * group.num_envs for group in groups),
+            "rollouts": sum(outbox.seq for outbox in outboxes) * groups[0].num_envs,
             "rollouts_cut": sum(cut.values()),
             "rollouts_cut_by_peer": cut,
-            "streams": [
-                [group.slot, group.num_envs, outbox.seq, outbox.acked]
-                for group, outbox in zip(groups, outboxes, strict=True)
-            ],
+            "streams": [[each.stream.slot, groups[0].num_envs, each.seq, each.acked] for each in outboxes],
             "sender": self.sender,
             "policy_version": max(group.inference.version for group in groups),
             "policy_version_drops": sum(group.inference.version_drops for group in groups),
             "episodes_dropped": sum(outbox.episodes_dropped for outbox in outboxes),
             "reconnects": self._reconnects,
             "moves": self._moves,
-            "setbacks": sum(link.stream.setbacks for link in self._greeting()),
+            "setbacks": sum(link.stream.setbacks for link in self._greeting),
             "trouble": self._trouble(self.clock()),
             "refused": refused.total(),
             "refused_by_reason": dict(refused),
             **self._rates,
         }
 
+    @property
     def _greeting(self) -> Iterator[Link]:
         """The links on which it is known what to say HELLO with."""
         return (link for links in self._links.values() for link in links if link.end.greets)
@@ -173,8 +169,8 @@ class Actor(Service):
             self._renew_poller()
 
     def _send_due(self, now: float) -> None:
-        for link in self._greeting():
-            link.send(now)
+        for link in self._greeting:
+            link.send_due(now)
 
     def _receive(self, servers: Servers, now: float) -> None:
         dismissed, links = [], self._links[servers]
@@ -208,7 +204,7 @@ class Actor(Service):
     def _trouble(self, now: float) -> str:
         """What keeps groups from going on: the first sentence of all, and how many more there are."""
         found = [str(servers.lost) for servers in self._servers if servers.lost and not servers.ports]
-        for link in self._greeting():
+        for link in self._greeting:
             found += link.troubles(self._silence_s(link, now))
         return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 

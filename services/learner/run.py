@@ -32,11 +32,11 @@ class TrainingRun:
 
     Args:
       trainer: of the run.
-      service: that it is part of, for the clock and the hops.
+      service: whose clock and hops these are.
       publisher: of the weights.
       epoch: random id of this start.
-      meters: what is counted goes there.
-      archive: the run's folder.
+      meters: of what is learned.
+      archive: what the run leaves.
     """
 
     def __init__(
@@ -62,12 +62,7 @@ class TrainingRun:
         self.meters.finished(intake.settle(oldest), self._service.clock())
 
     def learn(self, intake: Intake, waited_s: float) -> bool:
-        """Learn from a batch, if there is one.
-
-        Args:
-          intake: where it comes from.
-          waited_s: for it.
-        """
+        """Learn from a batch that was waited for, if there is one."""
         clock, trainer, times = self._service.clock, self.trainer, self._service.hops
         rows, taken_at = intake.take(clock()), clock()
         if rows is None:

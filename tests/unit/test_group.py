@@ -17,7 +17,7 @@ from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.timeouts import TIMEOUTS
-from zerobeast.services.actor.waits import Wait
+from zerobeast.services.actor.waits import Wait, Waits
 from zerobeast.services.learner.ledger import Ledger
 
 pytestmark = pytest.mark.unit
@@ -158,7 +158,7 @@ class World:
     def __init__(self, seed: int = 0, config: RunConfig = CONFIG) -> None:
         self.random = random.Random(seed)
         self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
-        self.group = EnvGroup(config, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
+        self.group = EnvGroup(config, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
         self.refused: list[RemoteProtocolError] = []

@@ -22,9 +22,12 @@ from zerobeast.services.learner.ledger import Record
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import COLUMNS
-from zerobeast.services.learner.update import Counters, Trainer
+from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
+
+COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
+NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)  #: a page before a run has begun
 
 
 class TrainingRun:
@@ -94,8 +97,9 @@ class TrainingRun:
         self._service.hops.add("publish", self._service.clock() - started)
 
     def page(self) -> dict[str, Any]:
-        """How far it is."""
-        return progress(self.trainer.counters, self.trainer.env_frames, max(self._published, 0))
+        """How far it is: NOTHING_YET and on."""
+        counts = {name: getattr(self.trainer.counters, name) for name in COUNTS}
+        return {**counts, "env_frames": self.trainer.env_frames, "policy_version": self._published}
 
     def record(self, page: dict[str, Any], now: float) -> None:
         """Write a row of the service's numbers, once anything was learned."""
@@ -119,18 +123,6 @@ class TrainingRun:
     def _book_elapsed(self, now: float) -> None:
         self.trainer.counters.elapsed_s += now - self._elapsed_at
         self._elapsed_at = now
-
-
-def progress(counters: Counters, env_frames: int, policy_version: int) -> dict[str, Any]:
-    """The part of the health page that says how far a run is."""
-    return {
-        "agent_steps": counters.agent_steps,
-        "env_frames": env_frames,
-        "updates": counters.updates,
-        "optimizer_steps": counters.optimizer_steps,
-        "nonfinite_updates": counters.nonfinite_updates,
-        "policy_version": policy_version,
-    }
 
 
 def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:

@@ -36,12 +36,10 @@ from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.run import TrainingRun, first_run, progress, resumed
-from zerobeast.services.learner.update import Counters, Trainer
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed
+from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
-
-NOTHING_YET = progress(Counters(), env_frames=0, policy_version=0)  #: before a run has begun
 
 
 class Learner(Service):

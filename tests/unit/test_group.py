@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -149,16 +150,18 @@ class Learner(Server):
         return self.message(Kind.ACK, self.ledger.consumed, (self.ledger.consumed, WINDOW))
 
 
-SERVERS: dict[Plane, type[Server]] = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
+Kinds = Mapping[Plane, type[Server]]
+SERVERS: Kinds = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
 
 
 class World:
     """A group and its three servers, any of which may be down; messages may get lost."""
 
-    def __init__(self, seed: int = 0, config: RunConfig = CONFIG) -> None:
+    def __init__(self, seed: int = 0, config: RunConfig = CONFIG, kinds: Kinds = SERVERS) -> None:
         self.random = random.Random(seed)
         self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
         self.group = EnvGroup(config, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
+        self.kinds = kinds
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
         self.refused: list[RemoteProtocolError] = []
@@ -168,7 +171,7 @@ class World:
 
     def start(self, plane: Plane) -> None:
         self.epoch += 1
-        self.servers[plane] = SERVERS[plane](self.epoch, self)
+        self.servers[plane] = self.kinds[plane](self.epoch, self)
 
     def end(self, plane: Plane, *, politely: bool) -> None:
         server, self.servers[plane] = self.servers[plane], None
@@ -223,9 +226,9 @@ class World:
             assert (value[:, 0][first[:, 0]] == 0).all()
 
 
-def world_in(wait: Wait) -> World:
+def world_in(wait: Wait, kinds: Kinds = SERVERS) -> World:
     """A group that has played for a while and now waits for this."""
-    world = World()
+    world = World(kinds=kinds)
     for _ in range(40):
         world.turn()
     if wait is Wait.CREDIT:

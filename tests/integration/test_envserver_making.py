@@ -76,16 +76,10 @@ def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_o
 ) -> None:
     envs, port = kind(monkeypatch), free_port(2)
     hosts = [f"127.0.0.{2 + n}" for n in range(servers)]
-    own = Endpoint.addresses
-    monkeypatch.setattr(
-        Endpoint,
-        "addresses",
-        lambda place: [Endpoint(host, place.port) for host in hosts] if place.host == "all" else own(place),
-    )
     with ExitStack() as stack:
         for host in hosts:
             stack.enter_context(running(f"tcp://{host}:{port}", workers=1))
-        actors = [stack.enter_context(closing(open_actor(n, port, envs))) for n in range(ACTORS)]
+        actors = [stack.enter_context(closing(open_actor(n, port, envs, hosts))) for n in range(ACTORS)]
 
         def welcomed() -> bool:
             for actor in actors:
@@ -98,14 +92,19 @@ def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_o
     assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * TIMEOUTS.silent
 
 
-def open_actor(index: int, port: int, envs: Thread | Processes) -> Actor:
-    """One whose broker and learner are not there."""
+def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]) -> Actor:
+    """One whose broker and learner are not there, and whose env-servers are at all these hosts."""
     settings = {
         "envserver": {"endpoint": f"tcp://all:{port}"},
         "actor": {"env_groups": envs.groups, "envs_per_group": 1, "connect_timeout_s": 1000.0},
         "env": envs.env,
     }
-    actor = Actor(RunConfig.model_validate(settings), Instance(index), clock=lambda: FASTER * time.monotonic())
+    actor = Actor(
+        RunConfig.model_validate(settings),
+        Instance(index),
+        clock=lambda: FASTER * time.monotonic(),
+        resolve=lambda place: [Endpoint(host, place.port) for host in hosts],
+    )
     actor.open()
     return actor
 

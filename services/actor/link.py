@@ -25,6 +25,7 @@ class Link:
         self._timeouts = timeouts
         self._tried_at = self._moved_at = now
         self._absent_since: float | None = None
+        self.moves = 0
         self._moves_in_vain = 0  #: since the stream was last open
         self._troubled = False
 
@@ -46,13 +47,14 @@ class Link:
 
     def farewell(self) -> None:
         """Say BYE, also to a server that has not answered yet: it may be making environments."""
-        if self.end.greets:
-            self.servers.say(Header(Kind.BYE, self.stream.sender, self.slot, self.stream.epoch))
+        if self.port and self.end.greets:
+            self.port.send(Header(Kind.BYE, self.stream.sender, self.slot, self.stream.epoch))
 
     def abandon(self, now: float) -> None:
         """Leave the server; another one will be greeted."""
         self.farewell()
         self.group.abandon(self.servers.plane, now)
+        self.moves += 1
         self._moves_in_vain += 1
         self._tried_at = self._moved_at = now
         self._absent_since = None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup
-from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.directory import Address, Directory
 from zerobeast.services.actor.timeouts import Timeouts
 
@@ -89,15 +89,6 @@ class Servers:
             port.close()
         return True
 
-    def sharing(self, slot: int) -> list[int]:
-        """The groups that use the same server as one, itself included."""
-        return [other for other, address in self._using.items() if address == self._using.get(slot)]
-
-    def reopen(self, slot: int) -> None:
-        """Make a group's connection anew: one that libzmq gave up comes back."""
-        if port := self.port_of(slot):
-            port.reopen()
-
     def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
         """Every message that is there and comes from the server which its group uses; HERE is for all such groups."""
         for port in self.ports.values():
@@ -109,11 +100,6 @@ class Servers:
                     port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))
                 elif self.port_of(slot) is port:
                     yield port, message
-
-    def say(self, header: Header) -> None:
-        """Send something without payload to a group's server, if it can leave."""
-        if port := self.port_of(header.slot):
-            port.send(header)
 
     def close(self) -> None:
         """Close all connections."""

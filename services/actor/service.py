@@ -17,7 +17,7 @@ from zerobeast.common.runtime.service import MAX_POLL_S, Service
 from zerobeast.common.transport import Poller, open_context, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Kind, Plane
-from zerobeast.services.actor.assignment import of_group, seed_of_group
+from zerobeast.services.actor.assignment import assigned
 from zerobeast.services.actor.directory import Directory
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.link import Link
@@ -60,7 +60,7 @@ class Actor(Service):
         first = count * (self.sender if instance.index is None else instance.index)  # among the groups of all actors
 
         def group(slot: int) -> EnvGroup:
-            own, seed = of_group(config, first + slot), seed_of_group(config, first + slot, instance.start)
+            own, seed = assigned(config, first + slot, instance.start)
             return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
         def servers(plane: Plane, endpoint: str) -> Servers:
@@ -75,7 +75,7 @@ class Actor(Service):
         ]
         self._links = {each: [Link(group, each, timeouts, now) for group in self.groups] for each in self._servers}
         self._resources = ExitStack()
-        self._reconnects = self._moves = 0
+        self._reconnects = 0
         self._past = (now, 0, dict.fromkeys(Wait, 0.0))
         self._rates: dict[str, float] = {}
 
@@ -144,7 +144,7 @@ class Actor(Service):
             "policy_version_drops": sum(group.inference.version_drops for group in groups),
             "episodes_dropped": sum(outbox.episodes_dropped for outbox in outboxes),
             "reconnects": self._reconnects,
-            "moves": self._moves,
+            "moves": sum(link.moves for links in self._links.values() for link in links),
             "setbacks": sum(link.stream.setbacks for link in self._greeting),
             "trouble": self._trouble(self.clock()),
             "refused": refused.total(),
@@ -161,7 +161,7 @@ class Actor(Service):
         changed = False
         for servers in self._servers:
             for slot in servers.refresh(now):
-                self._abandon(self._links[servers][slot], now)
+                self._links[servers][slot].abandon(now)
             changed |= servers.connect(self._context)
             if servers.lost and not servers.ports and now - self.awake_since > self.config.actor.connect_timeout_s:
                 raise servers.lost
@@ -212,21 +212,20 @@ class Actor(Service):
         """Move a group to another server, if there is one."""
         if not link.servers.elsewhere(link.slot, now):
             return False
-        self._abandon(link, now)
+        link.abandon(now)
         link.servers.connect(self._context)
         self._renew_poller()
         return True
 
-    def _abandon(self, link: Link, now: float) -> None:
-        link.abandon(now)
-        self._moves += 1
-
     def _reopen(self, link: Link, now: float) -> None:
-        for slot in link.servers.sharing(link.slot):
-            self._links[link.servers][slot].ask_again(now)
+        """Make a connection anew: one that libzmq gave up comes back."""
+        for other in self._links[link.servers]:
+            if other.port is link.port:
+                other.ask_again(now)
         self._reconnects += 1
         log.warning("%s: connecting anew", link.complaint(self._timeouts.silent))
-        link.servers.reopen(link.slot)
+        if link.port:
+            link.port.reopen()
         self._renew_poller()
 
     def _renew_poller(self) -> None:

@@ -23,26 +23,26 @@ class EnvGroup:
 
     A group waits for one thing at a time, and that is its state. What is not in this table leaves it as it is:
 
-        state    event                if                     action             next
-        -------  -------------------  ---------------------  -----------------  -------
-        CONNECT  all sessions open    env session is new     RESET              ENV
-        CONNECT  all sessions open    env session is known   INFER              BROKER
-        ENV      OBS                  env session is new     begin a rollout    go on
-        ENV      OBS                  env session is known   record obs         go on
-        ENV      env session lost                                               CONNECT
-        BROKER   ACT                  env session is new     record act         CONNECT
-        BROKER   ACT                  env session is known   record act, STEP   ENV
-        BROKER   broker session lost                                            CONNECT
-        CREDIT   ACK or WELCOME       room in the window                        go on
+        state    event                if                     action                  next
+        -------  -------------------  ---------------------  ----------------------  -------
+        CONNECT  all sessions open    env session is new     RESET                   ENV
+        CONNECT  all sessions open    env session is known   begin a rollout, INFER  BROKER
+        ENV      OBS                  env session is new     begin a rollout         go on
+        ENV      OBS                  env session is known   record obs              go on
+        ENV      env session lost                                                    CONNECT
+        BROKER   ACT                  env session is new     record act              CONNECT
+        BROKER   ACT                  env session is known   record act, STEP        ENV
+        BROKER   broker session lost                                                 CONNECT
+        CREDIT   ACK or WELCOME       room in the window                             go on
 
-        go on    rollout complete     no room                                   CREDIT
-        go on    rollout complete     room for one, in step  push               CREDIT
-        go on    rollout complete     room                   push               go on
-        go on    rollout incomplete   no broker session                         CONNECT
-        go on    rollout incomplete   env session is new                        CONNECT
-        go on    rollout incomplete   both sessions known    INFER              BROKER
+        go on    rollout complete     no room                                        CREDIT
+        go on    rollout complete     room for one, in step  push                    CREDIT
+        go on    rollout complete     room                   push                    go on
+        go on    rollout incomplete   no broker session                              CONNECT
+        go on    rollout incomplete   env session is new                             CONNECT
+        go on    rollout incomplete   both sessions known    INFER                   BROKER
 
-    A session is new until something was asked in it. INFER in a new session of the broker begins a rollout, since the
+    A session is new until RESET is answered, or INFER asked, in it. INFER in a new one begins a rollout, since the
     broker remembers nothing of one in progress. "In step" is `actor.collect_ahead false`.
 
     Args:

@@ -78,7 +78,9 @@ def without(wait: Wait, plane: Plane) -> World:
 
 
 def met_again() -> tuple[World, Plane]:
-    world = without(Wait.BROKER, INFERENCE)
+    world = World()
+    until(world, lambda group: group.waits.current is Wait.BROKER and time_of(group) > 0)
+    world.end(INFERENCE, politely=True)
     world.start(INFERENCE)
     return world, INFERENCE
 

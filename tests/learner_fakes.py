@@ -1,5 +1,6 @@
 """Rollouts that no environment produced, and the actor's end of the rollout plane, for tests of the learner."""
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,13 +116,22 @@ class FakeActor:
         self.port.close()
 
 
-def learner_for(config: RunConfig) -> Learner:
-    return Learner(config, SimpleNamespace(supervisor_pid=0))
+class Clock:
+    """Monotonic seconds that can be skipped."""
+
+    skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.skipped
+
+
+def learner_for(config: RunConfig, **injected: Any) -> Learner:
+    return Learner(config, SimpleNamespace(supervisor_pid=0), **injected)
 
 
 @contextmanager
-def opened(config: RunConfig) -> Iterator[Learner]:
-    learner = learner_for(config)
+def opened(config: RunConfig, **injected: Any) -> Iterator[Learner]:
+    learner = learner_for(config, **injected)
     try:
         learner.open()
         yield learner
@@ -156,7 +166,6 @@ class OpenRun:
 
     @property
     def intake(self) -> Intake:
-        assert self.learner.intake is not None, "the learner was not opened"
         return self.learner.intake
 
     @property
@@ -166,8 +175,8 @@ class OpenRun:
 
     @property
     def trainer(self) -> Trainer:
-        assert self.learner.trainer is not None, "nobody was welcomed yet"
-        return self.learner.trainer
+        assert self.learner.training is not None, "nobody was welcomed yet"
+        return self.learner.training.trainer
 
     @property
     def page(self) -> dict[str, Any]:

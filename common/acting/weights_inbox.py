@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
-from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Header, Kind
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,12 @@ class WeightsInbox:
       endpoint: of the learner.
       layout_id: of the network.
       n_bytes: size of its flat weights.
+      resolve: finds what the learner's name stands for.
     """
 
-    def __init__(self, context: Context, endpoint: str, layout_id: int, n_bytes: int) -> None:
+    def __init__(
+        self, context: Context, endpoint: str, layout_id: int, n_bytes: int, resolve: Resolve = Endpoint.addresses
+    ) -> None:
         self.layout_id = layout_id
         self.version = -1  #: of the current weights; negative before the first
         self.complaint = ""  #: why the newest refused version cannot be used
@@ -47,7 +50,7 @@ class WeightsInbox:
         self._past_epochs: deque[int] = deque(maxlen=MAX_EPOCHS)
         self._buffer = np.zeros(n_bytes, np.uint8)
         self._port: WeightsSubscriber | None = None
-        self._lookup = Lookup(endpoint)
+        self._lookup = Lookup(endpoint, resolve)
         self._lookup_at = float("-inf")
         self._address: Endpoint | None = None
         self._heard_at = float("-inf")  # a version, or a new connection

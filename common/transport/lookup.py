@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
+
+Resolve = Callable[[Endpoint], list[Endpoint]]
 
 
 class Lookup:
@@ -16,13 +19,15 @@ class Lookup:
 
     Args:
       endpoint: as the user wrote it.
+      resolve: what a name stands for now; raises PeerLost where it does not resolve.
 
     Raises:
       ConfigError: it is malformed, or "*", which a client cannot connect to.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, resolve: Resolve = Endpoint.addresses) -> None:
         self._place = Endpoint.parse(endpoint)
+        self._resolve = resolve
         self._place.refuse_wildcard()
         self._found: list[Endpoint] | PeerLost | None = None
         self._thread: threading.Thread | None = None
@@ -62,6 +67,6 @@ class Lookup:
 
     def _look(self) -> None:
         try:
-            self._found = self._place.addresses()
+            self._found = self._resolve(self._place)
         except PeerLost as error:
             self._found = error

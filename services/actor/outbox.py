@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
 from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.actor.timeouts import Timeouts
 
-#: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a learner
-#: that lost its only checkpoint makes new weights for the first who greets it, and without weights nothing ever is.
-NO_PROGRESS_S = 10.0
 MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are given up and counted
 
 Rows = NDArray[np.void]
@@ -40,10 +38,12 @@ class Outbox:
 
     Args:
       stream: the conversation with the learner; the outbox numbers its messages.
+      no_progress_s: without an ACK, before the learner is greeted again.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, no_progress_s: float = Timeouts.no_progress) -> None:
         self.stream = stream
+        self._no_progress_s = no_progress_s
         self.sent = 0
         self.seq = 0  #: of the newest rollout: as many there have been
         self.episodes_dropped = 0  #: by statistics that cannot keep up
@@ -87,7 +87,7 @@ class Outbox:
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""
-        if self.stream.open and now - self._progress_at > NO_PROGRESS_S:
+        if self.stream.open and now - self._progress_at > self._no_progress_s:
             self._progress_at = now
             self.stream.greet_again(now)
         if not self.stream.open:

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup
-from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.directory import Address, Directory
+from zerobeast.services.actor.timeouts import Timeouts
 
-RETRY_LOOKUP_S = 1.0  #: while no server is known
-LOOKUP_PERIOD_S = 5.0  #: to learn of servers that came or left
-FORGIVE_AFTER_S = 60.0  #: before groups may go back to a server that was away
 LINGER_MS = 200  #: for BYE to leave
 
 
@@ -22,16 +20,18 @@ class Servers:
 
     Args:
       plane: which.
-      endpoint: whose name may stand for several servers.
+      lookup: of the name that may stand for several servers.
       sender: id of this actor.
       directory: which group uses which server.
+      timeouts: of the actor.
     """
 
-    def __init__(self, plane: Plane, endpoint: str, sender: int, directory: Directory) -> None:
-        self.plane, self.endpoint = plane, endpoint
+    def __init__(self, plane: Plane, lookup: Lookup, sender: int, directory: Directory, timeouts: Timeouts) -> None:
+        self.plane = plane
         self._sender = sender
         self._directory = directory
-        self._lookup = Lookup(endpoint)
+        self._timeouts = timeouts
+        self._lookup = lookup
         self._lookup_at = float("-inf")
         self._forgive_at = float("-inf")
         self._using: dict[int, Address] = {}  #: the choices that are connected
@@ -54,7 +54,7 @@ class Servers:
         Until `connect` they can still say goodbye to the old one.
         """
         if now >= self._lookup_at:
-            self._lookup_at = now + (LOOKUP_PERIOD_S if self.ports else RETRY_LOOKUP_S)
+            self._lookup_at = now + (self._timeouts.lookup if self.ports else self._timeouts.retry_lookup)
             self._lookup.start()
         try:
             found = self._lookup.take()
@@ -64,7 +64,7 @@ class Servers:
         if not found:
             return []
         if now >= self._forgive_at:
-            self._forgive_at = now + FORGIVE_AFTER_S
+            self._forgive_at = now + self._timeouts.forgive
             self._directory.forgive()
         self.lost = None
         changed = self._directory.update([str(place) for place in found])
@@ -72,7 +72,7 @@ class Servers:
 
     def elsewhere(self, slot: int, now: float) -> bool:
         """Choose another server for a group; False where there is no other."""
-        self._forgive_at = now + FORGIVE_AFTER_S
+        self._forgive_at = now + self._timeouts.forgive
         return self._directory.elsewhere(slot) is not None
 
     def connect(self, context: Context) -> bool:
@@ -89,15 +89,6 @@ class Servers:
             port.close()
         return True
 
-    def sharing(self, slot: int) -> list[int]:
-        """The groups that use the same server as one, itself included."""
-        return [other for other, address in self._using.items() if address == self._using.get(slot)]
-
-    def reopen(self, slot: int) -> None:
-        """Make a group's connection anew: one that libzmq gave up comes back."""
-        if port := self.port_of(slot):
-            port.reopen()
-
     def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
         """Every message that is there and comes from the server which its group uses; HERE is for all such groups."""
         for port in self.ports.values():
@@ -109,11 +100,6 @@ class Servers:
                     port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))
                 elif self.port_of(slot) is port:
                     yield port, message
-
-    def say(self, header: Header) -> None:
-        """Send something without payload to a group's server, if it can leave."""
-        if port := self.port_of(header.slot):
-            port.send(header)
 
     def close(self) -> None:
         """Close all connections."""

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost, Refusal
+from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.runtime.service import MAX_POLL_S, Service
 from zerobeast.common.runtime.sliding_window import SlidingWindow
-from zerobeast.common.transport import ClientPort, Poller, open_context, random_id
-from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.stream import Stream
+from zerobeast.common.transport import Poller, open_context, random_id
+from zerobeast.common.transport.lookup import Lookup, Resolve
+from zerobeast.common.wire.messages import Kind, Plane
+from zerobeast.services.actor.assignment import assigned
 from zerobeast.services.actor.directory import Directory
 from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.link import Link
 from zerobeast.services.actor.servers import Servers
-from zerobeast.services.actor.waits import Wait
+from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.actor.waits import Wait, Waits
 
 log = logging.getLogger(__name__)
 
-SILENT_S = 10.0  #: of a server that could be asked, before another one or a new connection is tried
-ABSENT_S = 1.0  #: of a server that cannot even be asked, before another one is
-MOST_DOUBLINGS = 3  #: of both, one for each move in vain: if all servers are slow, moving only loses what they began
 RATE_SPAN_S = 5.0
 DRAIN_S = 1.0
 
@@ -35,65 +38,72 @@ class Actor(Service):
     Args:
       config: of the run.
       instance: which actor this is.
+      timeouts: how long it waits for what.
+      clock: monotonic seconds.
+      resolve: finds what the name of a server stands for.
     """
 
     role = "actor"
 
-    def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid)
-        self.config = config
+    def __init__(
+        self,
+        config: RunConfig,
+        instance: Instance,
+        *,
+        timeouts: Timeouts = TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,
+        resolve: Resolve = Endpoint.addresses,
+    ) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid, clock=clock)
+        self.config, self._timeouts = config, timeouts
         self.sender = random_id()
-        now = self.clock()
-        count, size = config.actor.env_groups, config.actor.envs_per_group
-        place = self.sender if instance.index is None else instance.index
-        numbers = range(place * count, (place + 1) * count)  # of its groups among those of all actors
-        seeds = (_seed(config.seed, number * size, instance.start) for number in numbers)
-        self.groups = [
-            EnvGroup(_of_group(config, number), self.sender, slot, seed, now, self.hops)
-            for slot, (number, seed) in enumerate(zip(numbers, seeds, strict=True))
+        now, count = self.clock(), config.actor.env_groups
+        first = count * (self.sender if instance.index is None else instance.index)  # among the groups of all actors
+
+        def group(slot: int) -> EnvGroup:
+            own, seed = assigned(config, first + slot, instance.start)
+            return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
+
+        def servers(plane: Plane, endpoint: str) -> Servers:
+            directory = Directory(count, first, spread=plane is not Plane.ROLLOUTS)
+            return Servers(plane, Lookup(endpoint, resolve), self.sender, directory, timeouts)
+
+        self.groups = [group(slot) for slot in range(count)]
+        self._servers = [
+            servers(Plane.STEPS, config.envserver.endpoint),
+            servers(Plane.INFERENCE, config.broker.endpoint),
+            servers(Plane.ROLLOUTS, config.learner.endpoint),
         ]
-        endpoints = {
-            Plane.STEPS: config.envserver.endpoint,
-            Plane.INFERENCE: config.broker.endpoint,
-            Plane.ROLLOUTS: config.learner.endpoint,
-        }
-        self._servers = {
-            plane: Servers(
-                plane, endpoint, self.sender, Directory(count, place * count, spread=plane is not Plane.ROLLOUTS)
-            )
-            for plane, endpoint in endpoints.items()
-        }
-        self._tried_at = {(plane, slot): now for plane in endpoints for slot in range(count)}
-        self._absent_since: dict[tuple[Plane, int], float] = {}
-        self._moved_at = dict(self._tried_at)
-        self._moves_in_vain: Counter[tuple[Plane, int]] = Counter()  #: since the stream was last open
-        self._troubled: set[tuple[Plane, int]] = set()
-        self._reconnects = self._moves = 0
+        self._links = {each: [Link(group, each, timeouts, now) for group in self.groups] for each in self._servers}
+        self._resources = ExitStack()
+        self._reconnects = 0
         self._window = SlidingWindow(RATE_SPAN_S)
 
     def open(self) -> None:
         """Connect; names that do not resolve yet are looked up again."""
         self._context = open_context(self.config.security, self.role)
+        self._resources.callback(self._context.term)
+        for servers in self._servers:
+            self._resources.callback(servers.close)
         self._poller = Poller()
         self._look_for_servers(self.clock())
 
     def poll(self, timeout_s: float) -> None:
         """Wait for replies, then act on all that are there."""
         self._send_due(self.clock())
-        if not all(servers.ports for servers in self._servers.values()):
+        if not all(servers.ports for servers in self._servers):
             timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
         self.wait(self._poller, timeout_s)
         now = self.clock()
-        for plane, servers in self._servers.items():
-            self._receive(plane, servers, now)
+        for servers in self._servers:
+            self._receive(servers, now)
         self._send_due(now)
 
     def tick(self, now: float) -> None:
         """Look after servers that come, leave or stay silent."""
         self._look_for_servers(now)
-        for plane, streams in self._streams().items():
-            for stream in streams:
-                self._watch(plane, stream, now)
+        for link in self._greeting:
+            self._watch(link, now)
 
     def deadline(self) -> float:
         """When something has to be repeated."""
@@ -101,54 +111,56 @@ class Actor(Service):
 
     def drain(self) -> None:
         """Give rollouts that are complete a moment to leave, then say goodbye."""
-        until, learner = self.clock() + DRAIN_S, self._servers[Plane.ROLLOUTS]
-        while self.clock() < until and any(group.outbox.in_transit for group in self.groups):
+        until, learner = self.clock() + DRAIN_S, self._servers[-1]
+        while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
             Poller(learner.ports.values()).wait(0.05)
-            self._receive(Plane.ROLLOUTS, learner, self.clock())
-        for plane, streams in self._streams().items():
-            for stream in streams:
-                self._farewell(plane, stream)
+            self._receive(learner, self.clock())
+        for link in self._greeting:
+            link.farewell()
 
     def close(self) -> None:
         """Close the sockets."""
-        for servers in self._servers.values():
-            servers.close()
-        if hasattr(self, "_context"):
-            self._context.term()
+        self._resources.close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
-        refused = sum((servers.refused for servers in self._servers.values()), Counter[Refusal]())
+        groups, outboxes = self.groups, [group.rollouts.outbox for group in self.groups]
+        refused = sum((servers.refused for servers in self._servers), Counter[Refusal]())
+        peers = {"envserver": Plane.STEPS, "broker": Plane.INFERENCE}
+        cut = {peer: sum(group.planes[plane].cut for group in groups) for peer, plane in peers.items()}
         return {
-            "groups": len(self.groups),
-            "envs": sum(group.num_envs for group in self.groups),
-            "agent_steps": sum(group.agent_steps for group in self.groups),
-            "rollouts_sent": sum(group.outbox.sent for group in self.groups),
-            "unacked": sum(group.outbox.unacked for group in self.groups),
-            "rollouts": sum(group.outbox.seq * group.num_envs for group in self.groups),
-            "rollouts_cut": sum(sum(group.cut.values()) for group in self.groups),
-            "rollouts_cut_by_peer": {
-                peer: sum(group.cut[peer] for group in self.groups) for peer in self.groups[0].cut
-            },
-            "streams": [[group.slot, group.num_envs, group.outbox.seq, group.outbox.acked] for group in self.groups],
+            "groups": len(groups),
+            "envs": sum(group.num_envs for group in groups),
+            "agent_steps": sum(group.steps.agent_steps for group in groups),
+            "rollouts_sent": sum(outbox.sent for outbox in outboxes),
+            "unacked": sum(outbox.unacked for outbox in outboxes),
+            "rollouts": sum(outbox.seq for outbox in outboxes) * groups[0].num_envs,
+            "rollouts_cut": sum(cut.values()),
+            "rollouts_cut_by_peer": cut,
+            "streams": [[each.stream.slot, groups[0].num_envs, each.seq, each.acked] for each in outboxes],
             "sender": self.sender,
-            "policy_version": max(group.version for group in self.groups),
-            "policy_version_drops": sum(group.version_drops for group in self.groups),
-            "episodes_dropped": sum(group.outbox.episodes_dropped for group in self.groups),
+            "policy_version": max(group.inference.version for group in groups),
+            "policy_version_drops": sum(group.inference.version_drops for group in groups),
+            "episodes_dropped": sum(outbox.episodes_dropped for outbox in outboxes),
             "reconnects": self._reconnects,
-            "moves": self._moves,
-            "setbacks": sum(stream.setbacks for streams in self._streams().values() for stream in streams),
+            "moves": sum(link.moves for links in self._links.values() for link in links),
+            "setbacks": sum(link.stream.setbacks for link in self._greeting),
             "trouble": self._trouble(self.clock()),
             "refused": refused.total(),
             "refused_by_reason": dict(refused),
             **self._rates(self.clock()),
         }
 
+    @property
+    def _greeting(self) -> Iterator[Link]:
+        """The links on which it is known what to say HELLO with."""
+        return (link for links in self._links.values() for link in links if link.end.greets)
+
     def _look_for_servers(self, now: float) -> None:
         changed = False
-        for plane, servers in self._servers.items():
+        for servers in self._servers:
             for slot in servers.refresh(now):
-                self._abandon(plane, slot, now)
+                self._links[servers][slot].abandon(now)
             changed |= servers.connect(self._context)
             if servers.lost and not servers.ports and now - self.awake_since > self.config.actor.connect_timeout_s:
                 raise servers.lost
@@ -156,149 +168,75 @@ class Actor(Service):
             self._renew_poller()
 
     def _send_due(self, now: float) -> None:
-        for plane, servers in self._servers.items():
-            for group in self.groups:
-                if port := servers.port_of(group.slot):
-                    self._send(plane, port, group, now)
+        for link in self._greeting:
+            link.send_due(now)
 
-    def _send(self, plane: Plane, port: ClientPort, group: EnvGroup, now: float) -> None:
-        while work := group.due(plane, now):
-            header, frames = work
-            if not port.send(header, *frames, copy=plane is not Plane.ROLLOUTS):
-                self._absent_since.setdefault((plane, group.slot), now)
-                return
-            self._absent_since.pop((plane, group.slot), None)
-            group.mark_sent(plane, now)
-            if header.kind is Kind.HELLO or plane is not Plane.ROLLOUTS:
-                return
-
-    def _receive(self, plane: Plane, servers: Servers, now: float) -> None:
-        dismissed = []
+    def _receive(self, servers: Servers, now: float) -> None:
+        dismissed, links = [], self._links[servers]
         for port, message in servers.received():
-            group = self.groups[message.header.slot]
-            was_open = group.stream(plane).open
-            group.take(plane, message, port.refuse, now)
-            if message.header.kind is Kind.BYE and was_open and not group.stream(plane).open:
-                dismissed.append(group.slot)
-        for slot in dismissed:
-            self._try_elsewhere(plane, slot, now)
+            link = links[message.header.slot]
+            was_open = link.stream.open
+            link.group.take(servers.plane, message, port.refuse, now)
+            if message.header.kind is Kind.BYE and was_open and not link.stream.open:
+                dismissed.append(link)
+        for link in dismissed:
+            self._try_elsewhere(link, now)
 
-    def _streams(self) -> dict[Plane, list[Stream]]:
-        return {
-            Plane.STEPS: [group.steps for group in self.groups],
-            Plane.INFERENCE: [group.inference for group in self.groups if group.env],
-            Plane.ROLLOUTS: [group.outbox.stream for group in self.groups if group.policy],
-        }
+    def _silence_s(self, link: Link, now: float) -> float:
+        return min(link.stream.silent_s(now), now - self.awake_since)
 
-    def _watch(self, plane: Plane, stream: Stream, now: float) -> None:
+    def _watch(self, link: Link, now: float) -> None:
         """Give up on a server that stays away too long; before, try another one or a new connection.
 
         Raises:
           PeerLost: nobody has answered for `actor.connect_timeout_s`, or had room.
         """
-        silence = min(stream.silent_s(now), now - self.awake_since)
+        silence = self._silence_s(link, now)
         if silence > (limit_s := self.config.actor.connect_timeout_s):
-            raise PeerLost(self._complaint(plane, stream, limit_s))
-        key = (plane, stream.slot)
-        self._note_trouble(key, stream.trouble)
-        if stream.open:
-            self._moves_in_vain.pop(key, None)
-        if self._servers[plane].port_of(stream.slot) is None:
-            self._tried_at[key] = self._moved_at[key] = now  # its name is unknown: there is nothing to be silent yet
-        if self._is_gone(key, stream, silence, now) and self._try_elsewhere(plane, stream.slot, now):
+            raise PeerLost(link.complaint(limit_s))
+        link.look(now)
+        if link.is_worth_leaving(silence, now) and self._try_elsewhere(link, now):
             return
-        if min(silence, now - self._tried_at[key]) > SILENT_S and not stream.busy:
-            self._reopen(plane, stream.slot, now)
-
-    def _is_gone(self, key: tuple[Plane, int], stream: Stream, silence: float, now: float) -> bool:
-        """Whether a server is worth leaving: it cannot be asked, is silent, or sends nothing that can be used."""
-        here = now - self._moved_at[key]
-        absent = min(here, now - self._absent_since.get(key, now))
-        useless = here if stream.trouble else min(here, silence)
-        patience = 2.0 ** min(self._moves_in_vain[key], MOST_DOUBLINGS)
-        return absent > ABSENT_S * patience or useless > SILENT_S * patience
-
-    def _complaint(self, plane: Plane, stream: Stream, silence_s: float) -> str:
-        """What is wrong with a server that has given no answer for so long."""
-        port = self._servers[plane].port_of(stream.slot)
-        return stream.complaint(port.malformed if port else 0, silence_s)
-
-    def _note_trouble(self, key: tuple[Plane, int], trouble: str) -> None:
-        """Say it once, when it begins."""
-        if trouble and key not in self._troubled:
-            log.warning("%s: it is asked less often", trouble)
-            self._troubled.add(key)
-        elif not trouble:
-            self._troubled.discard(key)
+        if link.is_dead(silence, now):
+            self._reopen(link, now)
 
     def _trouble(self, now: float) -> str:
         """What keeps groups from going on: the first sentence of all, and how many more there are."""
-        found = [str(servers.lost) for servers in self._servers.values() if servers.lost and not servers.ports]
-        for plane, streams in self._streams().items():
-            for stream in streams:
-                silence = min(stream.silent_s(now), now - self.awake_since)
-                found += [stream.trouble] if stream.trouble else []
-                found += [self._complaint(plane, stream, round(silence))] if silence > SILENT_S else []
+        found = [str(servers.lost) for servers in self._servers if servers.lost and not servers.ports]
+        for link in self._greeting:
+            found += link.troubles(self._silence_s(link, now))
         return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 
-    def _try_elsewhere(self, plane: Plane, slot: int, now: float) -> bool:
+    def _try_elsewhere(self, link: Link, now: float) -> bool:
         """Move a group to another server, if there is one."""
-        servers = self._servers[plane]
-        if not servers.elsewhere(slot, now):
+        if not link.servers.elsewhere(link.slot, now):
             return False
-        self._abandon(plane, slot, now)
-        servers.connect(self._context)
+        link.abandon(now)
+        link.servers.connect(self._context)
         self._renew_poller()
         return True
 
-    def _abandon(self, plane: Plane, slot: int, now: float) -> None:
-        group = self.groups[slot]
-        self._farewell(plane, group.stream(plane))
-        group.abandon(plane, now)
-        self._moves += 1
-        self._moves_in_vain[plane, slot] += 1
-        self._tried_at[plane, slot] = self._moved_at[plane, slot] = now
-        self._absent_since.pop((plane, slot), None)
-
-    def _farewell(self, plane: Plane, stream: Stream) -> None:
-        """Also to a server that has not answered yet: it may be making environments."""
-        self._servers[plane].say(Header(Kind.BYE, self.sender, stream.slot, stream.epoch))
-
-    def _reopen(self, plane: Plane, slot: int, now: float) -> None:
-        servers = self._servers[plane]
-        for other in servers.sharing(slot):
-            self._tried_at[plane, other] = now
-            self.groups[other].stream(plane).ask_again(now)
+    def _reopen(self, link: Link, now: float) -> None:
+        """Make a connection anew: one that libzmq gave up comes back."""
+        for other in self._links[link.servers]:
+            if other.port is link.port:
+                other.ask_again(now)
         self._reconnects += 1
-        log.warning("%s: connecting anew", self._complaint(plane, self.groups[slot].stream(plane), SILENT_S))
-        servers.reopen(slot)
+        log.warning("%s: connecting anew", link.complaint(self._timeouts.silent))
+        if link.port:
+            link.port.reopen()
         self._renew_poller()
 
     def _renew_poller(self) -> None:
-        self._poller = Poller([port for servers in self._servers.values() for port in servers.ports.values()])
+        self._poller = Poller([port for servers in self._servers for port in servers.ports.values()])
 
     def _rates(self, now: float) -> dict[str, float]:
         for group in self.groups:
             group.waits.book(now)
         waited = [sum(group.waits.seconds[wait] for group in self.groups) for wait in Wait]
-        steps_per_s, *shares = self._window.per_s(now, sum(group.agent_steps for group in self.groups), *waited)
+        steps_per_s, *shares = self._window.per_s(now, sum(group.steps.agent_steps for group in self.groups), *waited)
         fractions = {
             f"waiting_{wait}_fraction": round(share / len(self.groups), 3)
             for wait, share in zip(Wait, shares, strict=True)
         }
         return {"agent_steps_per_s": round(steps_per_s, 1), **fractions}
-
-
-def _of_group(config: RunConfig, group: int) -> RunConfig:
-    """Of a run with several environments a group has one; the groups of all actors take turns."""
-    tasks = config.env.tasks
-    return config.model_copy(update={"env": config.env.alone(tasks[group % len(tasks)])})
-
-
-def _seed(run_seed: int, envs_before: int, start: int) -> int:
-    """Of a group's first environment. Those of different groups never overlap, nor do those of nearby run seeds.
-
-    Where a random id stands for the index of an actor without one, they differ in every run and are as good as certain
-    not to overlap. As certain is that a run which continues does not repeat the seeds of an earlier start.
-    """
-    return continued(run_seed * 1_000_003 + envs_before, start) % (MAX_ENV_SEED + 1)

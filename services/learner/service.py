@@ -11,37 +11,33 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
-from zerobeast.common.health import hops
+from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
-from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.runtime.service import Service
 from zerobeast.common.transport import (
-    MAX_FRAME_BYTES,
     Poller,
     ServerPort,
     WeightsPublisher,
-    checksum,
-    chunks,
     open_context,
     random_id,
 )
-from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.services.learner.admission import Terms, mismatch, oversize
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
-from zerobeast.services.learner.recorder import COLUMNS
-from zerobeast.services.learner.update import Trainer, Update
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed
+from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -52,29 +48,40 @@ class Learner(Service):
     Args:
       config: of the run; its folder is where the run continues from.
       instance: which process this is.
+      clock: monotonic seconds.
+      make_trainer: of a run, a device and what the rollouts hold.
     """
 
     role = "learner"
 
-    def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid)
+    def __init__(
+        self,
+        config: RunConfig,
+        instance: Instance,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        make_trainer: Callable[[RunConfig, torch.device, EnvSpec], Trainer] = Trainer,
+    ) -> None:
+        super().__init__(supervisor_pid=instance.supervisor_pid, clock=clock)
         self.config = config
-        self.trainer: Trainer | None = None
-        self.intake: Intake | None = None
-        now = self.clock()
+        self.training: TrainingRun | None = None
         self.meters = Meters(config.env.tasks)
+        self._make_trainer = make_trainer
+        self._intake: Intake | None = None
         self._archive = Archive(config.folder)
-        self._most_rows = max(config.actor.envs_per_group, config.learner.batch_size)  #: in a message
         self._epoch = random_id()
-        self._record_at_start = SavedLedger()
-        self._published = -1  #: newest version that went out
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the batch that comes next
         self._computes: dict[str, str] = {}  #: where and how, for the health page
         self._resources = contextlib.ExitStack()
-        self._elapsed_at = now
-        self._log_at = now + config.learner.log_every_s
-        self._checkpoint_at = now + config.learner.checkpoint_every_s
+        self._log_at = self.started_at + config.learner.log_every_s
+        self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
+
+    @property
+    def intake(self) -> Intake:
+        """Where rollouts come in; there is one from `open` on."""
+        assert self._intake is not None, "open comes first"
+        return self._intake
 
     def open(self) -> None:
         """Read the checkpoint, bind and, where there was a checkpoint, publish its weights at once."""
@@ -87,7 +94,7 @@ class Learner(Service):
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         self._resources.enter_context(claim(config.folder))
-        trainer = self._continued()
+        trainer, record = resumed(config, self._archive, self.meters, self._trainer)
         keep_settings(config)
         self._resources.callback(self._archive.close)
         self._archive.open(trainer.counters.agent_steps if trainer else 0)
@@ -98,26 +105,25 @@ class Learner(Service):
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
         self._resources.callback(self._publisher.close)
         self._poller = Poller([port, self._publisher])
-        self.intake = Intake(port, self._epoch, config.learner.window, self._begin, self._record_at_start)
+        self._intake = Intake(port, self._epoch, config.learner.window, self._begin, record)
         if trainer:
-            self.intake.start(*self._adopt(trainer, self._queue(trainer)))
+            self.intake.start(*self._adopt(self._run(trainer)))
 
     def poll(self, timeout_s: float) -> None:
         """Receive, then either learn or wait for more."""
-        assert self.intake is not None, "open comes first"
         self._publisher.welcome()
         self.intake.receive(self.clock())
-        settings = self.config.learner
-        oldest = self._published - settings.max_policy_lag * settings.publish_every
-        self.meters.finished(self.intake.settle(oldest))
-        if self.trainer is not None and not self.trainer.steps_left:
-            self._rest(self.trainer, timeout_s)
-        elif self.trainer is not None and (rows := self.intake.take(self.clock())) is not None:
-            self._learn(self.trainer, self.intake, rows)
-        else:
-            waited_s = self.wait(self._poller, timeout_s)
-            self._waited_s += waited_s
-            self.meters.waited(waited_s)
+        if self.training is not None:
+            self.training.settle(self.intake)
+            if not self.training.trainer.steps_left:
+                self._rest(self.training, timeout_s)
+                return
+            if self.training.learn(self.intake, self._waited_s):
+                self._waited_s = 0.0
+                return
+        waited_s = self.wait(self._poller, timeout_s)
+        self._waited_s += waited_s
+        self.meters.waited(waited_s)
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""
@@ -135,14 +141,13 @@ class Learner(Service):
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
-        return self.intake is None or not self.intake.peers or self._is_kept
+        return not self.intake.peers or self._is_kept
 
     def drain(self) -> None:
         """Leave the last weights, the last row and the last checkpoint."""
-        if self.trainer is not None:
-            self._publish(self.trainer)
-        if self.intake is not None:
-            self.intake.farewell()
+        if self.training is not None:
+            self.training.publish()
+        self.intake.farewell()
         self._keep()
 
     def close(self) -> None:
@@ -151,97 +156,33 @@ class Learner(Service):
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
-        trainer, intake = self.trainer, self.intake
-        counters = trainer.counters if trainer else None
         return {
-            "agent_steps": counters.agent_steps if counters else 0,
-            "env_frames": trainer.env_frames if trainer else 0,
             "total_steps": self.config.total_steps,
-            "updates": counters.updates if counters else 0,
-            "optimizer_steps": counters.optimizer_steps if counters else 0,
-            "nonfinite_updates": counters.nonfinite_updates if counters else 0,
-            "policy_version": max(self._published, 0),
+            **(self.training.page() if self.training else NOTHING_YET),
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
-            **(intake.page() if intake else {}),
+            **(self._intake.page() if self._intake else {}),
             **self._archive.report(self.clock()),
         }
 
-    def _continued(self) -> Trainer | None:
-        """The trainer that the run's checkpoint describes, or None where there is no checkpoint.
+    def _trainer(self, env: EnvSpec) -> Trainer:
+        return self._make_trainer(self.config, self._device, env)
 
-        Raises:
-          CheckpointError: it is not this run's.
-        """
-        path = self._archive.checkpoints.path
-        saved = self._archive.checkpoints.load()
-        if saved is None:
-            return None
-        try:
-            env = EnvSpec.from_wire(saved["env"])
-            algo = saved["config"]["algo"]
-            self.meters.load(saved["statistics"])
-            self._record_at_start = SavedLedger.load(saved["rollouts"])
-        except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-        wanted = self.config
-        for name, theirs, ours in (("env.id", env.env_id, wanted.env.id), ("algo", algo, wanted.algo)):
-            if theirs != ours:
-                raise CheckpointError(
-                    f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
-                    f"use another name, or start afresh"
-                )
-        trainer = Trainer(self.config, self._device, env)
-        trainer.load(path, saved)
-        log.info("continuing %s at agent step %d", path.parent, trainer.counters.agent_steps)
-        return trainer
+    def _run(self, trainer: Trainer) -> TrainingRun:
+        return TrainingRun(trainer, self, self._publisher, self._epoch, self.meters, self._archive)
 
     def _begin(self, theirs: Terms) -> tuple[Terms, RolloutQueue]:
-        """Set a new run up for the environment of the first actor. Raises ConfigError where that cannot be."""
-        asked = self.config.env.id
-        if theirs.env.env_id not in self.config.env.tasks:
-            raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
-        policy = theirs.policy or PolicySpec(n_logits=1, core_size=0)
-        unbuilt = Terms(theirs.env, theirs.policy, self.config.learner.unroll_length, self._most_rows)
-        row_bytes = rollout_record(theirs.env, policy, unbuilt.unroll_length).row_bytes
-        if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
-            raise ConfigError(sentence)
-        try:
-            trainer = Trainer(self.config, self._device, theirs.env.among(asked))
-            queue = self._queue(trainer)
-        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
-            raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
-        if sentence := mismatch(theirs, self._terms(trainer)):
-            raise ConfigError(sentence)
-        return self._adopt(trainer, queue)
+        """Set a new run up for its first actor. Raises ConfigError where that cannot be."""
+        return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env))))
 
-    def _adopt(self, trainer: Trainer, queue: RolloutQueue) -> tuple[Terms, RolloutQueue]:
-        """Make a trainer this run's, publish its weights, and return what actors have to offer."""
-        self.trainer = trainer
-        self._publish(trainer)
-        return self._terms(trainer), queue
+    def _adopt(self, training: TrainingRun) -> tuple[Terms, RolloutQueue]:
+        """Begin: publish the weights, and return what actors have to offer."""
+        self.training = training
+        training.publish()
+        return training.terms, training.queue
 
-    def _queue(self, trainer: Trainer) -> RolloutQueue:
-        return RolloutQueue(trainer.storage, self.config.learner.batch_size)
-
-    def _terms(self, trainer: Trainer) -> Terms:
-        return Terms(trainer.env, trainer.policy, self.config.learner.unroll_length, self._most_rows)
-
-    def _learn(self, trainer: Trainer, intake: Intake, rows: Rows) -> None:
-        queue, taken_at = intake.queue, self.clock()
-        assert queue is not None, "it gave these rows"
-        version = trainer.counters.policy_version
-        update = trainer.update(rows, queue.tasks)
-        messages = queue.release()
-        if update.learned.changed and trainer.counters.policy_version % self.config.learner.publish_every == 0:
-            self._publish(trainer)
-        intake.use(messages, len(rows), learned=bool(update.learned.steps) or not update.learned.skipped)
-        self.meters.updated(update, version, self.clock())
-        self.meters.finished(messages)
-        self._time(update, messages, taken_at)
-
-    def _rest(self, trainer: Trainer, timeout_s: float) -> None:
+    def _rest(self, training: TrainingRun, timeout_s: float) -> None:
         """Do what learner.when_done says, now that all steps are done."""
         if self.config.learner.when_done == "exit":
             self.stop()
@@ -249,9 +190,9 @@ class Learner(Service):
             time.sleep(timeout_s)
             return
         else:
-            self._publish(trainer)
+            training.publish()
             self._keep()
-        log.info("all %d agent steps are done", trainer.counters.agent_steps)
+        log.info("all %d agent steps are done", training.trainer.counters.agent_steps)
 
     def _keep(self) -> None:
         """Write the last row and the last checkpoint, once."""
@@ -262,46 +203,10 @@ class Learner(Service):
             self._is_kept = True
             self._log_at = self._checkpoint_at = math.inf
 
-    def _time(self, update: Update, messages: list[Message], taken_at: float) -> None:
-        self.hops.add("learner_wait", self._waited_s)
-        self._waited_s = 0.0
-        self.hops.add("update", update.seconds)
-        for message in messages:
-            if message.fate == "used":
-                self.hops.add("rollout_queue", taken_at - message.at)
-
-    def _publish(self, trainer: Trainer) -> None:
-        version = trainer.counters.policy_version
-        if version == self._published:
-            return
-        started = self.clock()
-        snapshot = flatten(trainer.net)
-        body = (version, layout_id(trainer.net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
-        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
-        self._published = version
-        self.hops.add("publish", self.clock() - started)
-
     def _record(self, now: float) -> None:
-        """Write a row, once anything was learned."""
-        trainer = self.trainer
-        if trainer is None or self.meters.last is None:
-            return
-        self._book_elapsed(trainer, now)
-        page = self.report()
-        page["elapsed_s"] = round(trainer.counters.elapsed_s, 3)
-        page["env_frames_per_s"] = round(page["agent_steps_per_s"] * trainer.env.frame_skip, 1)
-        for hop in ("rollout_queue", "learner_wait", "publish"):
-            seconds = hops.recent([self.page], hop).mean_s
-            page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        row = {name: page[name] for name in COLUMNS}
-        self._archive.record(row, self.meters.losses(), self.meters.lags(), page["mean_return_100_by_task"])
+        if self.training is not None:
+            self.training.record(self.report(), now)
 
     def _checkpoint(self, now: float) -> None:
-        if self.trainer is not None:
-            self._book_elapsed(self.trainer, now)
-            rollouts = self.intake.record().state() if self.intake else {}
-            self._archive.save({**self.trainer.state(), "statistics": self.meters.state(), "rollouts": rollouts}, now)
-
-    def _book_elapsed(self, trainer: Trainer, now: float) -> None:
-        trainer.counters.elapsed_s += now - self._elapsed_at
-        self._elapsed_at = now
+        if self.training is not None:
+            self.training.checkpoint(self.intake.record(), now)

@@ -30,6 +30,8 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec, RecordSpec
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
+#: fields of a batch that are those of the rollout record, time first
+AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "behaviour_logits", "value", "policy_version"]
 
 
 @dataclass
@@ -197,14 +199,8 @@ def assemble(
     return Batch(
         obs=stack_frames(fields["obs"], first, env.frame_stack),
         first=_time_major(first).to(device),
-        reward=_time_major(fields["reward"]),
-        terminated=_time_major(fields["terminated"]),
-        truncated=_time_major(fields["truncated"]),
-        last_action=_time_major(fields["last_action"]),
-        behaviour_logits=_time_major(fields["behaviour_logits"]),
-        value=_time_major(fields["value"]),
-        policy_version=_time_major(fields["policy_version"]),
         core_state=fields["core_state"],
+        **{name: _time_major(fields[name]) for name in AS_RECORDED},
         mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
         task=torch.from_numpy(np.zeros(len(rows), np.int64) if tasks is None else tasks).to(device),
     )

@@ -1,9 +1,10 @@
 """Fixtures for tests of one service over real sockets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -29,14 +30,14 @@ def actor_of(context: Context) -> Iterator[Callable[..., FakeActor]]:
 
 @pytest.fixture
 def open_run(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> Iterator[Opener]:
-    """Opens a learner with these arguments of `run_config`, over ipc unless they name an endpoint.
+    """Opens a learner made with `injected` and these arguments of `run_config`, over ipc unless they name an endpoint.
 
     It is closed before its actors are.
     """
     with ExitStack() as stack:
 
-        def make(**settings: Any) -> OpenRun:
+        def make(injected: Mapping[str, Any] = MappingProxyType({}), **settings: Any) -> OpenRun:
             config = run_config(tmp_path, **{"endpoint": f"ipc://{tmp_path}/l", **settings})
-            return OpenRun(stack.enter_context(opened(config)), partial(actor_of, config))
+            return OpenRun(stack.enter_context(opened(config, **injected)), partial(actor_of, config))
 
         yield make

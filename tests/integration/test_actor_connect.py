@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 
@@ -13,12 +15,13 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.transport import Context, Poller, ServerPort
+from zerobeast.common.runtime.service import Waiting
+from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.common.wire.stream import HELLO_PERIOD_S
-from zerobeast.services.actor.servers import LOOKUP_PERIOD_S, RETRY_LOOKUP_S
-from zerobeast.services.actor.service import ABSENT_S, SILENT_S, Actor
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
 
 pytestmark = pytest.mark.integration
 
@@ -31,10 +34,34 @@ class Time:
     """Stands still unless it is moved."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 1000.0
 
     def __call__(self) -> float:
         return self.now
+
+
+class Names:
+    """What names stand for; which of those that do not resolve were looked up."""
+
+    def __init__(self) -> None:
+        self.hosts = {"localhost": ["127.0.0.1"], "both": ["127.0.0.2", "127.0.0.3"]}
+        self.in_vain: list[str] = []
+
+    def __call__(self, place: Endpoint) -> list[Endpoint]:
+        if place.host not in self.hosts:
+            self.in_vain.append(place.host)
+            raise PeerLost("cannot resolve the name")
+        return [Endpoint(host, place.port) for host in self.hosts[place.host]]
+
+
+class Noting(Actor):
+    """Does not wait, but notes for how long it would."""
+
+    waits: ClassVar[list[float]] = []
+
+    def wait(self, _poller: Waiting, timeout_s: float, **_idle: bool) -> float:
+        self.waits.append(timeout_s)
+        return 0.0
 
 
 @pytest.fixture
@@ -43,17 +70,23 @@ def time() -> Time:
 
 
 @pytest.fixture
-def make_actor(time: Time) -> Iterator[Callable[[str], Actor]]:
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def make_actor(time: Time, names: Names) -> Iterator[Callable[..., Actor]]:
     with ExitStack() as actors:
 
-        def make(host: str, port: int = 0, **settings: object) -> Actor:
+        def make(
+            host: str, port: int = 0, kind: type[Actor] = Actor, timeouts: Timeouts = TIMEOUTS, **settings: object
+        ) -> Actor:
             port = port or free_port(9)
             places = {"envserver": port, "broker": port + 3, "learner": port + 6}
             endpoints = {role: {"endpoint": f"tcp://{host}:{place}"} for role, place in places.items()}
             limit = {"actor": {"connect_timeout_s": TIMEOUT_S}}
-            actor = Actor(RunConfig.model_validate({**endpoints, **limit, **settings}), Instance(0))
-            time.now = actor.clock()
-            actor.clock = time
+            config = RunConfig.model_validate({**endpoints, **limit, **settings})
+            actor = kind(config, Instance(0), timeouts=timeouts, clock=time, resolve=names)
             actor.open()
             actors.enter_context(closing(actor))
             return actor
@@ -61,57 +94,38 @@ def make_actor(time: Time) -> Iterator[Callable[[str], Actor]]:
         yield make
 
 
-@pytest.fixture
-def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let no name resolve; which ones were looked up."""
-    seen: list[str] = []
-
-    real = Endpoint.addresses
-
-    def unknown(place: Endpoint) -> list[Endpoint]:
-        if not place.is_name:
-            return real(place)
-        seen.append(place.socket(0))
-        raise PeerLost("cannot resolve the name")
-
-    monkeypatch.setattr(Endpoint, "addresses", unknown)
-    return seen
-
-
 def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
-    make_actor: Callable[..., Actor], time: Time, lookups: list[str], monkeypatch: pytest.MonkeyPatch
+    make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr(Poller, "wait", lambda _self, timeout_s: waits.append(timeout_s))
-    actor = make_actor("somewhere.invalid")
-    wait_until(lambda: len(lookups) == PLANES)
+    actor = make_actor("somewhere.invalid", kind=Noting)
+    wait_until(lambda: len(names.in_vain) == PLANES)
     for _ in range(3):
         actor.poll(0)
         actor.tick(time())
-    assert len(lookups) == PLANES
-    time.now += RETRY_LOOKUP_S
+    assert len(names.in_vain) == PLANES
+    time.now += TIMEOUTS.retry_lookup
     actor.tick(time())
-    wait_until(lambda: len(lookups) == 2 * PLANES)
-    assert min(waits) > 0
+    wait_until(lambda: len(names.in_vain) == 2 * PLANES)
+    assert min(Noting.waits) > 0
     time.now += TIMEOUT_S
     with pytest.raises(PeerLost, match="cannot resolve the name"):
         wait_until(lambda: actor.tick(time()))
 
 
 def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
-    make_actor: Callable[..., Actor], time: Time, lookups: list[str], monkeypatch: pytest.MonkeyPatch
+    make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     actor = make_actor("somewhere.invalid")
     for _ in range(20):
-        time.now += 0.1 * SILENT_S
+        time.now += 0.1 * TIMEOUTS.silent
         actor.tick(time())
     assert actor.report()["reconnects"] == 0
-    monkeypatch.setattr(Endpoint, "addresses", lambda place: [Endpoint("127.0.0.1", place.port)])
+    names.hosts["somewhere.invalid"] = ["127.0.0.1"]
 
     def connected() -> bool:
         time.now += 0.1
         actor.tick(time())
-        return all(servers.ports for servers in actor._servers.values())
+        return all(servers.ports for servers in actor._servers)
 
     wait_until(connected)
     actor.tick(time())
@@ -121,7 +135,7 @@ def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
 def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
     actor = make_actor("127.0.0.1")
     actor.poll(0)
-    time.now += SILENT_S + 1
+    time.now += TIMEOUTS.silent + 1
     actor.tick(time())
     assert actor.report()["reconnects"] == 1
     assert actor.report()["moves"] == 0
@@ -142,10 +156,10 @@ def test_a_server_without_room_is_named_as_that_and_its_connection_is_left_alone
             actor.poll(0.01)
             while message := server.receive():
                 server.error(message.header, Reason.BUSY, "it hosts enough", epoch=1)
-            return all(group.steps.busy for group in actor.groups)
+            return all(group.steps.stream.busy for group in actor.groups)
 
         wait_until(refused)
-        time.now += SILENT_S + 1
+        time.now += TIMEOUTS.silent + 1
         actor.tick(time())
         assert actor.report()["reconnects"] == 0
         time.now += TIMEOUT_S
@@ -164,7 +178,7 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
 
             def met(server: ServerPort = server, greeted: set[int] = greeted, epoch: int = epoch) -> bool:
                 """Time stands still for streams that are open, so nothing but HERE can make them greet again."""
-                time.now += 0.0 if any(group.steps.open for group in actor.groups) else HELLO_PERIOD_S
+                time.now += 0.0 if any(group.steps.stream.open for group in actor.groups) else HELLO_PERIOD_S
                 actor.poll(0.01)
                 server.changes()
                 while message := server.receive():
@@ -172,7 +186,7 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
                     greeted.add(header.slot)
                     terms = {"env": CARTPOLE_SPEC.to_wire()}
                     server.send(Header(Kind.WELCOME, header.sender, header.slot, epoch, 0, (terms,)))
-                return all(group.steps.open and group.steps.epoch == epoch for group in actor.groups)
+                return all(group.steps.stream.open and group.steps.stream.epoch == epoch for group in actor.groups)
 
             wait_until(met)
             assert greeted == {0, 1}
@@ -200,48 +214,36 @@ def test_a_standstill_of_its_own_is_no_silence_of_others(make_actor: Callable[..
 
 
 def test_a_silent_server_whose_name_is_gone_may_still_come_back(
-    make_actor: Callable[..., Actor], time: Time, request: pytest.FixtureRequest
+    make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     actor = make_actor("localhost")
 
     def connected() -> bool:
         actor.tick(time())
-        return all(servers.ports for servers in actor._servers.values())
+        return all(servers.ports for servers in actor._servers)
 
     wait_until(connected)
-    lookups = request.getfixturevalue("lookups")
+    del names.hosts["localhost"]
     for count in range(1, 4):
-        time.now += SILENT_S + 1
+        time.now += TIMEOUTS.silent + 1
         actor.tick(time())
         actor.poll(0)
-        wait_until(lambda: lookups)
+        wait_until(lambda: names.in_vain)
         assert actor.report()["reconnects"] == count
     assert time.now < TIMEOUT_S + actor.started_at
 
 
-@pytest.fixture
-def two_hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What the name "both" stands for."""
-    hosts = {"both": ["127.0.0.2", "127.0.0.3"]}
-    real = Endpoint.addresses
-
-    def addresses(place: Endpoint) -> list[Endpoint]:
-        return [Endpoint(host, place.port) for host in hosts[place.host]] if place.host in hosts else real(place)
-
-    monkeypatch.setattr(Endpoint, "addresses", addresses)
-    return hosts
-
-
 CARTPOLE = {"env": {"id": "CartPole-v1"}}
+PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more turns than the clock here allows
 
 
 def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
-    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
+    make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     port = free_port(9)
     with running(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
         there = ending.enter_context(running(f"tcp://127.0.0.3:{port}"))
-        actor = make_actor("both", port, **CARTPOLE)
+        actor = make_actor("both", port, timeouts=replace(PATIENT, silent=1e6), **CARTPOLE)
 
         def turn() -> None:
             time.now += 0.02
@@ -252,14 +254,14 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
             turn()
             return (here.report()["sessions"], there.report()["sessions"]) == counts
 
-        wait_until(lambda: hosted(1, 1))
+        wait_until(lambda: hosted(1, 1) and all(group.steps.stream.open for group in actor.groups))
         ending.close()
         wait_until(lambda: here.report()["sessions"] == 2 or turn())
         assert actor.report()["moves"] == 1
 
 
 def test_a_server_that_cannot_even_be_asked_is_left_soon(
-    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
+    make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     port = free_port(9)
     with running(f"tcp://127.0.0.2:{port}") as here:  # nobody is at 127.0.0.3
@@ -273,14 +275,12 @@ def test_a_server_that_cannot_even_be_asked_is_left_soon(
             return here.report()["sessions"] == 2
 
         wait_until(hosted)
-        assert ABSENT_S < time.now - started < SILENT_S
+        assert TIMEOUTS.absent < time.now - started < TIMEOUTS.silent
 
 
-def test_groups_go_to_a_server_that_joins(
-    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]]
-) -> None:
+def test_groups_go_to_a_server_that_joins(make_actor: Callable[..., Actor], time: Time, names: Names) -> None:
     port = free_port(9)
-    two_hosts["both"] = ["127.0.0.2"]
+    names.hosts["both"] = ["127.0.0.2"]
     with running(f"tcp://127.0.0.2:{port}") as here:
         actor = make_actor("both", port, **CARTPOLE)
 
@@ -292,8 +292,8 @@ def test_groups_go_to_a_server_that_joins(
 
         wait_until(lambda: hosted(here, 2))
         with running(f"tcp://127.0.0.3:{port}") as there:
-            two_hosts["both"] = ["127.0.0.2", "127.0.0.3"]
-            time.now += LOOKUP_PERIOD_S
+            names.hosts["both"] = ["127.0.0.2", "127.0.0.3"]
+            time.now += TIMEOUTS.lookup
             wait_until(lambda: hosted(there, 1))
             wait_until(lambda: hosted(here, 1))
 
@@ -303,7 +303,7 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
     env = {"id": ODD, "kwargs": {"make_s": 6.0}}
     with running(f"tcp://127.0.0.1:{port}"):
         actor = make_actor("127.0.0.1", port, env=env, actor={"env_groups": 1, "envs_per_group": 1})
-        stream = actor.groups[0].steps
+        stream = actor.groups[0].steps.stream
         heard = 0
 
         def turn() -> bool:
@@ -319,21 +319,22 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
         wait_until(lambda: turn() or heard, timeout_s=60)
         begun, reconnects = time.now, actor.report()["reconnects"]
         wait_until(turn, timeout_s=60)
-        assert time.now - begun > SILENT_S, "nobody would wait that long in silence"
+        assert time.now - begun > TIMEOUTS.silent, "nobody would wait that long in silence"
         assert actor.report()["reconnects"] == reconnects
 
 
 def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
-    make_actor: Callable[..., Actor], time: Time, two_hosts: dict[str, list[str]], context: Context
+    make_actor: Callable[..., Actor], time: Time, context: Context
 ) -> None:
     port = free_port(9)
     with ExitStack() as ports:
         for host in ("127.0.0.2", "127.0.0.3"):  # take what comes and answer nothing
             ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
-        actor = make_actor("both", port, **CARTPOLE, actor={"env_groups": 1, "connect_timeout_s": 1e6})
-        wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[Plane.STEPS].ports)
+        settings = {**CARTPOLE, "actor": {"env_groups": 1, "connect_timeout_s": 1e6}}
+        actor = make_actor("both", port, timeouts=PATIENT, **settings)
+        wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[0].ports)
         start, moved = time.now, [0.0]
-        while time.now < start + 30 * SILENT_S:
+        while time.now < start + 30 * TIMEOUTS.silent:
             time.now += 0.25
             actor.poll(0.0)
             actor.tick(time())
@@ -344,5 +345,5 @@ def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
             if len(moved) <= actor.report()["moves"]:
                 moved.append(time.now - start)
         stays = [after - before for before, after in pairwise(moved)]
-        assert stays[-2:] == pytest.approx([8 * SILENT_S, 8 * SILENT_S], abs=1.0)
+        assert stays[-2:] == pytest.approx([8 * TIMEOUTS.silent, 8 * TIMEOUTS.silent], abs=1.0)
         assert len(stays) <= 6

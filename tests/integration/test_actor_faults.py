@@ -17,7 +17,8 @@ from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
-from zerobeast.services.actor.service import SILENT_S, Actor
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.actor.timeouts import TIMEOUTS
 
 pytestmark = pytest.mark.integration
 
@@ -52,9 +53,7 @@ class Stage:
         settings: dict[str, Any] = {role: {"endpoint": endpoint} for role, endpoint in roles}
         settings["learner"]["unroll_length"] = 4
         settings["actor"] = {"env_groups": 1, "envs_per_group": N, "connect_timeout_s": TIMEOUT_S}
-        self.actor = Actor(RunConfig.model_validate(settings), Instance(0))
-        self.now = self.actor.clock()
-        self.actor.clock = lambda: self.now
+        self.actor = Actor(RunConfig.model_validate(settings), Instance(0), clock=lambda: self.now)
         self.actor.open()
         stack.enter_context(closing(self.actor))
 
@@ -153,7 +152,7 @@ def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
 )
 def test_answers_that_answer_nothing_are_not_called_silence(stage: Stage, fault: Fault) -> None:
     stage.fault = fault
-    stage.play(SILENT_S + 1)
+    stage.play(TIMEOUTS.silent + 1)
     assert "no usable answer from the env-server at ipc://" in stage.page["trouble"]
     with pytest.raises(PeerLost, match=rf"no usable answer from the env-server .* for {TIMEOUT_S:g} s: \d+ replies"):
         stage.play(TIMEOUT_S)
@@ -161,7 +160,7 @@ def test_answers_that_answer_nothing_are_not_called_silence(stage: Stage, fault:
 
 def test_silence_is_called_silence(stage: Stage) -> None:
     stage.fault = lambda asked: (Header(Kind.BYE, asked.sender + 1), ())  # nobody hears that
-    stage.play(SILENT_S + 1)
+    stage.play(TIMEOUTS.silent + 1)
     assert stage.page["trouble"].startswith("no answer from the env-server at ipc://")
 
 

@@ -91,9 +91,7 @@ def test_the_subscription_is_made_anew_after_a_silence_that_grows(inbox: Weights
     assert inbox.connect(now + SILENCE_S), "a link that is fast again is soon missed"
 
 
-def test_a_learner_that_moves_is_found_at_its_new_address(
-    context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_learner_that_moves_is_found_at_its_new_address(context: Context, caplog: pytest.LogCaptureFixture) -> None:
     port, now = free_port(), 0.0
     host: list[str | None] = [None]
 
@@ -111,8 +109,7 @@ def test_a_learner_that_moves_is_found_at_its_new_address(
         return [record.message for record in caplog.records if record.name == "zerobeast.common.transport.lookup"]
 
     caplog.set_level("INFO")
-    monkeypatch.setattr("zerobeast.common.transport.lookup.Endpoint.addresses", addresses)
-    inbox = WeightsInbox(context, f"tcp://learner:{port}", layout_id(NET), flatten(NET).nbytes)
+    inbox = WeightsInbox(context, f"tcp://learner:{port}", layout_id(NET), flatten(NET).nbytes, addresses)
     with closing(inbox):
         wait_until(lambda: lines() or connected())
         assert not connected()

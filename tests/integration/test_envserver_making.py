@@ -18,7 +18,8 @@ from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.services.actor.service import SILENT_S, Actor
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import catalogue, sessions
 from zerobeast.services.envserver.native import make_native
 from zerobeast.services.envserver.service import EnvServer
@@ -75,37 +76,35 @@ def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_o
 ) -> None:
     envs, port = kind(monkeypatch), free_port(2)
     hosts = [f"127.0.0.{2 + n}" for n in range(servers)]
-    own = Endpoint.addresses
-    monkeypatch.setattr(
-        Endpoint,
-        "addresses",
-        lambda place: [Endpoint(host, place.port) for host in hosts] if place.host == "all" else own(place),
-    )
     with ExitStack() as stack:
         for host in hosts:
             stack.enter_context(running(f"tcp://{host}:{port}", workers=1))
-        actors = [stack.enter_context(closing(open_actor(n, port, envs))) for n in range(ACTORS)]
+        actors = [stack.enter_context(closing(open_actor(n, port, envs, hosts))) for n in range(ACTORS)]
 
         def welcomed() -> bool:
             for actor in actors:
                 actor.poll(0.0)
                 actor.tick(actor.clock())
-            return all(group.steps.open for actor in actors for group in actor.groups)
+            return all(group.steps.stream.open for actor in actors for group in actor.groups)
 
         wait_until(welcomed, timeout_s=60)
     assert len(envs.begun) == len(set(envs.begun)) == ACTORS * kind.groups
-    assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * SILENT_S
+    assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * TIMEOUTS.silent
 
 
-def open_actor(index: int, port: int, envs: Thread | Processes) -> Actor:
-    """One whose broker and learner are not there."""
+def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]) -> Actor:
+    """One whose broker and learner are not there, and whose env-servers are at all these hosts."""
     settings = {
         "envserver": {"endpoint": f"tcp://all:{port}"},
         "actor": {"env_groups": envs.groups, "envs_per_group": 1, "connect_timeout_s": 1000.0},
         "env": envs.env,
     }
-    actor = Actor(RunConfig.model_validate(settings), Instance(index))
-    actor.clock = lambda: FASTER * time.monotonic()
+    actor = Actor(
+        RunConfig.model_validate(settings),
+        Instance(index),
+        clock=lambda: FASTER * time.monotonic(),
+        resolve=lambda place: [Endpoint(host, place.port) for host in hosts],
+    )
     actor.open()
     return actor
 

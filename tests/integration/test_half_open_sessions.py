@@ -11,7 +11,7 @@ import pytest
 from tests.broker_fakes import ECHO_ENV, Stage, stage
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
-from tests.learner_fakes import ENV, B, FakeActor, Opener, OpenRun, T, rollout_rows
+from tests.learner_fakes import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
@@ -70,14 +70,14 @@ def test_a_learner_opens_no_session_for_who_would_not_hear_it(endpoint: str, ope
     assert run.page["peers"] == 1
 
 
-def test_a_learner_closes_a_session_that_never_sends(open_run: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_run()
+def test_a_learner_closes_a_session_that_never_sends(open_run: Opener) -> None:
+    clock = Clock()
+    run = open_run({"clock": clock})
     sending, silent = actors = run.crowd(2)
     sending.push(1, rollout_rows(4, 1))
     run.drive(actors, lambda: sending.acked)
-    monkeypatch.setattr(session, "UNUSED_S", 0.0)
+    clock.skipped += session.UNUSED_S
     run.drive(actors, lambda: run.page["peers"] == 1)
-    monkeypatch.setattr(session, "UNUSED_S", 60.0)
     silent.push(1, rollout_rows(4, 2))
     run.drive(actors, lambda: silent.replies[-1].kind is Kind.ERROR)
     assert silent.replies[-1].body[0] == Reason.UNKNOWN_SESSION
@@ -112,10 +112,9 @@ def test_sessions_that_only_greet_do_not_narrow_the_window_of_those_that_deliver
     delivers(run, run.welcomed(num_envs=1), greeters, batches=5)
 
 
-def test_streams_that_deliver_share_the_window_that_a_batch_needs(
-    open_run: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = open_run(window=1, batch_size=16)
+def test_streams_that_deliver_share_the_window_that_a_batch_needs(open_run: Opener) -> None:
+    clock = Clock()
+    run = open_run({"clock": clock}, window=1, batch_size=16)
     actors = run.crowd(4)
 
     def granted() -> set[int]:
@@ -125,7 +124,7 @@ def test_streams_that_deliver_share_the_window_that_a_batch_needs(
     for actor in actors:
         actor.push(1, rollout_rows(4, 1))
     run.drive(actors, lambda: all(actor.acked[-1] for actor in actors) and granted() == {1})
-    monkeypatch.setattr(window, "ACTIVE_S", 0.0)
+    clock.skipped += window.ACTIVE_S
     run.drive(actors, lambda: granted() == {4})
 
 

@@ -56,18 +56,16 @@ def test_terms_that_are_arrays_are_refused_like_any_others(open_run: Opener) -> 
             run.welcomed(**terms)
 
 
-def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(
-    open_run: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def too_much(_trainer: Trainer, _capacity: int) -> NDArray[np.void]:
-        raise RuntimeError("can't allocate memory")
+def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(open_run: Opener) -> None:
+    class TooLarge(Trainer):
+        def storage(self, _capacity: int) -> NDArray[np.void]:
+            raise RuntimeError("can't allocate memory")
 
-    run = open_run()
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "storage", too_much)
-        with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
-            run.welcomed()
-    assert run.learner.trainer is None
+    kinds = iter([TooLarge, Trainer])
+    run = open_run({"make_trainer": lambda *args: next(kinds)(*args)})
+    with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
+        run.welcomed()
+    assert run.learner.training is None
     run.welcomed()
 
 

@@ -23,16 +23,16 @@ def terms(task: str, **changes: Any) -> dict[str, Any]:
     return {"env": replace(ENV, env_id=task, **changes).to_wire()}
 
 
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
-    """(task, reward of its first step) of every row that is learned from, from now on."""
-    rows_seen, update = list[tuple[int, float]](), Trainer.update
+class Noting(Trainer):
+    """Remembers (task, reward of its first step) of every row that is learned from."""
 
-    def noted(trainer: Trainer, rows: NDArray[np.void], tasks: NDArray[np.int64]) -> Update:
-        rows_seen.extend(zip(tasks.tolist(), rows["reward"][:, 1].tolist(), strict=True))
-        return update(trainer, rows, tasks)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen: list[tuple[int, float]] = []
 
-    monkeypatch.setattr(Trainer, "update", noted)
-    return rows_seen
+    def update(self, rows: NDArray[np.void], tasks: NDArray[np.int64]) -> Update:
+        self.seen.extend(zip(tasks.tolist(), rows["reward"][:, 1].tolist(), strict=True))
+        return super().update(rows, tasks)
 
 
 def paid(n: int, reward: float) -> NDArray[np.void]:
@@ -43,20 +43,17 @@ def paid(n: int, reward: float) -> NDArray[np.void]:
 
 @pytest.fixture
 def run(open_run: Opener) -> OpenRun:
-    return open_run(env=TASKS, impala=POPART)
+    return open_run({"make_trainer": Noting}, env=TASKS, impala=POPART)
 
 
-def test_every_row_is_learned_from_as_one_of_its_streams_environment(
-    run: OpenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = seen(monkeypatch)
+def test_every_row_is_learned_from_as_one_of_its_streams_environment(run: OpenRun) -> None:
     two, one = run.welcomed(**terms("Two-v0"), num_envs=3), run.welcomed(**terms("One-v0"), num_envs=1)
     for seq in (1, 2, 3, 4):
         two.push(seq, paid(3, 200.0), [[200.0, 5]])
         run.drive([one, two], lambda seq=seq: run.queue.usable % 4 == 3)
         one.push(seq, paid(1, 1.0), [[1.0, 5]])
         run.drive([one, two], lambda seq=seq: seq in one.acked and seq in two.acked)
-    assert rows == [(1, 200.0), (1, 200.0), (1, 200.0), (0, 1.0)] * 4
+    assert run.trainer.seen == [(1, 200.0), (1, 200.0), (1, 200.0), (0, 1.0)] * 4
     assert run.page["mean_return_100_by_task"] == {"One-v0": 1.0, "Two-v0": 200.0}
     assert run.page["mean_return_100"] == pytest.approx(100.5)
     scale = run.trainer.net.value.scale
@@ -81,21 +78,21 @@ def test_the_first_actor_has_to_have_one_of_the_environments_too(run: OpenRun) -
 
 
 def test_units_and_returns_of_each_environment_go_on_after_a_restart(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, actor_of: Callable[..., FakeActor]
 ) -> None:
     config = run_config(tmp_path, env=TASKS, impala=POPART, endpoint=f"ipc://{tmp_path}/l")
     actor = actor_of(config, **terms("Two-v0"))
     learned(config, actor, range(1, 4))
-    with opened(config) as learner:
+    with opened(config, make_trainer=Noting) as learner:
         assert learner.report()["mean_return_100_by_task"] == {"One-v0": None, "Two-v0": 2.0}
-        assert learner.trainer is not None
-        mean = learner.trainer.net.value.mean
+        assert learner.training is not None
+        trainer = learner.training.trainer
+        mean = trainer.net.value.mean
         assert (mean != 0).tolist() == [False, True]
-        rows = seen(monkeypatch)
         actor.stream.greet_again(learner.clock())
         greet(learner, actor)
         feed(learner, actor, range(4, 5))
-        assert [task for task, _ in rows] == [1, 1, 1, 1], "its HELLO says again which it is"
+        assert [task for task, _ in trainer.seen] == [1, 1, 1, 1], "its HELLO says again which it is"
         learner.drain()
     other = config.model_copy(update={"env": config.env.alone("One-v0,Three-v0")})
     with pytest.raises(CheckpointError, match=f"made with env.id {TASKS}, this run has One-v0,Three-v0"), opened(other):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
     """Of all environments of an actor with 2 groups of 3."""
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
-    firsts = [group.steps.hello_terms["seed"] for group in Actor(config, Instance(index, start)).groups]
+    firsts = [group.steps.stream.hello_terms["seed"] for group in Actor(config, Instance(index, start)).groups]
     return [first + i for first in firsts for i in range(3)]
 
 
@@ -25,7 +25,7 @@ def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> N
     for index in range(3):
         config = RunConfig.model_validate({"env": {"id": "A-v0,B-v0,C-v0", "noop_max": 7}, "actor": {"env_groups": 2}})
         for group in Actor(config, Instance(index)).groups:
-            asked = group.steps.hello_terms["env"]
+            asked = group.steps.stream.hello_terms["env"]
             assert asked["noop_max"] == 7
             played.append(asked["id"])
     assert played == ["A-v0", "B-v0", "C-v0"] * 2
@@ -54,11 +54,11 @@ def test_actors_that_nobody_counts_share_no_seeds_either() -> None:
 
 def test_environments_that_are_made_anew_play_by_other_seeds() -> None:
     world = World()
-    asked = [world.group.steps.hello_terms["seed"]]
+    asked = [world.group.steps.stream.hello_terms["seed"]]
     for _ in range(3):
         for _ in range(40):
             world.turn()
-        asked.append(world.group.steps.hello_terms["seed"])
+        asked.append(world.group.steps.stream.hello_terms["seed"])
         world.end(Plane.STEPS, politely=True)
         world.start(Plane.STEPS)
     assert asked[:2] == [0, 0], "a session that begins says what it was given"

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from zerobeast.common.wire.session import Arrival
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.services.actor.group import EnvGroup
-from zerobeast.services.actor.outbox import NO_PROGRESS_S
-from zerobeast.services.actor.waits import Wait
+from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.actor.waits import Wait, Waits
 from zerobeast.services.learner.ledger import StreamLedger
 
 pytestmark = pytest.mark.unit
@@ -149,16 +150,18 @@ class Learner(Server):
         return self.message(Kind.ACK, self.ledger.consumed, (self.ledger.consumed, WINDOW))
 
 
-SERVERS: dict[Plane, type[Server]] = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
+Kinds = Mapping[Plane, type[Server]]
+SERVERS: Kinds = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
 
 
 class World:
     """A group and its three servers, any of which may be down; messages may get lost."""
 
-    def __init__(self, seed: int = 0, config: RunConfig = CONFIG) -> None:
+    def __init__(self, seed: int = 0, config: RunConfig = CONFIG, kinds: Kinds = SERVERS) -> None:
         self.random = random.Random(seed)
         self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
-        self.group = EnvGroup(config, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
+        self.group = EnvGroup(config, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
+        self.kinds = kinds
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
         self.refused: list[RemoteProtocolError] = []
@@ -168,7 +171,7 @@ class World:
 
     def start(self, plane: Plane) -> None:
         self.epoch += 1
-        self.servers[plane] = SERVERS[plane](self.epoch, self)
+        self.servers[plane] = self.kinds[plane](self.epoch, self)
 
     def end(self, plane: Plane, *, politely: bool) -> None:
         server, self.servers[plane] = self.servers[plane], None
@@ -185,11 +188,11 @@ class World:
         for each in [plane] if plane else list(SERVERS):
             server = self.servers[each]
             for _ in range(WINDOW + 1):
-                work = self.group.due(each, self.now) if server else None
+                work = self.group.planes[each].due(self.now) if server else None
                 if work is None or server is None:
                     break
                 header, frames = work
-                self.group.mark_sent(each, self.now)
+                self.group.planes[each].mark_sent(self.now)
                 if self.random.random() >= self.loss:
                     self.deliver(each, server.answer(header, frames[0] if frames else None))
             if isinstance(server, Learner) and not self.stuck_learner:
@@ -201,7 +204,7 @@ class World:
         for plane, server in self.servers.items():
             if server is None:
                 self.start(plane)
-        before, until = len(self.used), self.now + 2 * NO_PROGRESS_S + 2 * RESEND_AFTER_S
+        before, until = len(self.used), self.now + 2 * TIMEOUTS.no_progress + 2 * RESEND_AFTER_S
         while len(self.used) < before + 6:
             self.turn()
             assert self.now < until, f"the group waits for {self.group.waits.current} and nothing comes"
@@ -223,9 +226,9 @@ class World:
             assert (value[:, 0][first[:, 0]] == 0).all()
 
 
-def world_in(wait: Wait) -> World:
+def world_in(wait: Wait, kinds: Kinds = SERVERS) -> World:
     """A group that has played for a while and now waits for this."""
-    world = World()
+    world = World(kinds=kinds)
     for _ in range(40):
         world.turn()
     if wait is Wait.CREDIT:
@@ -269,7 +272,7 @@ def test_a_welcome_that_nothing_has_asked_for_is_no_session(plane: Plane) -> Non
     server = world.servers[plane]
     assert server is not None
     world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
-    assert not world.group.stream(plane).open
+    assert not world.group.planes[plane].stream.open
     world.goes_on()
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.test_group import CONFIG, SERVERS, TICK_S, Broker, EnvServer, Message, World, world_in
+from tests.unit.test_group import CONFIG, SERVERS, TICK_S, Broker, EnvServer, Message, Server, World, world_in
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.stream import RESEND_LIMIT_S
 from zerobeast.services.actor.group import EnvGroup
-from zerobeast.services.actor.waits import Wait
+from zerobeast.services.actor.waits import Wait, Waits
 
 pytestmark = pytest.mark.unit
 
@@ -53,11 +53,22 @@ FAULTS: list[tuple[Spoil, str, str]] = [
 ]
 
 
-class Faulty(EnvServer):
+class Spoiling(Server):
     """Spoils answers while it is told to, and repeats a spoilt one when it is asked again."""
 
     spoil: Spoil | None = None
     kind: Kind | None = None  #: of the requests whose answers are spoilt; None for all
+
+    def do(self, header: Header, rows: Any) -> Message:
+        message = super().do(header, rows)
+        return self.spoil(message) if self.spoil and self.kind in (None, header.kind) else message
+
+
+class FaultyBroker(Spoiling, Broker):
+    pass
+
+
+class Faulty(Spoiling, EnvServer):
     hellos = asked = 0
 
     def answer(self, header: Header, rows: Any) -> Message | None:
@@ -69,14 +80,8 @@ class Faulty(EnvServer):
             self.seq, self.age = 0, -1
         return found
 
-    def do(self, header: Header, rows: Any) -> Message:
-        message = super().do(header, rows)
-        return self.spoil(message) if self.spoil and self.kind in (None, header.kind) else message
 
-
-@pytest.fixture(autouse=True)
-def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SERVERS, Plane.STEPS, Faulty)
+FAULTY = {**SERVERS, Plane.STEPS: Faulty, Plane.INFERENCE: FaultyBroker}
 
 
 def server_of(world: World) -> Faulty:
@@ -99,19 +104,19 @@ def spoil_one(world: World, spoil: Spoil) -> int:
 def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
     spoil: Spoil, reason: str, sentence: str
 ) -> None:
-    world = world_in(Wait.BROKER)
+    world = world_in(Wait.BROKER, FAULTY)
     before = spoil_one(world, spoil)
     world.goes_on()
     assert [error.reason for error in world.refused] == [reason]
     assert sentence in str(world.refused[0])
     assert server_of(world).hellos == before + 1
-    assert not world.group.steps.trouble
+    assert not world.group.steps.stream.trouble
     assert all(np.isfinite(rows["reward"]).all() for _, _, rows in world.used)
 
 
 @pytest.mark.parametrize("kind", [None, Kind.STEP], ids=["every answer", "every step"])
 def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind: Kind | None) -> None:
-    world = world_in(Wait.BROKER)
+    world = world_in(Wait.BROKER, FAULTY)
     server = server_of(world)
     server.spoil, server.kind, server.asked = with_reward(float("nan")), kind, 0
     until = world.now + 120
@@ -119,12 +124,12 @@ def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind:
         world.turn()
     assert server.asked < 120
     assert len(world.refused) < 30
-    assert "sends what cannot be used (OBS: reward of row 1" in world.group.steps.trouble
+    assert "sends what cannot be used (OBS: reward of row 1" in world.group.steps.stream.trouble
     server.spoil = None
     for _ in range(int((RESEND_LIMIT_S + 5) / TICK_S)):
         world.turn()
     world.goes_on()
-    assert not world.group.steps.trouble
+    assert not world.group.steps.stream.trouble
 
 
 def with_action(message: Message) -> Message:
@@ -152,14 +157,13 @@ def with_logits(message: Message) -> Message:
         (with_core, "values", "a recurrent state is not finite"),
     ],
 )
-def test_an_act_that_cannot_be_used_costs_the_session_too(
-    monkeypatch: pytest.MonkeyPatch, spoil: Spoil, reason: str, sentence: str
-) -> None:
-    world, do = world_in(Wait.ENV), Broker.do
-    with monkeypatch.context() as patch:
-        patch.setattr(Broker, "do", lambda me, header, rows: spoil(do(me, header, rows)))
-        while not world.refused:
-            world.turn()
+def test_an_act_that_cannot_be_used_costs_the_session_too(spoil: Spoil, reason: str, sentence: str) -> None:
+    world = world_in(Wait.ENV, FAULTY)
+    broker = world.servers[Plane.INFERENCE]
+    broker.spoil = spoil
+    while not world.refused:
+        world.turn()
+    broker.spoil = None
     world.goes_on()
     assert [error.reason for error in world.refused] == [reason]
     assert sentence in str(world.refused[0])
@@ -173,17 +177,17 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
         header = message.header
         return Message(Header(header.kind, 1, 0, header.epoch, header.seq, ([good, *bad],)), *message.frames)
 
-    world = world_in(Wait.BROKER)
+    world = world_in(Wait.BROKER, FAULTY)
     before = spoil_one(world, with_episodes)
     assert [error.reason for error in world.refused] == ["episodes"]
     assert f"{len(bad)} of {len(bad) + 1} episodes" in str(world.refused[0])
-    assert world.group._episodes == [good]
+    assert world.group.steps.episodes == [good]
     world.goes_on()
     assert server_of(world).hellos == before
 
 
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
-    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, now=0.0, hops=Hops("actor", 0.0))
+    group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
     with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': action is None, expected"):
         group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ def waiting_world() -> World:
 def test_no_step_is_taken_while_everything_sent_waits_to_be_learned_from() -> None:
     world = waiting_world()
     assert world.group.waits.current is Wait.CREDIT
-    assert world.group.outbox.unacked == WINDOW
+    assert world.group.rollouts.outbox.unacked == WINDOW
     assert world.steps == WINDOW * T + 1, "RESET and the steps of the rollouts that were sent"
 
 

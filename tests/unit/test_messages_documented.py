@@ -28,8 +28,7 @@ from zerobeast.common.wire.messages import (
 )
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
-from zerobeast.services.actor import outbox
-from zerobeast.services.actor import service as actor
+from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver.capacity import MAX_SESSIONS
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
 from zerobeast.services.learner import window
@@ -144,10 +143,10 @@ def test_the_timers_are_those_of_the_code() -> None:
     assert float(timers["a session that makes up for setbacks has lasted"]) == stream.LASTING_S
     again = timers["same request again, at first; at last"].split("; ")
     assert [*map(float, again)] == [stream.RESEND_AFTER_S, stream.RESEND_LIMIT_S]
-    assert number(timers["a connection on which nothing comes back is replaced"]) == actor.SILENT_S
+    assert number(timers["a connection on which nothing comes back is replaced"]) == TIMEOUTS.silent
     assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
     without_ack = "HELLO again on the rollouts plane, without an ACK"
-    assert float(timers[without_ack]) == outbox.NO_PROGRESS_S
+    assert float(timers[without_ack]) == TIMEOUTS.no_progress
     assert float(timers["a server closes a session without a request"]) == session.UNUSED_S
 
 

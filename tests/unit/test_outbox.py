@@ -6,7 +6,8 @@ import pytest
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.stream import Reply, Stream
-from zerobeast.services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, NO_PROGRESS_S, Outbox
+from zerobeast.services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, Outbox
+from zerobeast.services.actor.timeouts import TIMEOUTS
 
 pytestmark = pytest.mark.unit
 
@@ -160,13 +161,13 @@ def test_silence_makes_it_greet_again_whether_anything_is_under_way_or_not(under
     if under_way:
         outbox.push(ROWS[0], [], 0.0)
         send_all(outbox)
-    assert outbox.due(NO_PROGRESS_S) is None
-    late = outbox.due(NO_PROGRESS_S + 0.1)
+    assert outbox.due(TIMEOUTS.no_progress) is None
+    late = outbox.due(TIMEOUTS.no_progress + 0.1)
     assert late is not None
     assert late[0].kind is Kind.HELLO
-    outbox.accept(welcome(), NO_PROGRESS_S + 0.2)
-    assert send_all(outbox, NO_PROGRESS_S + 0.2) == ([1] if under_way else [])
-    assert outbox.due(2 * NO_PROGRESS_S) is None
+    outbox.accept(welcome(), TIMEOUTS.no_progress + 0.2)
+    assert send_all(outbox, TIMEOUTS.no_progress + 0.2) == ([1] if under_way else [])
+    assert outbox.due(2 * TIMEOUTS.no_progress) is None
 
 
 def test_a_refusal_for_good_is_the_users_business() -> None:
@@ -180,7 +181,7 @@ def test_an_ack_that_only_changes_the_window_is_no_sign_that_a_rollout_has_come(
     outbox = opened()
     outbox.push(ROWS[0], [], 0.0)
     send_all(outbox)
-    outbox.accept(ack(0, window=3), NO_PROGRESS_S - 1)
-    late = outbox.due(NO_PROGRESS_S + 0.1)
+    outbox.accept(ack(0, window=3), TIMEOUTS.no_progress - 1)
+    late = outbox.due(TIMEOUTS.no_progress + 0.1)
     assert late is not None
     assert late[0].kind is Kind.HELLO

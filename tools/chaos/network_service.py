@@ -14,21 +14,21 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.runtime.entry import main
+from zerobeast.common.runtime.entry import Build, main
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.actor.timeouts import Timeouts
 
 MODULE = "zerobeast.tools.chaos.network_service"
 
 TIMEOUTS = {
     "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
     "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
-    "zerobeast.services.actor.outbox": ("NO_PROGRESS_S",),
-    "zerobeast.services.actor.servers": ("LOOKUP_PERIOD_S",),
-    "zerobeast.services.actor.service": ("SILENT_S",),
     "zerobeast.common.acting.weights_inbox": ("LOOKUP_PERIOD_S", "SILENCE_S"),
 }
 #: role -> what of it `--pause` makes slow
@@ -77,6 +77,13 @@ def _look_up_in(file: Path) -> None:
     socket.getaddrinfo = look_up
 
 
+def _hurried_actor(factor: float) -> Build:
+    timeouts = Timeouts(
+        silent=Timeouts.silent / factor, no_progress=Timeouts.no_progress / factor, lookup=Timeouts.lookup / factor
+    )
+    return partial(Actor, timeouts=timeouts)
+
+
 def _hurry(role: str, factor: float) -> None:
     for name, timeouts in TIMEOUTS.items():
         if name.startswith(("zerobeast.common.", f"zerobeast.services.{role}.")):
@@ -108,11 +115,13 @@ def run(argv: list[str]) -> int:
     options, flags = parser.parse_known_args(argv)
     if options.hosts:
         _look_up_in(options.hosts)
+    build: Build = import_module(f"zerobeast.services.{options.role}.__main__").build
     if options.hurry != 1.0:
         _hurry(options.role, options.hurry)
+        build = _hurried_actor(options.hurry) if options.role == "actor" else build
     if options.pause:
         _pause(options.role, options.pause)
-    return main(options.role, import_module(f"zerobeast.services.{options.role}.__main__").build, flags)
+    return main(options.role, build, flags)
 
 
 if __name__ == "__main__":

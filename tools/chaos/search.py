@@ -175,7 +175,6 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
     brokers = [service(Broker, at, broker=f"b{at}") for at in range(trial.brokers)]
     servers = [service(EnvServer, at, envserver=f"e{at}") for at in range(trial.env_servers)]
     assert isinstance(learner, Learner)
-    assert learner.intake is not None
     learner.intake.port = UnreliablePort(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
     for at, server in enumerate([*brokers, *servers]):
         faults = trial.inference if isinstance(server, Broker) else trial.steps
@@ -195,7 +194,7 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float) -> Ou
             service.poll(0.0)
             service.tick(service.clock())
         now = time.monotonic()
-        done = learner.trainer.counters.agent_steps if learner.trainer else 0
+        done = learner.report()["agent_steps"]
         longest = max(longest, now - progress_at)
         if done > steps:
             steps, progress_at = done, now

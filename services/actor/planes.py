@@ -1,0 +1,219 @@
+"""An env group's ends of its three planes: each has its stream and knows what travels on it. No sockets, no clock.
+
+Each WELCOME holds what the next HELLO needs, so a broker is greeted once an environment is known, the learner once a
+policy is. `group` has the order in which the three take turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
+from zerobeast.common.transport import Incoming
+from zerobeast.common.wire.checks import episodes_of, flaw, illegal
+from zerobeast.common.wire.messages import Frames, Header, Kind
+from zerobeast.common.wire.records import act_record, action_record, step_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.actor.outbox import Outbox
+from zerobeast.services.actor.rollout import RolloutBuilder
+
+D = TypeVar("D")
+Refuse = Callable[[RemoteProtocolError], None]
+
+
+class GroupPlane:
+    """A group's end of one plane."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.greets = False  #: whether it is known what to say HELLO with
+        self.new = True  #: whether the server that answers next knows nothing of this group
+        self.cut = 0  #: rollouts in progress that sessions lost here have cost
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        """What to send now."""
+        return self.stream.due(now) if self.greets else None
+
+    def mark_sent(self, now: float) -> None:
+        """Say that what `due` handed out has left."""
+        self.stream.sent(now)
+
+    def deadline(self) -> float:
+        """When `due` has something to repeat."""
+        return self.stream.deadline() if self.greets else math.inf
+
+    def take(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
+        """Take a message, and say what it means. An answer that cannot be used ends the session that it is of.
+
+        Args:
+          message: for this group.
+          refuse: counts what cannot be used.
+          now: the time.
+
+        Raises:
+          ConfigError: a peer refuses for good, or offers something impossible or else than before.
+        """
+        if not self.greets:
+            return Reply.STALE  # nothing was asked there yet
+        try:
+            reply = self._accept(message, refuse, now)
+        except RemoteProtocolError as error:
+            refuse(error)
+            if not self.stream.expects(message.header):
+                return Reply.STALE
+            self.stream.reject(str(error), now)
+            reply = Reply.LOST
+        if reply is Reply.LOST or reply is Reply.WELCOME:
+            self._forgotten()
+        if reply is Reply.WELCOME:
+            self._welcomed()
+        return reply
+
+    def give_up(self, now: float) -> None:
+        """End the session, because another server will be greeted."""
+        self.stream.give_up(now)
+        self._forgotten()
+
+    def _accept(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
+        if self.stream.expects(message.header):
+            self._receive(message, refuse)
+        return self.stream.accept(message.header, now)
+
+    def _receive(self, message: Incoming, refuse: Refuse) -> None:
+        """Read the answer to a request. Raises RemoteProtocolError where it cannot be used."""
+
+    def _welcomed(self) -> None: ...
+
+    def _forgotten(self) -> None:
+        self.new = True
+
+    def _offered(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
+        """An entry of the WELCOME. Nothing can come of a server that describes what cannot be, or changes it."""
+        try:
+            offer = read(self.stream.terms.get(name))
+        except RemoteProtocolError as error:
+            raise ConfigError(f"{self.stream.server} offers an impossible {name!r}: {error}") from error
+        if before is not None and offer != before:
+            raise ConfigError(f"{self.stream.server} now offers {offer}, before it was {before}")
+        return offer
+
+
+class StepsPlane(GroupPlane):
+    """To the env-server: RESET and STEP, answered by observations. Its session is new until RESET is answered."""
+
+    def __init__(self, stream: Stream, num_envs: int, seed: int) -> None:
+        super().__init__(stream)
+        self.greets = True
+        self.env: EnvSpec | None = None
+        self.agent_steps = 0
+        self.episodes: list[list[float]] = []  #: that have ended, until a rollout takes them along
+        self._num_envs, self._seed = num_envs, seed
+
+    def reset(self, now: float) -> None:
+        self.stream.request(Kind.RESET, (), (), now)
+
+    def step(self, actions: NDArray[Any], now: float) -> None:
+        """Ask what actions [N] lead to."""
+        self._action_rows["action"] = actions
+        self.stream.request(Kind.STEP, (), (self._action_rows,), now)
+
+    def _receive(self, message: Incoming, refuse: Refuse) -> None:
+        if not message.into(self.rows):
+            size, count = self.rows.dtype.itemsize, self._num_envs
+            raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
+        if sentence := flaw(self.rows):
+            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+        entries = message.header.body[0]
+        found = episodes_of(entries)
+        if wrong := len(entries) - len(found):  # no fault of the rows that they come with
+            malformed = f"OBS: {wrong} of {len(entries)} episodes are not [return, length]"
+            refuse(RemoteProtocolError(malformed, "episodes"))
+        self.episodes += map(list, found)
+        self.agent_steps += 0 if self.new else self._num_envs
+
+    def _welcomed(self) -> None:
+        env = self._offered("env", EnvSpec.from_wire, self.env)
+        if self.env is None:
+            self.env = env
+            self.rows = np.zeros(self._num_envs, step_record(env).dtype)  #: the newest observations
+            self._action_rows = np.zeros(self._num_envs, action_record(env.action).dtype)
+
+    def _forgotten(self) -> None:
+        super()._forgotten()
+        # the next environments shall not repeat the episodes that these began with
+        self.stream.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
+
+
+class InferencePlane(GroupPlane):
+    """To the broker: INFER, answered by actions. Its session is new until INFER is asked with `first` in all rows."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.policy: PolicySpec | None = None
+        self.version = -1  #: of the weights that chose the newest actions
+        self.version_drops = 0  #: times that an older one followed a newer one
+        self._with_core = False
+
+    def greet_with(self, env: EnvSpec, num_envs: int) -> None:
+        """Say HELLO from now on, for N environments like this."""
+        self._env, self._num_envs, self.greets = env, num_envs, True
+        self.stream.hello_terms.update(env=env.to_wire(), num_envs=num_envs)
+
+    def infer(self, rows: NDArray[np.void], now: float, *, want_core: bool) -> None:
+        """Ask what to do about observations [N], and for the recurrent states that they meet."""
+        self._with_core = want_core and self.core.size > 0
+        self.stream.request(Kind.INFER, (want_core,), (rows,), now)
+
+    def _receive(self, message: Incoming, _refuse: Refuse) -> None:
+        with_core = self._with_core
+        if not message.into(self.rows, last=not with_core) or (with_core and not message.into(self.core)):
+            raise RemoteProtocolError(f"ACT: expected {self.rows.nbytes} bytes of act rows", "payload")
+        if sentence := illegal(self.rows["action"], self._env.action):
+            raise RemoteProtocolError(f"ACT: action {sentence}", "values")
+        if sentence := flaw(self.rows):
+            raise RemoteProtocolError(f"ACT: {sentence}", "values")
+        if with_core and not np.isfinite(self.core).all():
+            raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
+        version = message.header.body[0]
+        self.version_drops += version < self.version
+        self.version = version
+
+    def _welcomed(self) -> None:
+        policy = self._offered("policy", PolicySpec.from_wire, self.policy)
+        if self.policy is None:
+            self.policy = policy
+            self.rows = np.zeros(self._num_envs, act_record(self._env, policy).dtype)  #: the newest answer
+            self.core = np.zeros((self._num_envs, policy.core_size), np.float32)  #: before obs[0] of the rollout
+
+
+class RolloutsPlane(GroupPlane):
+    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session."""
+
+    def __init__(self, stream: Stream, no_progress_s: float) -> None:
+        super().__init__(stream)
+        self.outbox = Outbox(stream, no_progress_s)
+
+    def greet_with(self, env: EnvSpec, policy: PolicySpec, unroll_length: int, num_envs: int) -> None:
+        self.builder, self.greets = RolloutBuilder(env, policy, unroll_length, num_envs), True
+        self.stream.hello_terms.update(
+            env=env.to_wire(), policy=policy.to_wire(), unroll_length=unroll_length, num_envs=num_envs
+        )
+
+    def due(self, now: float) -> tuple[Header, Frames] | None:
+        return self.outbox.due(now) if self.greets else None
+
+    def mark_sent(self, _now: float) -> None:
+        self.outbox.mark_sent()
+
+    def _accept(self, message: Incoming, _refuse: Refuse, now: float) -> Reply:
+        reply, free = self.outbox.accept(message.header, now)
+        for rows in free:
+            self.builder.recycle(rows)
+        return reply

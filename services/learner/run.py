@@ -1,0 +1,184 @@
+"""What a learner has once its run has begun: with its first actor, or where its checkpoint left off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.health import hops
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.runtime.service import Service
+from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher, checksum, chunks
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.services.learner.admission import Terms, mismatch, oversize
+from zerobeast.services.learner.archive import Archive
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.update import Trainer
+
+log = logging.getLogger(__name__)
+
+COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
+NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)  #: a page before a run has begun
+
+
+class TrainingRun:
+    """Learns from what the intake takes, publishes versions, and leaves rows and checkpoints.
+
+    Args:
+      trainer: of the run.
+      service: whose clock and hops these are.
+      publisher: of the weights.
+      epoch: random id of this start.
+      meters: of what is learned.
+      archive: what the run leaves.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        service: Service,
+        publisher: WeightsPublisher,
+        epoch: int,
+        meters: Meters,
+        archive: Archive,
+    ) -> None:
+        self.trainer, self.meters, self.archive = trainer, meters, archive
+        self.queue = RolloutQueue(trainer.storage, trainer.config.learner.batch_size)
+        self.terms = terms_of(trainer.config, trainer.env, trainer.policy)
+        self._service, self._publisher, self._epoch = service, publisher, epoch
+        self._published = -1  #: newest version that went out
+        self._elapsed_at = service.started_at
+
+    def settle(self, intake: Intake) -> None:
+        """Let go of rollouts whose policy is too old."""
+        settings = self.trainer.config.learner
+        oldest = self._published - settings.max_policy_lag * settings.publish_every
+        self.meters.finished(intake.settle(oldest))
+
+    def learn(self, intake: Intake, waited_s: float) -> bool:
+        """Learn from a batch that was waited for, if there is one."""
+        clock, trainer, times = self._service.clock, self.trainer, self._service.hops
+        rows, taken_at = intake.take(clock()), clock()
+        if rows is None:
+            return False
+        version = trainer.counters.policy_version
+        update = trainer.update(rows, self.queue.tasks)
+        messages, learned = self.queue.release(), update.learned
+        if learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
+            self.publish()
+        intake.use(messages, len(rows), learned=bool(learned.steps) or not learned.skipped)
+        self.meters.updated(update, version, clock())
+        self.meters.finished(messages)
+        times.add("learner_wait", waited_s)
+        times.add("update", update.seconds)
+        for message in messages:
+            if message.fate == "used":
+                times.add("rollout_queue", taken_at - message.at)
+        return True
+
+    def publish(self) -> None:
+        """Publish the weights, unless this version is out."""
+        started, net, version = self._service.clock(), self.trainer.net, self.trainer.counters.policy_version
+        if version == self._published:
+            return
+        snapshot = flatten(net)
+        body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+        self._published = version
+        self._service.hops.add("publish", self._service.clock() - started)
+
+    def page(self) -> dict[str, Any]:
+        """How far it is: NOTHING_YET and on."""
+        counts = {name: getattr(self.trainer.counters, name) for name in COUNTS}
+        return {**counts, "env_frames": self.trainer.env_frames, "policy_version": self._published}
+
+    def record(self, page: dict[str, Any], now: float) -> None:
+        """Write a row of the service's numbers, once anything was learned."""
+        if self.meters.last is None:
+            return
+        self._book_elapsed(now)
+        page["elapsed_s"] = round(self.trainer.counters.elapsed_s, 3)
+        page["env_frames_per_s"] = round(page["agent_steps_per_s"] * self.trainer.env.frame_skip, 1)
+        for hop in ("rollout_queue", "learner_wait", "publish"):
+            seconds = hops.recent([self._service.page], hop).mean_s
+            page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
+        row = {name: page[name] for name in COLUMNS}
+        self.archive.record(row, self.meters.losses(), self.meters.lags(), page["mean_return_100_by_task"])
+
+    def checkpoint(self, record: SavedLedger, now: float) -> None:
+        """Save all that it needs to go on. Raises CheckpointError where it cannot be written."""
+        self._book_elapsed(now)
+        state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": record.state()}
+        self.archive.save(state, now)
+
+    def _book_elapsed(self, now: float) -> None:
+        self.trainer.counters.elapsed_s += now - self._elapsed_at
+        self._elapsed_at = now
+
+
+def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:
+    """What actors of a run have to offer."""
+    most_rows = max(config.actor.envs_per_group, config.learner.batch_size)
+    return Terms(env, policy, config.learner.unroll_length, most_rows)
+
+
+def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], TrainingRun]) -> TrainingRun:
+    """A new run for the environment of its first actor.
+
+    Raises:
+      ConfigError: the environment is not the run's, or cannot be learned.
+    """
+    asked = config.env.id
+    if theirs.env.env_id not in config.env.tasks:
+        raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
+    policy = theirs.policy or PolicySpec(n_logits=1, core_size=0)
+    row_bytes = rollout_record(theirs.env, policy, config.learner.unroll_length).row_bytes
+    unbuilt = terms_of(config, theirs.env, theirs.policy)
+    if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
+        raise ConfigError(sentence)
+    try:
+        run = make(theirs.env.among(asked))
+    except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
+        raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
+    if sentence := mismatch(theirs, run.terms):
+        raise ConfigError(sentence)
+    return run
+
+
+def resumed(
+    config: RunConfig, archive: Archive, meters: Meters, make: Callable[[EnvSpec], Trainer]
+) -> tuple[Trainer | None, SavedLedger]:
+    """The trainer that the run's checkpoint describes, None where there is no checkpoint; and what came of rollouts.
+
+    Raises:
+      CheckpointError: it is not this run's.
+    """
+    path, saved = archive.checkpoints.path, archive.checkpoints.load()
+    if saved is None:
+        return None, SavedLedger()
+    try:
+        env = EnvSpec.from_wire(saved["env"])
+        algo = saved["config"]["algo"]
+        meters.load(saved["statistics"])
+        record = SavedLedger.load(saved["rollouts"])
+    except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
+    for name, theirs, ours in (("env.id", env.env_id, config.env.id), ("algo", algo, config.algo)):
+        if theirs != ours:
+            raise CheckpointError(
+                f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
+                f"use another name, or start afresh"
+            )
+    trainer = make(env)
+    trainer.load(path, saved)
+    log.info("continuing %s at agent step %d", path.parent, trainer.counters.agent_steps)
+    return trainer, record

@@ -17,4 +17,8 @@ def build(config: "RunConfig", instance: Instance) -> "Service":
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["describe"]:
+        from zerobeast.services.envserver.describe import main as describe
+
+        sys.exit(describe(sys.argv[2:]))
     sys.exit(main("envserver", build, sys.argv[1:]))

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable
 from functools import partial
 
-from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.incremental import PartsVectorEnv
 from zerobeast.services.envserver.native import has_native, make_native

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time
-from zerobeast.common.config.tree import HealthConfig
+from zerobeast.common.settings.run import HealthConfig
 from zerobeast.common.health.server import HealthServer
 from zerobeast.common.runtime.logs import log_to_stderr
 from zerobeast.common.runtime.service import Service

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zerobeast.common import transport
-from zerobeast.common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
+from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, messages, session, specs, stream
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import (

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.setting import Section, setting
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 from zerobeast.launcher.child import Child, ChildSpec
@@ -101,7 +101,7 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     loaded = gather(["--config", str(folder / CONFIG), *argv], environ, own=EvaluateFlags)
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
-    return folder, loaded.config.model_copy(update={"env": env}), loaded.own
+    return folder.resolve(), loaded.config.model_copy(update={"env": env}), loaded.own
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import Any
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost, Refusal
-from zerobeast.common.runtime.entry import Instance
 from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
-from zerobeast.common.runtime.service import MAX_POLL_S, Service
+from zerobeast.common.service.base import MAX_POLL_S, Service
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import ClientPort, Poller, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.stream import Stream

@@ -18,8 +18,8 @@ from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocol
 from zerobeast.common.health import hops
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import (
     MAX_FRAME_BYTES,
     Poller,

@@ -19,9 +19,9 @@ from tests.integration.envservers import running
 from zerobeast.cli.main import main
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.server import STUCK_S, HealthServer
 from zerobeast.common.health.verdict import ROLES
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.health_server import STUCK_S, HealthServer
 from zerobeast.common.settings.run import HealthConfig
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
 from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime import entry
+from zerobeast.common.service import entry
 from zerobeast.common.runtime.text import printable
 
 pytestmark = pytest.mark.unit

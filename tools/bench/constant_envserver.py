@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.runtime.entry import main
+from zerobeast.common.service.entry import main
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver.__main__ import build

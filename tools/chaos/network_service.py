@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.runtime.entry import main
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.service.entry import main
 
 MODULE = "zerobeast.tools.chaos.network_service"
 

@@ -52,17 +52,18 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: for the log: flags without effect
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
+def load(argv: Sequence[str], environ: Mapping[str, str], *, describe: Describe | None = None) -> RunConfig:
     """Read all layers.
 
     Args:
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
+      describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ)
+    loaded = gather(argv, environ, describe=describe)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
@@ -77,7 +78,7 @@ def gather(
       argv: as for `load`.
       environ: as for `load`.
       own: flags of the command itself, beside the settings of the run.
-      describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
+      describe: as for `load`.
 
     Raises:
       ConfigError: as for `load`.
@@ -86,9 +87,9 @@ def gather(
     own_table = settings_of(own)
     line = read_flags(argv, own_table, mistakes)
     above = [*_files(line, environ, mistakes), list(from_environment(environ, mistakes)), line.settings]
-    layers = [_preset_layer(above, describe, mistakes), *above]
-    layers[-1] = list(_resolved(line.settings, _highest(layers)["algo"].value, mistakes))
-    good, refused = _merge(layers, mistakes)
+    preset, lowest = _preset(above, describe, mistakes)
+    flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
+    good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
     _add_counts(good, line, mistakes)
     config = _tree(good)
     mistakes += [
@@ -114,27 +115,26 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
             mistakes.append(str(error))
 
 
-def _preset_layer(above: list[list[Given]], describe: Describe | None, mistakes: list[str]) -> list[Given]:
-    """The settings of the preset that is named or fits, in which case its name is the first of them."""
+def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[str]) -> tuple[Given, list[Given]]:
+    """The preset that is named, or that fits, and its settings."""
     given = _highest(above)
-    name = given["preset"].value if "preset" in given else ""
-    chosen = []
+    preset = given["preset"]
     try:
-        if not name:
+        if not preset.value:
             env_id, algo = (str(given[path].value) for path in ("env.id", "algo"))
             ask = partial(describe, given) if describe else None
             name = presets.fitting(env_id, algo, ask, with_arguments="env.kwargs" in given)
-            chosen = [Given("preset", name, f"chosen for {env_id} and {algo}")]
-        return [*chosen, *from_tree(presets.read(str(name)), f"preset {name}", mistakes)]
+            preset = Given("preset", name, f"chosen for {env_id} and {algo}")
+        return preset, list(from_tree(presets.read(str(preset.value)), f"preset {preset.value}", mistakes))
     except ConfigError as error:
         mistakes.append(str(error))
-        return []
+        return preset, []
 
 
 def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     """What is given for each setting, unchecked, over the defaults of those that choose the preset."""
     default = RunConfig()
-    chosen_by = {path: Given(path, value_at(default, path), "the defaults") for path in ("env.id", "algo")}
+    chosen_by = {path: Given(path, value_at(default, path), "the defaults") for path in ("env.id", "algo", "preset")}
     return chosen_by | {entry.path: entry for layer in layers for entry in layer}
 
 

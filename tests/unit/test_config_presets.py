@@ -231,6 +231,7 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert (config.impala.optimizer, config.learner.batch_size) == ("rmsprop", 2)
     assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
     assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
+    assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
 
 
 def test_every_preset_says_where_its_values_come_from_and_what_it_reached() -> None:

@@ -21,6 +21,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.run_folder import CONFIG
+from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.threads import thread_flags
 
 START_LIMIT_S = 120.0
@@ -39,7 +40,7 @@ class Services:
 
     def __init__(self, flags: Sequence[str], folder: Path) -> None:
         own = ["--name", "bench", "--root", str(folder), "--total_steps", str(10**9)]
-        self.config: RunConfig = load([*flags, *own], os.environ)
+        self.config: RunConfig = load([*flags, *own], os.environ, describe=spec_of)
         self.folder = folder
         self.children: list[Child] = []
 

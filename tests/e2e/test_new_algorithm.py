@@ -1,4 +1,4 @@
-"""An algorithm of one's own is a folder and two lines in the registry: docs/examples/awr is added to a copy and learns."""
+"""An algorithm of one's own is a folder and two lines in the registry: docs/examples/awr joins a copy and learns."""
 
 import os
 import shutil

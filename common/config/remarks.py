@@ -22,9 +22,9 @@ def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     path = f"{config.algo}.optimizer"
     optimizer = value_at(config, path) if path in TREE else ""
     for name in UNUSED.get(optimizer, ()):
-        where = origins.get(f"{config.algo}.{name}", "")
+        where, chosen_by = origins.get(f"{config.algo}.{name}", ""), source(origins.get(path, "the default"))
         if where.startswith(GIVEN):
-            yield f"{where}: {path} is {optimizer} ({source(origins.get(path, 'the default'))}), which has no {name}"
+            yield f"{where}: {path} is {optimizer} ({chosen_by}), which has no {name}; rmsprop has"
 
 
 def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:

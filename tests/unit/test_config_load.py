@@ -306,8 +306,8 @@ def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other()
 
 def test_what_the_optimiser_does_not_have_is_refused_if_it_is_said_for_this_start(tmp_path: Path) -> None:
     assert mistakes(["--impala.momentum", "0.1"], {"BEAST_IMPALA__ALPHA": "0.9"}) == [
-        "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha",
-        "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum",
+        "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
+        "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",
     ]
     assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).impala.momentum == 0.1
     assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"

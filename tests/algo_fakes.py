@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
-from zerobeast.common.algos.registry import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec

@@ -18,7 +18,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record

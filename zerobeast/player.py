@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.acting.inference import Inference
-from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype

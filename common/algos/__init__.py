@@ -1,16 +1,17 @@
 """Algorithms: one folder each, with the same files in it (config, loss, algorithm, README), and what they share.
 
-    protocol.py      what services ask of an algorithm
-    registry.py      which algorithms there are
-    settings.py      settings that several have
-    actor_critic.py  network, acting, and a loss of three terms
-    returns.py       rewards, discounts, the scale of returns
-    descent.py       one step of the optimiser
-    one_step.py      learning with one such step per batch
-    target.py        a network that follows another in leaps
-    dual.py          a multiplier that holds something below a limit
-    circular.py      learning from each batch more than once
+    protocol.py          what services ask of an algorithm
+    registry.py          which algorithms there are, and their sections of the settings
+    factory.py           the algorithm that a run's settings name
+    settings.py          settings that several have
+    actor_critic.py      network, acting, and a loss of three terms
+    returns.py           rewards, discounts, the scale of returns
+    gradient_descent.py  one step of the optimiser
+    one_step.py          learning with one such step per batch
+    target.py            a network that follows another in leaps
+    dual.py              a multiplier that holds something below a limit
+    circular.py          learning from each batch more than once
 
-A new algorithm is a folder and its line in registry.py: settings and presets are found there. No loop changes.
-docs/examples/awr is such a folder.
+A new algorithm is a folder, and its import and its section in registry.py. Presets are found in the folder. No loop
+changes. docs/examples/awr is such a folder.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,12 +10,15 @@ from torch import Tensor
 from zerobeast.common.algos.protocol import Act, Batch, Metrics
 from zerobeast.common.algos.returns import explained_variance
 from zerobeast.common.algos.settings import LossSettings
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
+from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import Section
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+Settings = TypeVar("Settings", bound=Section)
 
 
 class ActorCriticLoss(NamedTuple):
@@ -26,20 +29,21 @@ class ActorCriticLoss(NamedTuple):
     metrics: Metrics
 
 
-class ActorCritic:
+class ActorCritic(Generic[Settings]):
     """The acting half of `algos.protocol.Algorithm`: draw from the policy, or take its likeliest action.
 
     Args:
-      config: of the run.
+      config: of the run; its section that `algo` names is `settings`.
       env: what the environment sends and takes.
 
     Raises:
       ConfigError: the network cannot handle these observations or actions.
     """
 
-    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+    def __init__(self, config: Run, env: EnvSpec) -> None:
         self.env = env
         self.config = config
+        self.settings: Settings = getattr(config, config.algo)
         self.family = family_of(env.action, squash=config.net.squash_actions)
         core_size = self.network().core_size  # which also checks that observations and torso fit
         self.policy = PolicySpec(self.family.n_params, core_size)

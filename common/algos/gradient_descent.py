@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from zerobeast.common.algos.protocol import Learned, Metrics
 from zerobeast.common.algos.settings import OptimizerSettings
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.ops.finite import squares_finite
 from zerobeast.common.ops.optim import RMSPropTF1, linear_decay
+from zerobeast.common.settings.run import Run
 
 
 class Step(NamedTuple):
@@ -41,7 +41,7 @@ class GradientDescent:
       net: whose parameters to train, on the device where they are.
     """
 
-    def __init__(self, config: RunConfig, settings: OptimizerSettings, net: nn.Module) -> None:
+    def __init__(self, config: Run, settings: OptimizerSettings, net: nn.Module) -> None:
         self._settings = settings
         self._algo = config.algo
         self._total_steps = config.total_steps

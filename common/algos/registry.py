@@ -1,42 +1,29 @@
-"""The list of algorithms: the only place that knows them all. Torch-free: each is imported when it is asked for.
+"""The list of algorithms: the only place that knows them all. Torch-free, as every service reads all settings.
 
-An algorithm `name: Class` is `Class` in `common/algos/<name>/algorithm.py`, its settings `ClassConfig` in `config.py`
-beside it; they are the section `name` of the tree of settings. Presets of its own stand in `presets/` beside them.
+An algorithm `name: ClassConfig` is `Class` in `common/algos/<name>/algorithm.py`, its settings are `ClassConfig` in
+`config.py` beside it. Presets of its own stand in `presets/` beside them.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from zerobeast.common.config.setting import Section
-
-if TYPE_CHECKING:
-    from zerobeast.common.algos.protocol import Algorithm
-    from zerobeast.common.config.tree import RunConfig
-    from zerobeast.common.wire.specs import EnvSpec
-
-ALGORITHMS = {
-    "impala": "Impala",
-    "a2c": "A2C",
-    "ppo": "PPO",
-    "vmpo": "VMPO",
-    "impact": "Impact",
-}
+from zerobeast.common.algos.a2c.config import A2CConfig
+from zerobeast.common.algos.impact.config import ImpactConfig
+from zerobeast.common.algos.impala.config import ImpalaConfig
+from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.vmpo.config import VMPOConfig
+from zerobeast.common.settings.section import Section
 
 
-def settings_type(name: str) -> type[Section]:
-    """The class of an algorithm's settings."""
-    kind: type[Section] = getattr(import_module(f"zerobeast.common.algos.{name}.config"), f"{ALGORITHMS[name]}Config")
-    return kind
+class Algorithms(Section):
+    """The sections that algorithms have in the tree of settings, each named as `algo` names it."""
+
+    impala: ImpalaConfig = ImpalaConfig()
+    a2c: A2CConfig = A2CConfig()
+    ppo: PPOConfig = PPOConfig()
+    vmpo: VMPOConfig = VMPOConfig()
+    impact: ImpactConfig = ImpactConfig()
 
 
-def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
-    """The algorithm that `config` names, for `env`.
-
-    Raises:
-      ConfigError: it cannot handle these observations or actions.
-    """
-    module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
-    algorithm: Algorithm = getattr(module, ALGORITHMS[config.algo])(config, env)
-    return algorithm
+ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -37,6 +38,8 @@ Uses = Annotated[int, Field(description="K: how often each batch is learned from
 # the optimiser
 OptimizerKind = Literal["rmsprop", "rmsprop_tf", "adam"]
 Optimizer = Annotated[OptimizerKind, Field(description="rmsprop_tf: TensorFlow 1's semantics")]
+#: settings below that an optimiser does not have
+UNUSED: Mapping[str, tuple[str, ...]] = {"adam": ("alpha", "momentum")}
 LearningRate = Annotated[float, Field(description="at the start", gt=0)]
 ScheduleKind = Literal["linear", "constant"]
 Schedule = Annotated[ScheduleKind, Field(description="linear: to 0 at total_steps")]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, get_origin
 
 import yaml
-from pydantic.fields import FieldInfo
 
+from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.expectation import expectation
 from zerobeast.common.config.preset import names
-from zerobeast.common.config.setting import Section
-from zerobeast.common.config.table import TREE, section_of, settings_of, value_at
+from zerobeast.common.config.table import TREE, Table, section_of, settings_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.section import Section
 
+RANKS = ("chosen", "preset", "file", "environment", "flag")  #: how origins begin, the lowest layer first
 WIDTH, COLUMN = 112, 36
 LAYERS = (
-    "Settings, shown with their defaults. They are flags (--learner.batch_size 32), environment variables "
-    "(BEAST_LEARNER__BATCH_SIZE=32) and entries of a YAML file; a flag wins over the environment, that over the "
-    "file, that over the preset, that over the default."
+    "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "
+    "a YAML file; a flag wins over the environment, that over the file, that over the preset, that over the default. "
+    "Each is shown with its value under this command line and, if that is not the default, with where it comes from."
 )
-PRESETS = "the layer between the defaults and the file; without it the one that fits environment and algorithm:"
 TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as well:"
 
 
@@ -38,32 +39,63 @@ def differences(config: RunConfig) -> dict[str, Any]:
     return {path: value for path in TREE if (value := value_at(config, path)) != value_at(default, path)}
 
 
-def settings_help(own: type[Section] = Section) -> str:
-    """Every setting with its default and meaning, by section, after the command's own flags."""
+def by_origin(config: RunConfig, origins: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The settings of a run and its algorithm that are not at their default: {"preset atari": {path: value}, ...}."""
+    others = ALGORITHMS.keys() - {config.algo}
+    changed = differences(config)
+    found: dict[str, dict[str, Any]] = {}
+    for path, where in sorted(origins.items(), key=lambda item: RANKS.index(item[1].partition(" ")[0])):
+        if path in changed and path.partition(".")[0] not in others:
+            found.setdefault(source(where), {})[path] = changed[path]
+    return found
+
+
+def source(where: str) -> str:
+    """The layer that an origin names: "preset atari: seed" is of "preset atari", "flag --seed" is a "flag"."""
+    kind = where.partition(" ")[0]
+    return kind if kind in ("environment", "flag") else where.partition(": ")[0]
+
+
+def settings_help(
+    own: type[Section] = Section, config: RunConfig | None = None, origins: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Every setting with its value and meaning, by section, after the command's own flags.
+
+    Args:
+      own: flags of the command itself.
+      config: whose values to show; without it the defaults.
+      origins: of these values.
+    """
+    config = config or RunConfig()
     run = {path: field for path, field in TREE.items() if "." not in path}
     parts = [
-        *_group("This process", settings_of(own)),
+        *_group("This process", settings_of(own), own(), {}),
         *["", *textwrap.wrap(LAYERS, WIDTH), ""],
         *_entry("--config FILE", "YAML file with settings; may stand several times, the last on top"),
-        *_entry("--preset NAME", f"{PRESETS} {', '.join(names())}"),
-        *_group("run", run),
+        *_group("run", run, config, origins),
     ]
     for name, field in RunConfig.model_fields.items():
         if section := section_of(field):
-            parts += _group(f"{name}: {(section.__doc__ or '').splitlines()[0]}", settings_of(section, f"{name}."))
-    parts += ["", *textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)]
+            title = f"{name}: {(section.__doc__ or '').splitlines()[0]}"
+            parts += _group(title, settings_of(section, f"{name}."), config, origins)
+    parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
+    parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)
     return "\n".join(parts).strip("\n")
 
 
-def _group(title: str, table: dict[str, FieldInfo]) -> Iterator[str]:
+def _group(title: str, table: Table, values: Section, origins: Mapping[str, str]) -> Iterator[str]:
     if table:
         yield from ("", title)
     for path, field in table.items():
-        default = (
-            "" if field.default in (None, "") else str(field.default).replace("True", "true").replace("False", "false")
-        )
+        value = value_at(values, path)
         choices = f" ({expectation(field)})" if get_origin(field.annotation) is Literal else ""
-        yield from _entry(f"--{path} {default}", f"{field.description}{choices}")
+        origin = f" [{source(origins[path])}; default {as_text(field.default)}]" if value != field.default else ""
+        yield from _entry(f"--{path} {as_text(value)}", f"{field.description}{choices}{origin}")
+
+
+def as_text(value: Any) -> str:
+    """A value as a flag has it."""
+    return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 
 
 def _entry(flag: str, text: str) -> list[str]:

@@ -11,6 +11,7 @@ KINDS: dict[Any, str] = {
     int: "a whole number",
     int | None: "a whole number",
     float: "a number",
+    float | None: "a number",
     bool: "true or false",
     str: "text",
 }

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pydantic.fields import FieldInfo
+
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.expectation import shown
-from zerobeast.common.config.layers import CONFIG, PRESET, Given, scalar
+from zerobeast.common.config.layers import CONFIG, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
 from zerobeast.common.runtime.suggest import did_you_mean
 
@@ -40,7 +42,7 @@ class CommandLine:
     settings: list[Given] = field(default_factory=list)
     own: list[Given] = field(default_factory=list)  #: of the command itself, not of the run
     files: list[str] = field(default_factory=list)
-    preset: str | None = None
+    torchbeasts: list[str] = field(default_factory=list)  #: flags under TorchBeast's names
     counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
     notes: list[str] = field(default_factory=list)  #: for the log: flags that are taken and have no effect
 
@@ -54,23 +56,24 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
       mistakes: sentences are added to it.
     """
     line = CommandLine()
-    for flag in _flags(argv, mistakes):
+    for flag in split(argv, mistakes):
         path = SHORT.get(flag.key, flag.key)
         if path in TREE or path in own:
             table = own if path in own else TREE
-            given = _given(flag, path, table, mistakes)
+            given = _given(flag, path, table[path], mistakes)
             (line.own if path in own else line.settings).extend(given)
-        elif flag.key in (CONFIG, PRESET):
-            _source(flag, line, mistakes)
+        elif flag.key == CONFIG:
+            _file(flag, line, mistakes)
         elif flag.key in torchbeast.FLAGS:
             _torchbeast(flag, line, mistakes)
         else:
-            known = [*TREE, *SHORT, *own, CONFIG, PRESET, "help", *torchbeast.FLAGS]
+            known = [*TREE, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
             mistakes.append(f"{flag.where}: unknown setting{did_you_mean(flag.key, known)}")
     return line
 
 
-def _flags(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
+def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
+    """The flags on a command line; sentences about what is none are added to `mistakes`."""
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -84,36 +87,35 @@ def _flags(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
             yield Flag(name, words.pop(0) if words and not words[0].startswith("--") else None)
 
 
-def _given(flag: Flag, path: str, table: Table, mistakes: list[str]) -> list[Given]:
+def _given(flag: Flag, path: str, setting: FieldInfo, mistakes: list[str]) -> list[Given]:
     text = flag.text
-    if text is None and table[path].annotation is bool:
+    if text is None and setting.annotation is bool:
         text = "true"
     if text is None:
         mistakes.append(f"{flag.where}: expected a value behind it")
         return []
-    return [Given(path, scalar(table[path], text), flag.where)]
+    return [Given(path, scalar(setting, text), flag.where)]
 
 
-def _source(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
+def _file(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
     if flag.text is None:
-        mistakes.append(f"{flag.where}: expected a {'file' if flag.key == CONFIG else 'name'} behind it")
-    elif flag.key == CONFIG:
-        line.files.append(flag.text)
+        mistakes.append(f"{flag.where}: expected a file behind it")
     else:
-        line.preset = flag.text
+        line.files.append(flag.text)
 
 
 def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
     meaning = torchbeast.FLAGS[flag.key]
+    line.torchbeasts.append(f"--{flag.name}")
     if isinstance(meaning, torchbeast.Same):
-        line.settings += _given(flag, meaning.path, TREE, mistakes)
+        line.settings += _given(flag, meaning.path, TREE[meaning.path.replace(torchbeast.ALGO, "impala")], mistakes)
     elif isinstance(meaning, torchbeast.Fixed):
         line.settings += [Given(path, value, flag.where) for path, value in meaning.values.items()]
     elif isinstance(meaning, torchbeast.Needless):
         line.notes.append(f"--{flag.name} is not needed here: {meaning.reason}")
     elif isinstance(meaning, torchbeast.Mode):
         if flag.text != "train":
-            mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected train; to play use `beast evaluate RUN`")
+            mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected train; `beast train` takes test too")
     elif flag.text is not None and flag.text.isdecimal() and 0 < int(flag.text) <= torchbeast.MAX_COUNT:
         line.counts[flag.key] = int(flag.text)
     else:

@@ -20,7 +20,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
 
 PREFIX = "BEAST_"
-PRESET, CONFIG = "preset", "config"
+CONFIG = "config"
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 
@@ -82,7 +82,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             example = next(name for name in TREE if name.startswith(f"{path}."))
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
         else:
-            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *SECTIONS, PRESET])}")
+            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *SECTIONS])}")
 
 
 def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -95,7 +95,7 @@ def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
-    """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_PRESET and BEAST_CONFIG are kept."""
+    """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is kept."""
     for name, text in sorted(environ.items()):
         if not name.startswith(PREFIX) or _is_link(name, text):
             continue
@@ -103,8 +103,8 @@ def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterato
         path = SHORT.get(key, key)
         if path in TREE:
             yield Given(path, scalar(TREE[path], text), f"environment {name}")
-        elif path not in (PRESET, CONFIG):
-            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, *SHORT, PRESET, CONFIG])}")
+        elif path != CONFIG:
+            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, *SHORT, CONFIG])}")
 
 
 def _is_link(name: str, text: str) -> bool:

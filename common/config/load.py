@@ -6,14 +6,15 @@
     BEAST_LEARNER__BATCH_SIZE=32   BEAST_SEED=1
     --learner.batch_size 32        --seed 1 --env CartPole-v1
 
-Several --config are read in turn, each over the one before; BEAST_CONFIG and BEAST_PRESET stand in for the flags.
+Several --config are read in turn, each over the one before; BEAST_CONFIG stands in for the flag.
 Every value of every layer is checked, also one that a higher layer replaces, and all mistakes are reported at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,20 +22,25 @@ from pydantic import ValidationError
 
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config import preset as presets
+from zerobeast.common.config import remarks, torchbeast
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
 from zerobeast.common.config.flags import CommandLine, read_flags
-from zerobeast.common.config.layers import CONFIG, PREFIX, PRESET, Given, from_environment, from_tree, read_yaml
-from zerobeast.common.config.relations import PARTIAL, BrokenRelations, Relation
-from zerobeast.common.config.setting import Section
-from zerobeast.common.config.table import SHORT, TREE, Table, nested, settings_of, value_at
-from zerobeast.common.config.torchbeast import spread
+from zerobeast.common.config.layers import CONFIG, PREFIX, Given, from_environment, from_tree, read_yaml
+from zerobeast.common.config.relations import Relation, relations
+from zerobeast.common.config.table import TREE, Table, nested, settings_of, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.section import Section
+from zerobeast.common.wire.specs import EnvSpec
 
 __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 
 log = logging.getLogger(__name__)
+
+
+#: tells what the environment looks like that settings name: path of a setting -> what is given for it, unchecked
+Describe = Callable[[Mapping[str, Given]], EnvSpec]
 
 
 class Loaded(NamedTuple):
@@ -46,29 +52,33 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: for the log: flags without effect
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
+def load(argv: Sequence[str], environ: Mapping[str, str], *, describe: Describe | None = None) -> RunConfig:
     """Read all layers.
 
     Args:
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
+      describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ)
+    loaded = gather(argv, environ, describe=describe)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
 
 
-def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section) -> Loaded:
+def gather(
+    argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, describe: Describe | None = None
+) -> Loaded:
     """Read all layers and keep where each value came from.
 
     Args:
       argv: as for `load`.
       environ: as for `load`.
       own: flags of the command itself, beside the settings of the run.
+      describe: as for `load`.
 
     Raises:
       ConfigError: as for `load`.
@@ -76,59 +86,67 @@ def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section
     mistakes: list[str] = []
     own_table = settings_of(own)
     line = read_flags(argv, own_table, mistakes)
-    files, preset = _sources(line, environ, mistakes)
-    above = [*files, list(from_environment(environ, mistakes)), line.settings]
-    layers = [_preset_layer(preset, above, mistakes), *above]
-    good, refused = _merge(layers, mistakes)
+    above = [*_files(line, environ, mistakes), list(from_environment(environ, mistakes)), line.settings]
+    preset, lowest = _preset(above, describe, mistakes)
+    flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
+    good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
     _add_counts(good, line, mistakes)
-    config, broken = _build(good)
-    mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
+    config = _tree(good)
+    mistakes += [
+        _sentence(relation, good) for relation in relations(config) if not refused.intersection(relation.paths)
+    ]
+    origins = {path: given.where for path, given in good.items()}
+    mistakes += remarks.unused(config, origins)
     own_good, _ = _check(own, own_table, line.own, mistakes)
-    if mistakes or config is None:
+    if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
-    origins = {path: given.where for path, given in good.items()}
-    notes = (*line.notes, *_idle_flags(config, origins))
+    notes = (*line.notes, *remarks.idle(config, origins), *remarks.other_defaults(config, origins, line))
     return Loaded(config, own.model_validate(own_values), origins, notes)
 
 
-def _idle_flags(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every flag that sets something of another algorithm."""
-    others = ALGORITHMS.keys() - {config.algo}
-    for path, where in origins.items():
-        if path.partition(".")[0] in others and where.startswith("flag "):
-            yield f"{where.removeprefix('flag ')} has no effect: it sets {path}, and this run's algo is {config.algo}"
-
-
-def _sources(
-    line: CommandLine, environ: Mapping[str, str], mistakes: list[str]
-) -> tuple[list[list[Given]], str | None]:
-    """The layers of the files, lowest first, and the name of the preset where one is given."""
-    names = line.files or [name for name in [environ.get(PREFIX + CONFIG.upper())] if name]
-    preset = None
-    layers = []
-    for name in names:
+def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -> Iterator[list[Given]]:
+    """The layers of the files, lowest first."""
+    for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
-            tree = read_yaml(Path(name), label)
+            yield list(from_tree(read_yaml(Path(name), label), label, mistakes))
         except ConfigError as error:
             mistakes.append(str(error))
-            continue
-        preset = tree.pop(PRESET, preset)
-        layers.append(list(from_tree(tree, label, mistakes)))
-    return layers, line.preset or environ.get(PREFIX + PRESET.upper()) or preset
 
 
-def _preset_layer(name: str | None, above: list[list[Given]], mistakes: list[str]) -> list[Given]:
-    if name is None:
-        given = {entry.path: str(entry.value) for layer in above for entry in layer}
-        default = RunConfig()
-        name = presets.fitting(given.get(SHORT["env"], default.env.id), given.get("algo", default.algo))
+def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[str]) -> tuple[Given, list[Given]]:
+    """The preset that is named, or that fits, and its settings."""
+    given = _highest(above)
+    preset = given["preset"]
     try:
-        return list(from_tree(presets.read(str(name)), f"preset {name}", mistakes))
+        if not preset.value:
+            env_id, algo = (str(given[path].value) for path in ("env.id", "algo"))
+            ask = partial(describe, given) if describe else None
+            name = presets.fitting(env_id, algo, ask, with_arguments="env.kwargs" in given)
+            preset = Given("preset", name, f"chosen for {env_id} and {algo}")
+        return preset, list(from_tree(presets.read(str(preset.value)), f"preset {preset.value}", mistakes))
     except ConfigError as error:
         mistakes.append(str(error))
-        return []
+        return preset, []
+
+
+def _highest(layers: list[list[Given]]) -> dict[str, Given]:
+    """What is given for each setting, unchecked, over the defaults of those that choose the preset."""
+    default = RunConfig()
+    chosen_by = {path: Given(path, value_at(default, path), "the defaults") for path in ("env.id", "algo", "preset")}
+    return chosen_by | {entry.path: entry for layer in layers for entry in layer}
+
+
+def _resolved(flags: list[Given], algo: Any, mistakes: list[str]) -> Iterator[Given]:
+    """The flags, those with TorchBeast's names for settings of the algorithm in the section of the run's algorithm."""
+    known = algo if algo in ALGORITHMS else RunConfig().algo
+    for given in flags:
+        path = given.path.replace(torchbeast.ALGO, known)
+        if path in TREE:
+            yield given._replace(path=path)
+        else:
+            mistakes.append(f"{given.where}: algo {known} has no setting {path}")
 
 
 def _merge(layers: list[list[Given]], mistakes: list[str]) -> tuple[dict[str, Given], set[str]]:
@@ -151,7 +169,7 @@ def _check(
     while True:
         values = {path: entry.value for path, entry in given.items()}
         try:
-            parsed = model.model_validate(nested(values), context=PARTIAL)
+            parsed = model.model_validate(nested(values))
         except ValidationError as error:
             for path, sentence in _refusals(error, table):
                 if path in given:
@@ -174,23 +192,15 @@ def _add_counts(good: dict[str, Given], line: CommandLine, mistakes: list[str]) 
     if not line.counts:
         return
     by_flag = {given.path for given in line.settings}
-    config = RunConfig.model_validate(nested({path: given.value for path, given in good.items()}), context=PARTIAL)
+    config = _tree(good)
     where = " and ".join(f"flag --{name}" for name in line.counts)
-    changes = spread(line.counts, lambda path: int(value_at(config, path)))
+    changes = torchbeast.spread(line.counts, lambda path: int(value_at(config, path)))
     layer = [Given(path, value, f"{where}: {path}") for path, value in changes.items() if path not in by_flag]
     good |= _check(RunConfig, TREE, layer, mistakes)[0]
 
 
-def _build(good: Mapping[str, Given]) -> tuple[RunConfig | None, tuple[Relation, ...]]:
-    """The tree, or what keeps it from being one."""
-    values = nested({path: given.value for path, given in good.items()})
-    try:
-        config = RunConfig.model_validate(values)
-    except ValidationError as error:
-        cause = error.errors()[0]["ctx"]["error"]
-        assert isinstance(cause, BrokenRelations), "every value was checked by itself"
-        return None, cause.broken
-    return config, ()
+def _tree(good: Mapping[str, Given]) -> RunConfig:
+    return RunConfig.model_validate(nested({path: given.value for path, given in good.items()}))
 
 
 def _sentence(relation: Relation, good: Mapping[str, Given]) -> str:

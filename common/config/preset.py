@@ -1,34 +1,39 @@
 """Presets: named layers between the defaults and the user's file. One YAML file each, in presets/ here, and in presets/
 of an algorithm, where `atari.yaml` of PPO's is called "atari-ppo".
 
-Where the user names none, the environment's family and the algorithm choose: what learns Pong wastes CartPole. One
-named after the family alone is IMPALA's, and of every algorithm that has none of its own there.
+Where the user names none, the family of environments and the algorithm choose: what learns Pong wastes CartPole. One
+named after the family alone is IMPALA's, and of every algorithm that has none of its own there. The family follows from
+the spaces. Those of the environments that everybody uses are known, and they are recognised by their ids.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE
+from zerobeast.common.wire.specs import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
 ALGORITHMS = Path(__file__).parents[1] / "algos"
+OTHERS = "classic"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/")),
     ("minatar", re.compile(r"MinAtar/")),
+    (OTHERS, re.compile(r"(CartPole|Acrobot|MountainCar|LunarLander)-v\d")),
     (
-        "control",  # real actions, as far as gymnasium's names tell
+        "control",
         re.compile(
             r"(Pendulum|Inverted(Double)?Pendulum|MountainCarContinuous|BipedalWalker|LunarLanderContinuous|Ant|"
             r"HalfCheetah|Hopper|Humanoid(Standup)?|Pusher|Reacher|Swimmer|Walker2d)-v\d"
         ),
     ),
 )
-OTHERS = "classic"
 
 
 def names() -> list[str]:
@@ -41,16 +46,34 @@ def _files() -> dict[str, Path]:
     return general | {f"{path.stem}-{path.parts[-3]}": path for path in ALGORITHMS.glob("*/presets/*.yaml")}
 
 
-def family(env_id: str) -> str:
-    """What an environment, of several the first, is like: atari, minatar, control, or classic for all others."""
-    first = env_id.partition(",")[0].strip()
-    return next((name for name, pattern in FAMILIES if pattern.match(first)), OTHERS)
+def _family_by_id(env_id: str) -> str | None:
+    return next((name for name, pattern in FAMILIES if pattern.match(env_id)), None)
 
 
-def fitting(env_id: str, algo: str) -> str:
-    """The preset for an environment and an algorithm."""
-    of_env, known = family(env_id), names()
-    return next(name for name in (f"{of_env}-{algo}", of_env, f"{OTHERS}-{algo}", OTHERS) if name in known)
+def _family_by_spaces(env: EnvSpec) -> str:
+    if env.action.kind == "box":
+        return "control"
+    if env.image_size is None:
+        return OTHERS
+    return "atari" if min(env.image_size) >= MIN_SHALLOW_SIDE else "minatar"
+
+
+def fitting(
+    env_id: str, algo: str, describe: Callable[[], EnvSpec] | None = None, *, with_arguments: bool = False
+) -> str:
+    """The preset for an environment, of several the first, and an algorithm.
+
+    Args:
+      env_id: one id, or several with commas.
+      algo: its name.
+      describe: tells what an environment of an unknown id looks like; without it any such is taken for a classic one.
+      with_arguments: its constructor gets some, so that its id does not tell.
+    """
+    family = _family_by_id(env_id.partition(",")[0].strip())
+    if describe and (with_arguments or not family):
+        family = _family_by_spaces(describe())
+    family, known = family or OTHERS, names()
+    return next(name for name in (f"{family}-{algo}", family, f"{OTHERS}-{algo}", OTHERS) if name in known)
 
 
 def read(name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.settings.section import Section, setting
 
 
 class ProcessFlags(Section):

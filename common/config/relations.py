@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.tree import RunConfig
 
 MAX_SQUASHED_LOG_STD = (
     0.0  #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
 )
-PARTIAL = "some layers only"  #: validation context in which relations are not looked at
 
 
 class Relation(NamedTuple):
@@ -19,14 +17,6 @@ class Relation(NamedTuple):
 
     paths: tuple[str, ...]  #: of the settings that it is between
     sentence: str
-
-
-class BrokenRelations(ValueError):
-    """Raised by the root of the tree; pydantic keeps it in its own error."""
-
-    def __init__(self, broken: tuple[Relation, ...]) -> None:
-        super().__init__("; ".join(relation.sentence for relation in broken))
-        self.broken = broken
 
 
 def relations(config: RunConfig) -> Iterator[Relation]:

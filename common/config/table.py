@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.setting import Section
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.section import Section
 
 Table = Mapping[str, FieldInfo]
 

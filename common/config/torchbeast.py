@@ -1,8 +1,8 @@
 """TorchBeast's flags (monobeast.py, polybeast.py and its two halves), so that its users bring the command they have.
 
-A flag that is not named on the command line keeps this project's default, not TorchBeast's; `--preset torchbeast`
-gives those. `--num_actors` counts environments there, one to a process; here they are spread evenly over the groups
-of the local actors, and the count is rounded up to fill them:
+Settings of the algorithm are those of the one that `algo` names. A flag that is not given keeps this project's default,
+not TorchBeast's; `--preset torchbeast` gives those. `--num_actors` counts environments there, one to a process; here
+they are spread evenly over the groups of the local actors, and the count is rounded up to fill them:
 
     actor.envs_per_group = ceil(num_actors / (local.actors * actor.env_groups))
     learner.window       = ceil(num_buffers / num_actors), at least what a batch of learner.batch_size needs
@@ -15,6 +15,8 @@ from math import ceil
 from typing import NamedTuple
 
 MAX_COUNT = 4096 * 64
+PRESET = "torchbeast"
+ALGO = "<algo>"  #: section of the algorithm that the run uses
 
 
 class Same(NamedTuple):
@@ -36,7 +38,7 @@ class Needless(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """train, or what another command does."""
+    """train, or test, which `beast train` understands."""
 
 
 class Count(NamedTuple):
@@ -52,15 +54,15 @@ FLAGS: Mapping[str, Meaning] = {
     "batch_size": Same("learner.batch_size"),
     "unroll_length": Same("learner.unroll_length"),
     "use_lstm": Same("net.use_lstm"),
-    "entropy_cost": Same("impala.entropy_cost"),
-    "baseline_cost": Same("impala.baseline_cost"),
-    "discounting": Same("impala.discount"),
-    "reward_clipping": Same("impala.reward_clipping"),
-    "learning_rate": Same("impala.learning_rate"),
-    "alpha": Same("impala.alpha"),
-    "momentum": Same("impala.momentum"),
-    "epsilon": Same("impala.epsilon"),
-    "grad_norm_clipping": Same("impala.max_grad_norm"),
+    "entropy_cost": Same(f"{ALGO}.entropy_cost"),
+    "baseline_cost": Same(f"{ALGO}.baseline_cost"),
+    "discounting": Same(f"{ALGO}.discount"),
+    "reward_clipping": Same(f"{ALGO}.reward_clipping"),
+    "learning_rate": Same(f"{ALGO}.learning_rate"),
+    "alpha": Same(f"{ALGO}.alpha"),
+    "momentum": Same(f"{ALGO}.momentum"),
+    "epsilon": Same(f"{ALGO}.epsilon"),
+    "grad_norm_clipping": Same(f"{ALGO}.max_grad_norm"),
     "disable_cuda": Fixed({"broker.device": "cpu", "learner.device": "cpu"}),
     "mode": Mode(),
     "num_actors": Count(),

@@ -1,7 +1,6 @@
 """What a service says about itself, and how it is read.
 
 progress  whether a service gets on with its work
-server    the pages of one service over HTTP
 metrics   the same numbers for Prometheus
 pages     fetching a page
 figures   numbers as people read them

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.ops.gaussian import Box
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import ActionSpec
 
 POLICY_GAIN = 0.01  #: the first policy is all but the same everywhere, so that no seed decides what is explored

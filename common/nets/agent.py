@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import head, last_action, policy_head
 from zerobeast.common.nets.lstm import LSTM
 from zerobeast.common.nets.normalize import ObsNorm
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.nets.torsos import make_torso
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 VALUE_GAIN = 1.0

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from zerobeast.common.wire.specs import EnvSpec
 
-MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
-
 
 class ImageShape(NamedTuple):
     """How the frames of an environment become [N, channels, height, width], stacks as more channels."""
@@ -22,18 +20,13 @@ class ImageShape(NamedTuple):
 
     @classmethod
     def of(cls, env: EnvSpec) -> ImageShape | None:
-        """The shape of `env`'s pictures: [H, W], [H, W, C] or [C, H, W]; None where it sends something else."""
-        shape = env.obs_shape
-        if len(shape) == 2:
-            image = cls(env.frame_stack, *shape, channels_first=True)
-        elif len(shape) == 3:
-            channels_first = shape[0] < shape[2]
-            sides = shape[1:] if channels_first else shape[:2]
-            channels = shape[0] if channels_first else shape[2]
-            image = cls(env.frame_stack * channels, *sides, channels_first=channels_first)
-        else:
+        """The shape of `env`'s images, or None if it sends something else."""
+        if env.image_size is None:
             return None
-        return image if min(image.height, image.width) >= MIN_IMAGE_SIDE else None
+        shape = (1, *env.obs_shape)[-3:]
+        channels_first = shape[0] < shape[2]
+        channels = shape[0] if channels_first else shape[2]
+        return cls(env.frame_stack * channels, *env.image_size, channels_first=channels_first)
 
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, less the frame `mean`, if any.

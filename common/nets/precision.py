@@ -10,8 +10,8 @@ import re
 
 import torch
 
-from zerobeast.common.config.tree import Precision
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.run import Precision
 
 #: CPU features that multiply bfloat16 natively; without one of them it is emulated, and slower than float32
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")

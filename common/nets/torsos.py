@@ -19,13 +19,12 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.images import ImageShape, compute_dtype, pixel_scale
 from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
-MIN_SHALLOW_SIDE = 36  #: pixels that three unpadded convolutions leave at least one of
 DEEP_CHANNELS = (16, 32, 32)
 DEEP_BLOCKS = 2
 

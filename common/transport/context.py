@@ -15,7 +15,7 @@ from zerobeast.common.transport.keys import Keys
 from zerobeast.common.wire.messages import Plane
 
 if TYPE_CHECKING:
-    from zerobeast.common.config.tree import SecurityConfig
+    from zerobeast.common.settings.run import SecurityConfig
 
 Socket = zmq.Socket[bytes]
 

@@ -25,6 +25,7 @@ from zerobeast.common.wire.codec import DTYPES, MAX_NDIM
 FIELD_ALIGNMENT = 8
 ROW_ALIGNMENT = 64
 MAX_ROW_BYTES = 256 << 20
+MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
 MAX_CHOICES = 1 << 16  #: of an action space, over all its components
 MAX_CORE_SIZE = 1 << 20
 
@@ -220,6 +221,14 @@ class EnvSpec:
         )
         _check(spec.rules())
         return spec
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of a frame that is an image, [H, W], [H, W, C] or [C, H, W]; None of any other."""
+        shape = self.obs_shape
+        if len(shape) == 3:
+            shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+        return (shape[0], shape[1]) if len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE else None
 
     def among(self, ids: str) -> EnvSpec:
         """The same under the name of all environments of a run, `env.id`, if it is one of them: they are alike."""

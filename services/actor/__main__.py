@@ -3,11 +3,11 @@
 import sys
 from typing import TYPE_CHECKING
 
-from zerobeast.common.runtime.entry import Instance, main
+from zerobeast.common.service.entry import Instance, main
 
 if TYPE_CHECKING:
     from zerobeast.common.config.tree import RunConfig
-    from zerobeast.common.runtime.service import Service
+    from zerobeast.common.service.base import Service
 
 
 def build(config: "RunConfig", instance: Instance) -> "Service":

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.acting.slots import SlotRanges
-from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.wire.messages import Header

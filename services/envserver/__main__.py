@@ -3,11 +3,11 @@
 import sys
 from typing import TYPE_CHECKING
 
-from zerobeast.common.runtime.entry import Instance, main
+from zerobeast.common.service.entry import Instance, main
 
 if TYPE_CHECKING:
     from zerobeast.common.config.tree import RunConfig
-    from zerobeast.common.runtime.service import Service
+    from zerobeast.common.service.base import Service
 
 
 def build(config: "RunConfig", instance: Instance) -> "Service":
@@ -17,4 +17,8 @@ def build(config: "RunConfig", instance: Instance) -> "Service":
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["describe"]:
+        from zerobeast.services.envserver.describe import main as describe
+
+        sys.exit(describe(sys.argv[2:]))
     sys.exit(main("envserver", build, sys.argv[1:]))

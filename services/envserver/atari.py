@@ -1,7 +1,7 @@
 """Atari through ale-py's C++ vector environment: many games in one call, outside Python's lock.
 
-Only the newest frame leaves: frames are stacked where the policy is. Rewards leave unclipped. The id names the game and
-nothing else; every other choice is a setting of `EnvConfig`.
+Only the newest frame leaves: frames are stacked where the policy is. Rewards leave unclipped. The id names the game,
+and whether actions are sticky if the settings do not say so; every other choice is a setting of `EnvConfig`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.config.tree import EnvConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import InlineVectorEnv, contained
 
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
+V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
 
 
@@ -95,7 +96,7 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
             num_envs,
             num_threads=threads,
             max_num_frames_per_episode=config.max_episode_frames,  # raw frames, counted from the reset's last no-op
-            repeat_action_probability=config.sticky_actions,
+            repeat_action_probability=_sticky_actions(config),
             full_action_space=config.full_action_space,
             img_height=config.frame_size,
             img_width=config.frame_size,
@@ -106,6 +107,13 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
             use_fire_reset=config.fire_reset,
             **kwargs,
         )
+
+
+def _sticky_actions(config: EnvConfig) -> float:
+    """As the settings say, else what gymnasium means by the id."""
+    if config.sticky_actions is not None:
+        return config.sticky_actions
+    return V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0
 
 
 def _resume_action(env: Any, config: EnvConfig) -> Any:

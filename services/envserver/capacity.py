@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerobeast.common.config.tree import EnvServerConfig
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_SESSIONS = 1024

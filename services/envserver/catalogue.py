@@ -12,9 +12,9 @@ import math
 import re
 from functools import partial
 
-from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
 from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.incremental import IncrementalVectorEnv
 from zerobeast.services.envserver.native import has_native, make_native

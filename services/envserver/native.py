@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.config.tree import EnvConfig
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
 from zerobeast.services.envserver.vector import InlineVectorEnv, contained
 

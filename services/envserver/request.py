@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from zerobeast.common.config.tree import EnvConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.runtime.seeds import MAX_ENV_SEED
+from zerobeast.common.settings.run import EnvConfig
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
 MAX_ID_LENGTH = 200

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
-from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.service import Service
 from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record

@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.config.tree import EnvConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked, new_mark

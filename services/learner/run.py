@@ -10,7 +10,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
 from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
 from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher, checksum, chunks
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import rollout_record

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Batch, Learned
-from zerobeast.common.algos.registry import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.ops.frames import stack_frames

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from zerobeast.common.runtime.entry import main
+from zerobeast.common.service.entry import main
 
 #: role -> what of it is slowed down, and by how many seconds at each call
 PARTS = {

@@ -1,4 +1,4 @@
-"""An algorithm of one's own is a folder and a line in the registry: docs/examples/awr is added to a copy and learns."""
+"""An algorithm of one's own is a folder and two lines in the registry: docs/examples/awr joins a copy and learns."""
 
 import os
 import shutil
@@ -15,6 +15,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "awr"
 REGISTRY = Path("zerobeast", "common", "algos", "registry.py")
+#: line of the registry -> what stands before it
+PLACES = {
+    "from zerobeast.common.algos.impact": "from zerobeast.common.algos.awr.config import AWRConfig",
+    "    impala: ImpalaConfig": "    awr: AWRConfig = AWRConfig()",
+}
 
 
 def copy_with_the_example(folder: Path) -> None:
@@ -22,8 +27,11 @@ def copy_with_the_example(folder: Path) -> None:
     shutil.copytree(ROOT / "zerobeast", folder / "zerobeast", ignore=ignore)
     shutil.copytree(EXAMPLE, algorithms / EXAMPLE.name, ignore=ignore)
     before = (folder / REGISTRY).read_text()
-    (folder / REGISTRY).write_text(before.replace("ALGORITHMS = {\n", 'ALGORITHMS = {\n    "awr": "AWR",\n'))
-    assert len((folder / REGISTRY).read_text().splitlines()) == len(before.splitlines()) + 1
+    after = before
+    for place, line in PLACES.items():
+        after = after.replace(place, f"{line}\n{place}", 1)
+    (folder / REGISTRY).write_text(after)
+    assert len(after.splitlines()) == len(before.splitlines()) + 2
 
 
 def beast_train(source: Path, *flags: str) -> str:
@@ -35,7 +43,7 @@ def beast_train(source: Path, *flags: str) -> str:
     return done.stdout
 
 
-def test_a_folder_and_a_line_are_all_that_an_algorithm_needs(tmp_path: Path) -> None:
+def test_a_folder_and_two_lines_are_all_that_an_algorithm_needs(tmp_path: Path) -> None:
     copy_with_the_example(tmp_path)
     assert "--awr.temperature" in beast_train(tmp_path, "--help"), "its settings are flags like all others"
     beast_train(tmp_path, "--env", "CartPole-v1", "--algo", "awr", "--total_steps", "80000", "--name", "awr")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from tests.helpers import wait_until
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.service.entry import Instance
 from zerobeast.services.envserver.service import EnvServer
 
 COUNTER = "tests.integration.counter_env:Counter-v0"

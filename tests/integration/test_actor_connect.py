@@ -14,8 +14,8 @@ from tests.integration.envservers import ODD, running
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.service import Waiting
+from zerobeast.common.service.base import Waiting
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import wait_until
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Context, Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import act_record, step_record

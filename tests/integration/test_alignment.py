@@ -21,8 +21,8 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.frames import stack_frames
-from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record

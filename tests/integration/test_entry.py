@@ -19,9 +19,9 @@ import pytest
 from tests.helpers import wait_until
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.runtime.entry import MAX_FILES, Instance, main
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import MAX_FILES, Instance, main
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
-from zerobeast.common.config.tree import EnvConfig, RunConfig
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.service.entry import Instance
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane

@@ -17,12 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import running
 from zerobeast.cli.main import main
-from zerobeast.common.config.tree import HealthConfig
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.server import STUCK_S, HealthServer
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.health_server import STUCK_S, HealthServer
+from zerobeast.common.settings.run import HealthConfig
 
 pytestmark = pytest.mark.integration
 

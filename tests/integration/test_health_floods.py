@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import wait_until
 from tests.integration.test_health import served
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.server import MAX_OPEN
+from zerobeast.common.service.health_server import MAX_OPEN
 
 pytestmark = pytest.mark.integration
 

@@ -230,7 +230,7 @@ def test_an_error_of_the_launcher_itself_leaves_no_child(tmp_path: Path) -> None
 
 SERVICE = """
 import sys, time
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
 class Idle(Service):
     role = "learner"
     def open(self): print("up", flush=True)

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.integration
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time
-from zerobeast.common.config.tree import HealthConfig
-from zerobeast.common.health.server import HealthServer
+from zerobeast.common.settings.run import HealthConfig
+from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.runtime.logs import log_to_stderr
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
 import logging
 class Idle(Service):
     role = "broker"

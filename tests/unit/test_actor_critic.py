@@ -20,7 +20,8 @@ from tests.algo_fakes import (
     unrolled,
 )
 from zerobeast.common.algos.actor_critic import lag_metrics, unroll
-from zerobeast.common.algos.registry import ALGORITHMS, make_algorithm
+from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import AgentNet, StepInput

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.test_group import World
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.runtime.entry import Instance
+from zerobeast.common.service.entry import Instance
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.service import Actor
 

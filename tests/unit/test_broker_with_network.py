@@ -6,7 +6,7 @@ import torch
 
 from tests.algo_fakes import PANEL, REACH
 from zerobeast.common.acting.inference import Inference
-from zerobeast.common.algos.registry import make_algorithm
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.wire.records import act_record, step_record

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli import main as cli
-from zerobeast.cli.train import beast, settle
+from zerobeast.cli.train import beast, evaluation_of, main, settle, values
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
@@ -58,6 +58,30 @@ def test_the_help_of_train_names_every_setting(capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert "--learner.batch_size" in text
     assert "--net.use_lstm" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "entries"),
+    [
+        ([], ["--preset atari ", "[chosen for PongNoFrameskip-v4 and impala; default ]"]),
+        (["--env", "CartPole-v1"], ["--preset classic ", "--learner.batch_size 8 ", "[preset classic; default 32]"]),
+        (["--env=CartPole-v1", "--algo=ppo"], ["--ppo.epochs 4 ", "[preset classic-ppo; default 10]"]),
+        (["--learner.batch_size", "4"], ["--learner.batch_size 4 ", "[flag; default 32]"]),
+    ],
+)
+def test_the_help_of_a_command_line_has_the_values_that_it_leads_to(
+    capsys: pytest.CaptureFixture[str], flags: list[str], entries: list[str]
+) -> None:
+    assert cli.main(["train", *flags, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(entry in text for entry in entries)
+
+
+def test_a_mistake_keeps_nobody_from_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--sede", "1", "--help"]) == 0
+    said = capsys.readouterr()
+    assert "flag --sede: unknown setting; did you mean seed?" in said.err
+    assert "--seed 1 " in said.out
 
 
 @pytest.mark.parametrize(
@@ -179,14 +203,15 @@ def save(root: Path, name: str, *flags: str) -> RunConfig:
 
 
 def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
-    config, flags, saved = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
+    config, flags, saved, origins = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
     assert config.name == "CartPole-v1-impala-20260131-235958"
     assert (flags.plain, flags.fresh, saved) == (True, False, None)
+    assert (config.preset, origins["preset"]) == ("classic", "chosen for CartPole-v1 and impala")
 
 
 def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
-    config, _, saved = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
+    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
     assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
     assert saved is not None
     assert saved.seed == 7
@@ -196,7 +221,7 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     save(tmp_path / "old", "x", "--env", "CartPole-v1")
     (tmp_path / "old").rename(tmp_path / "new")
     (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
-    config, _, _ = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW)
+    config = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW).config
     assert config.folder == tmp_path / "new" / "y"
 
 
@@ -209,9 +234,35 @@ def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = save(tmp_path, "x", "--env", "CartPole-v1")
-    config, _, _ = settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW)
-    assert config == saved
-    assert capsys.readouterr().out.startswith("--preset has no effect: ")
+    assert settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW).config == saved
+    assert capsys.readouterr().out.startswith("preset torchbeast has no effect: ")
+
+
+def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
+    flags = ["--root", str(tmp_path), "--env", "CartPole-v1", "--learner.batch_size", "4", "--ppo.epochs", "3"]
+    settled = settle(flags, {"BEAST_SEED": "9"}, NOW)
+    preset, seed, given, rest = values(settled.config, settled.origins)
+    assert preset.startswith("preset classic: total_steps 500000, ")
+    assert "learner.unroll_length 16" in preset
+    assert "learner.batch_size" not in preset
+    assert (seed, given) == ("environment: seed 9", "flag: learner.batch_size 4")
+    assert rest.startswith(
+        "preset classic was chosen for CartPole-v1 and impala; all other settings have their defaults"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "evaluation"),
+    [
+        (["--mode", "test", "--xpid", "x", "--savedir=logs"], ["x", "--greedy", "--savedir=logs"]),
+        (["--disable_cuda", "--mode=test"], ["latest", "--greedy", "--disable_cuda"]),
+    ],
+)
+def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(flags: list[str], evaluation: list[str]) -> None:
+    assert evaluation_of(flags) == evaluation
+    assert evaluation_of(["--mode", "train", "--xpid", "x"]) is None
+    with pytest.raises(ConfigError, match=r"there is no run '(x|latest)': expected (logs|runs)/"):
+        main(flags)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +283,7 @@ def test_a_hint_can_be_typed_as_it_stands(
 
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
-    config, _, saved = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)
+    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)
     assert (config.env.id, config.seed, saved) == (RunConfig().env.id, RunConfig().seed, None)
 
 
@@ -326,8 +377,8 @@ def test_more_environments_than_groups_are_refused_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    flags = ["--env", "A-v0,B-v0,C-v0"]
+    flags = ["--env", "CartPole-v0,CartPole-v1,Acrobot-v1"]
     with pytest.raises(ConfigError, match=r"^actor.env_groups 2 of local.actors 1 are 2 groups, expected at least 3: "):
         settle(flags, {}, NOW)
     for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
-        assert settle([*flags, *more], {}, NOW)[0].env.tasks == ("A-v0", "B-v0", "C-v0")
+        assert settle([*flags, *more], {}, NOW).config.env.tasks[-1] == "Acrobot-v1"

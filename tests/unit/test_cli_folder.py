@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from zerobeast.common.config.load import load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
-from zerobeast.launcher.run_folder import claimed, default_name, final_figures, refuse_changes, set_aside
+from zerobeast.launcher.run_folder import (
+    claimed,
+    default_name,
+    final_figures,
+    link_latest,
+    refuse_changes,
+    set_aside,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -122,6 +131,30 @@ def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> 
         assert set_aside(tmp_path / "x", NOW)
     assert not (tmp_path / "x").exists()
     assert {path.read_text() for path in tmp_path.glob("x.old-20260131-235958*/checkpoint.pt")} == {"0", "1", "2"}
+
+
+def test_latest_leads_to_the_newest_run_and_replaces_nothing_else(tmp_path: Path) -> None:
+    for name in ("one", "two", "two"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        link_latest(tmp_path / name)
+        assert (tmp_path / "latest").resolve() == tmp_path / name
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["latest", "one", "two"]
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").mkdir()
+    link_latest(tmp_path / "one")
+    assert not (tmp_path / "latest").is_symlink()
+
+
+def test_no_run_is_called_latest() -> None:
+    with pytest.raises(ConfigError, match="flag --xpid: got 'latest', expected another name: this one leads to the"):
+        load(["--xpid", "latest"], {})
+
+
+def test_health_looks_at_the_newest_run_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "one" / "services").mkdir(parents=True)
+    (tmp_path / "one" / "services" / "actor-0.json").touch()
+    link_latest(tmp_path / "one")
+    assert newest(tmp_path) == tmp_path / "one"
 
 
 def test_starting_over_where_nothing_is_does_nothing(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import Loaded, differences, dump, gather, load, settings_help
-from zerobeast.common.config.setting import Section, setting
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.ops.gaussian import SquashedGaussian
+from zerobeast.common.settings.section import Section, setting
 
 pytestmark = pytest.mark.unit
 
@@ -123,7 +123,7 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
         (["runs/x"], "argument 'runs/x': expected a flag such as --learner.batch_size 32"),
         (["-s", "1"], "argument '-s': expected a flag such as --learner.batch_size 32"),
         (["--config"], "flag --config: expected a file behind it"),
-        (["--preset"], "flag --preset: expected a name behind it"),
+        (["--preset"], "flag --preset: expected a value behind it"),
     ],
 )
 def test_a_mistake_names_where_what_and_what_was_expected(flags: list[str], sentence: str) -> None:
@@ -297,12 +297,23 @@ def test_a_command_may_have_flags_of_its_own() -> None:
 
 
 def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other() -> None:
-    flags = ["--algo", "ppo", "--learning_rate", "1e-3", "--impala.rho_bar", "2", "--ppo.clip", "0.1"]
+    flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1"]
     assert gather([*flags, "--seed", "3"], {}).notes == (
-        "--learning_rate has no effect: it sets impala.learning_rate, and this run's algo is ppo",
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
     )
-    assert gather(["--env", "CartPole-v1", "--learning_rate", "1e-3"], {}).notes == ()
+    assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
+
+
+def test_what_the_optimiser_does_not_have_is_refused_if_it_is_said_for_this_start(tmp_path: Path) -> None:
+    assert mistakes(["--impala.momentum", "0.1"], {"BEAST_IMPALA__ALPHA": "0.9"}) == [
+        "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
+        "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",
+    ]
+    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).impala.momentum == 0.1
+    assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(load([], {})), encoding="utf-8")
+    assert load(["--config", str(file)], {}).impala.optimizer == "adam", "a file has all settings"
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:

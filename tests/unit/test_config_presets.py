@@ -1,14 +1,17 @@
 """Presets against the tables that they claim to be."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from zerobeast.common.config import preset
-from zerobeast.common.config.load import gather, load
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -111,9 +114,10 @@ def test_the_torchbeast_preset_runs_its_four_environments() -> None:
 
 @pytest.mark.parametrize("name", preset.names())
 def test_every_preset_is_valid(name: str) -> None:
-    loaded = gather(["--preset", name], {})
-    assert loaded.origins
-    assert all(where.startswith(f"preset {name}: ") for where in loaded.origins.values())
+    origins = dict(gather(["--preset", name], {}).origins)
+    assert origins.pop("preset") == "flag --preset"
+    assert origins
+    assert all(where.startswith(f"preset {name}: ") for where in origins.values())
 
 
 @pytest.mark.parametrize(
@@ -157,6 +161,57 @@ def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str,
     assert load(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
 
 
+def spec(obs_shape: tuple[int, ...], action: ActionSpec) -> EnvSpec:
+    return EnvSpec("mine:Own-v0", obs_shape, "<f4", action)
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        (spec((3,), ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0))), "control"),
+        (spec((84, 84, 3), ActionSpec("box", (), (), (-1.0,), (1.0,))), "control"),
+        (spec((3,), ActionSpec.discrete(2)), "classic"),
+        (spec((4, 4), ActionSpec.discrete(2)), "classic"),
+        (spec((10, 10, 4), ActionSpec("multi_discrete", (1,), (2,))), "minatar"),
+        (spec((3, 64, 64), ActionSpec.discrete(2)), "atari"),
+        (spec((84, 84), ActionSpec.discrete(2)), "atari"),
+    ],
+)
+def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: EnvSpec, name: str) -> None:
+    for algo, end in (("impala", ""), ("ppo", "-ppo")):
+        loaded = gather(["--env", "mine:Own-v0,mine:Other-v0", "--algo", algo], {}, describe=lambda _: env)
+        assert loaded.config.preset == name + end
+        assert loaded.origins["preset"] == f"chosen for mine:Own-v0,mine:Other-v0 and {algo}"
+
+
+def test_only_what_an_id_does_not_tell_is_asked() -> None:
+    asked: list[str] = []
+
+    def describe(given: Mapping[str, Given]) -> EnvSpec:
+        asked.append(given["env.id"].value)
+        return spec((3,), ActionSpec.discrete(2))
+
+    for env in ("PongNoFrameskip-v4", "MinAtar/Breakout-v1", "CartPole-v1", "LunarLander-v3", "HalfCheetah-v5"):
+        gather(["--env", env], {}, describe=describe)
+    gather(["--env", "mine:Own-v0", "--preset", "control"], {}, describe=describe)
+    assert asked == []
+    for flags in (["--env", "mine:Own-v0"], ["--env", "LunarLander-v3", "--env.kwargs", "{continuous: true}"]):
+        gather(flags, {}, describe=describe)
+    assert asked == ["mine:Own-v0", "LunarLander-v3"]
+
+
+def test_a_run_records_its_preset_and_keeps_it(tmp_path: Path) -> None:
+    config = load(["--env", "mine:Own-v0", "--preset", "control"], {})
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(config), encoding="utf-8")
+    assert "\npreset: control\n" in file.read_text(encoding="utf-8")
+    assert gather(["--config", str(file)], {}, describe=never).config == config
+
+
+def never(_: Mapping[str, Given]) -> EnvSpec:
+    raise AssertionError("asked")
+
+
 @pytest.mark.parametrize("name", [name for name in preset.names() if name.endswith(("-ppo", "-a2c"))])
 def test_a_synchronous_preset_learns_from_every_environment_once(name: str) -> None:
     config = load(["--preset", name], {})
@@ -176,6 +231,7 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert (config.impala.optimizer, config.learner.batch_size) == ("rmsprop", 2)
     assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
     assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
+    assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
 
 
 def test_every_preset_says_where_its_values_come_from_and_what_it_reached() -> None:

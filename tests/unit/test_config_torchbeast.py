@@ -26,16 +26,19 @@ def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
     assert {path: value_at(loaded.config, path) for path in expected} == expected
     assert loaded.config.env.id == "PongNoFrameskip-v4"
     assert (loaded.config.impala.epsilon, loaded.config.impala.entropy_cost) == (0.01, 0.01)
-    assert loaded.notes == (
-        "--num_threads is not needed here: the learner is one loop; learner.threads is the number of its torch threads",
-    )
+    needless, defaults = loaded.notes
+    loop = "the learner is one loop; learner.threads is the number of its torch threads"
+    assert needless == f"--num_threads is not needed here: {loop}"
+    assert defaults.startswith("--num_actors is a flag of TorchBeast, and only --preset torchbeast has its defaults; ")
+    assert "impala.optimizer 'adam' (there 'rmsprop')" in defaults
+    assert "learner.batch_size" not in defaults, "it was given"
     assert loaded.origins["learner.batch_size"] == "flag --batch_size"
     assert loaded.origins["actor.envs_per_group"].startswith("flag --num_actors and flag --num_buffers")
 
 
 def test_every_flag_with_a_meaning_sets_it() -> None:
     flags = """--savedir logs --use_lstm --baseline_cost .25 --discounting .9 --reward_clipping none --alpha .9
-        --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train""".split()
+        --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train --impala.optimizer rmsprop""".split()
     config = load(flags, {})
     impala = config.impala
     assert (config.root, config.net.use_lstm) == ("logs", True)
@@ -47,8 +50,8 @@ def test_every_flag_with_a_meaning_sets_it() -> None:
 def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
     flags = """--num_learner_threads 2 --num_inference_threads 2 --num_servers 4 --num_actions 6
         --max_learner_queue_size 8 --pipes_basename unix:/tmp/x --disable_checkpoint --write_profiler_trace""".split()
-    assert load(flags, {}) == load([], {})
-    assert len(caplog.records) == 8
+    assert load([*flags, "--preset", "torchbeast"], {}) == load(["--preset", "torchbeast"], {})
+    assert len(caplog.records) == 8, "and none about defaults"
     assert "--num_servers is not needed here: one env-server hosts all" in caplog.text
 
 
@@ -57,7 +60,10 @@ def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.Log
     [
         (["--num_actors", "0"], "flag --num_actors: got '0', expected a whole number, at least 1 and at most 262144"),
         (["--num_actors"], "flag --num_actors: got None, expected a whole number, at least 1 and at most 262144"),
-        (["--mode", "test"], "flag --mode: got 'test', expected train; to play use `beast evaluate RUN`"),
+        (["--mode", "test"], "flag --mode: got 'test', expected train; `beast train` takes test too"),
+        (["--algo", "vmpo", "--entropy_cost", "1"], "flag --entropy_cost: algo vmpo has no setting vmpo.entropy_cost"),
+        (["--algo", "ppo", "--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0"),
+        (["--algo", "pp", "--discounting", "2"], "flag --algo: got 'pp', expected impala, a2c, ppo, vmpo or impact"),
         (["--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0 and at most 1"),
         (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),
         (
@@ -70,6 +76,13 @@ def test_a_wrong_one_gets_the_usual_sentence(flags: list[str], sentence: str) ->
     with pytest.raises(ConfigError) as caught:
         load(flags, {})
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("algorithm", [["--algo", "ppo"], ["--preset", "classic-ppo"]])
+def test_settings_of_the_algorithm_are_those_of_the_one_that_runs(algorithm: list[str]) -> None:
+    loaded = gather([*algorithm, "--entropy_cost", "0.5", "--learning_rate", "1", "--ppo.learning_rate", "2"], {})
+    assert (loaded.config.ppo.entropy_cost, loaded.config.ppo.learning_rate) == (0.5, 2)
+    assert loaded.origins["ppo.entropy_cost"] == "flag --entropy_cost"
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
-from zerobeast.common.config.tree import EnvConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 
 pytestmark = pytest.mark.unit
 
 
 def begin(rom: str, num_envs: int = 2, seed: int = 1, **settings: Any) -> AtariVectorEnv:
-    env = AtariVectorEnv(rom, EnvConfig(id="any", **settings), num_envs, seed, threads=1)
+    env = AtariVectorEnv(rom, EnvConfig(**{"id": "any", **settings}), num_envs, seed, threads=1)
     assert env.collect(), "creation"
     env.reset()
     assert env.collect()
@@ -176,6 +176,22 @@ def test_settings_reach_the_emulator() -> None:
     sticky, plain = begin("pong", 1, sticky_actions=0.9, noop_max=0), begin("pong", 1, noop_max=0)
     frames = [[played(e, a).copy()["obs"] for a in random_actions(e, 60)] for e in (sticky, plain)]
     assert any((a != b).any() for a, b in zip(*frames, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "same"),
+    [
+        ("ALE/Pong-v5", {}, {"sticky_actions": 0.25}),
+        ("PongNoFrameskip-v4", {}, {"sticky_actions": 0.0}),
+        ("ALE/Pong-v5", {"sticky_actions": 0.0}, {"sticky_actions": 0.0}),
+    ],
+)
+def test_actions_are_as_sticky_as_gymnasium_means_by_the_id(
+    env_id: str, settings: dict[str, float], same: dict[str, float]
+) -> None:
+    one, two = begin("pong", 1, id=env_id, noop_max=0, **settings), begin("pong", 1, noop_max=0, **same)
+    for a, b in zip(random_actions(one, 60), random_actions(two, 60), strict=True):
+        assert (played(one, a)["obs"] == played(two, b)["obs"]).all()
 
 
 def test_a_stick_is_a_real_action() -> None:

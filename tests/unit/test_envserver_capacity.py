@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from zerobeast.common.config.tree import EnvServerConfig
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
 
 pytestmark = pytest.mark.unit

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import gymnasium
 import pytest
 
-from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.catalogue import games, make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv

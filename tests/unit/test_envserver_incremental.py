@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
 from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver import catalogue
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_vector_env

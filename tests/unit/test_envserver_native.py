@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from zerobeast.common.config.tree import EnvConfig
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.native import NativeVectorEnv, make_native
 
 pytestmark = pytest.mark.unit

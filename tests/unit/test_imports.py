@@ -18,7 +18,7 @@ NEEDS_TORCH = (
     "zerobeast.services.broker",
     "zerobeast.services.learner",
 )
-TORCH_FREE_ALL_THE_SAME = ("zerobeast.common.algos.", (".config", ".settings"))
+TORCH_FREE_ALL_THE_SAME = ("zerobeast.common.algos.", (".config", ".registry", ".settings"))
 
 PROBE = """
 import importlib, sys
@@ -49,7 +49,7 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
     names = torch_free_modules()
     assert {
         "zerobeast.common.transport",
-        "zerobeast.common.algos.settings",
+        "zerobeast.common.algos.registry",
         "zerobeast.common.algos.impala.config",
         "zerobeast.services.actor.service",
     } <= set(names)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
-from zerobeast.common.config.tree import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
+from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, messages, session, specs, stream
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import (

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import last_action
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.torsos import ConvTorso, Mlp, make_torso
 from zerobeast.common.runtime.memory import keep_freed_memory
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets import precision
 from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit

@@ -6,8 +6,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
 from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime import entry
 from zerobeast.common.runtime.text import printable
+from zerobeast.common.service import entry
 
 pytestmark = pytest.mark.unit
 

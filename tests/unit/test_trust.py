@@ -9,6 +9,7 @@ from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import settle
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.tools.bench.options import parse
 
 pytestmark = pytest.mark.unit
@@ -63,5 +64,6 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
 
 
 def test_whoever_names_the_module_may_have_it(foreign: str) -> None:
-    assert settle(["--name", "gift", "--env", foreign], {}, NOW)[0].env.id == foreign
-    assert settle(["--name", "gift"], {"BEAST_ENV": foreign}, NOW)[0].env.id == foreign
+    spec = EnvSpec(foreign, (3,), "<f4", ActionSpec.discrete(2))
+    for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
+        assert settle(["--name", "gift", *flags], environ, NOW, lambda _: spec).config.env.id == foreign

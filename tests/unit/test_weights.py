@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from zerobeast.common.config.tree import NetConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets import weights
 from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import checksum
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 

@@ -85,7 +85,7 @@ def _config(folder: Path) -> RunConfig:
 
 def _publish(publisher: WeightsPublisher, config: RunConfig, env: EnvSpec) -> None:
     """Offer the weights of a new network, as a learner does."""
-    from zerobeast.common.algos.registry import make_algorithm
+    from zerobeast.common.algos.factory import make_algorithm
     from zerobeast.common.nets.weights import flatten, layout_id
 
     net = make_algorithm(config, env).network()

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.config.tree import EnvConfig, EnvServerConfig
-from zerobeast.common.runtime.entry import main
+from zerobeast.common.service.entry import main
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.vector import InlineVectorEnv

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
-from zerobeast.common.algos.registry import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.precision import autocast

@@ -13,6 +13,7 @@ from typing import Any
 
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.trust import refuse_code
 from zerobeast.tools.bench.figures import Figure, table
 
@@ -55,7 +56,7 @@ def settings(flags: list[str]) -> RunConfig:
       ConfigError: a setting is wrong.
     """
     refuse_code(gather(flags, os.environ))
-    return load(flags, os.environ)
+    return load(flags, os.environ, describe=spec_of)
 
 
 def parse_plane(command: str, argv: list[str]) -> argparse.Namespace:

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
 from zerobeast.common.wire.codec import pack, unpack
 
 START_LIMIT_S = 120.0  #: for a process to import what it needs and to say its first word

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
-from zerobeast.common.algos.registry import ALGORITHMS, settings_type
+from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
@@ -90,7 +90,7 @@ def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[R
 
 def _reuse(algo: str, uses: int) -> list[str]:
     """Flags for K uses of each of the newest K batches, if the algorithm keeps any."""
-    if algo not in ALGORITHMS or "uses" not in settings_type(algo).model_fields:
+    if algo not in ALGORITHMS or "uses" not in ALGORITHMS[algo].model_fields:
         return []
     return [f"--{algo}.uses", str(uses), f"--{algo}.batches", str(uses)]
 

@@ -19,8 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.runtime.entry import Build, main
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.service.entry import Build, main
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import Timeouts
 

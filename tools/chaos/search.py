@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError
-from zerobeast.common.runtime.entry import Instance
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import Instance
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker

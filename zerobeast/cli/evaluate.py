@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.setting import Section, setting
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
+from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 from zerobeast.launcher.child import Child, ChildSpec
@@ -104,7 +104,7 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     loaded = gather(["--config", str(folder / run_files.CONFIG), *argv], environ, own=EvaluateFlags)
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
-    return folder, loaded.config.model_copy(update={"env": env}), loaded.own
+    return folder.resolve(), loaded.config.model_copy(update={"env": env}), loaded.own
 
 
 @contextmanager

@@ -30,6 +30,7 @@ HELP = """beast: distributed deep reinforcement learning as four small services
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>
   beast train --env CartPole-v1 --total_steps 500000
+  beast train --env CartPole-v1 --algo ppo --help    every setting with the value that it would have
   beast train --name X                               continue run X where its checkpoint stands
   beast evaluate X --episodes 10
 

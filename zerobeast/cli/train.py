@@ -15,25 +15,31 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from zerobeast.common.config.load import Loaded, differences, dump, gather, load, settings_help
-from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.config.describe import as_text, by_origin
+from zerobeast.common.config.flags import split
+from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, load, settings_help
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.settings.run import LATEST
+from zerobeast.common.settings.section import Section, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
+from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.trust import names_code, refuse_code
 from zerobeast.launcher.view import RunTitle
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
+beast train [settings] --help   every setting with the value that it then has
 
   --name NAME   of the run and its folder; a name that exists is continued with its saved settings
   --fresh       start over; the earlier run of that name is moved aside, nothing is deleted
@@ -53,10 +59,38 @@ class TrainFlags(Section):
 
 def main(argv: list[str]) -> int:
     """`beast train`; returns the exit code."""
-    if any(flag in ("-h", "--help") for flag in argv):
-        sys.stdout.write(f"{HELP}\n{settings_help()}\n")
-        return 0
-    return train(argv, os.environ)
+    settings = [flag for flag in argv if flag not in ("-h", "--help")]
+    if len(settings) < len(argv):
+        return _help(settings)
+    if (evaluation := evaluation_of(argv)) is None:
+        return train(argv, os.environ)
+    from zerobeast.cli import evaluate
+
+    return evaluate.main(evaluation)
+
+
+def _help(argv: list[str]) -> int:
+    try:
+        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of)
+    except ConfigError as error:
+        _complain(f"beast train: {error}; below are the settings without these flags")
+        loaded = gather([], {})
+    sys.stdout.write(f"{HELP}\n{settings_help(config=loaded.config, origins=loaded.origins)}\n")
+    return 0
+
+
+def evaluation_of(argv: list[str]) -> list[str] | None:
+    """What TorchBeast's `--mode test` asks of `beast evaluate`: the run's or the newest policy, at its likeliest."""
+    mistakes: list[str] = []
+    flags = list(split(argv, mistakes))
+    if ("mode", "test") not in [(flag.key, flag.text) for flag in flags]:
+        return None
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    runs = [flag.text for flag in flags if flag.key in ("name", "xpid") and flag.text]
+    others = [flag for flag in flags if flag.key not in ("mode", "name", "xpid")]
+    more = [f"--{flag.name}" if flag.text is None else f"--{flag.name}={flag.text}" for flag in others]
+    return [runs[-1] if runs else LATEST, "--greedy", *more]
 
 
 def train(argv: list[str], environ: Mapping[str, str]) -> int:
@@ -73,7 +107,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
       ConfigError: nothing was started, for the reason it gives.
     """
     now = datetime.now().astimezone()
-    config, flags, saved = settle(argv, environ, now)
+    config, flags, saved, origins = settle(argv, environ, now)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
@@ -84,34 +118,42 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
+        for line in values(config, origins):
+            _say(line)
+        run_folder.link_latest(config.folder)
         return _run(config, sockets, lock, environ, plain=flags.plain)
 
 
-def settle(
-    argv: list[str], environ: Mapping[str, str], now: datetime
-) -> tuple[RunConfig, TrainFlags, RunConfig | None]:
-    """Read every layer: what is given now, over what the run of that name was saved with.
+class Settled(NamedTuple):
+    """What to run."""
 
-    Returns:
-      The settings to run under, the command's own flags, and the saved settings where the run continues.
+    config: RunConfig
+    flags: TrainFlags
+    saved: RunConfig | None  #: of the run that continues
+    origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
+
+
+def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe: Describe = spec_of) -> Settled:
+    """Read every layer: what is given now, over what the run of that name was saved with.
 
     Raises:
       ConfigError: a line for every mistake.
     """
-    given = gather(argv, environ, own=TrainFlags)
+    given = gather(argv, environ, own=TrainFlags, describe=describe)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
-    loaded = gather(layers, environ, own=TrainFlags)
+    loaded = gather(layers, environ, own=TrainFlags, describe=describe)
     refuse_code(loaded)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
         _say(note)
-    if saved and any(flag.partition("=")[0] == "--preset" for flag in argv):
-        _say(f"--preset has no effect: a run that continues keeps what {file} says")
-    return loaded.config.model_copy(update=identity), loaded.own, saved
+    if saved and loaded.config.preset != saved.preset:
+        _say(f"preset {loaded.config.preset} has no effect: a run that continues keeps what {file} says")
+        identity["preset"] = saved.preset
+    return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:
@@ -121,6 +163,16 @@ def _refuse_idle_tasks(config: RunConfig) -> None:
             f"actor.env_groups {config.actor.env_groups} of local.actors {config.local.actors} are {groups} groups, "
             f"expected at least {tasks}: one for each environment of env.id"
         )
+
+
+def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A line for each layer that gives values, and one for where the rest can be read."""
+    told = ("name", "root", "algo", "preset", "env.id")
+    for origin, values in by_origin(config, origins).items():
+        if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
+            yield f"{origin}: {', '.join(texts)}"
+    chosen = f" was {origins['preset']}" if origins["preset"].startswith("chosen") else ""
+    yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
 
 
 def _ineffective(given: Loaded) -> Iterator[str]:

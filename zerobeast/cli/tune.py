@@ -21,6 +21,7 @@ from zerobeast.common.config.table import nested, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.threads import threads_of
 from zerobeast.tools.bench.train import measure as measure_training
 
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> int:
     """
     options, flags = _parser().parse_known_args(argv)
     names = _names(options.only)
-    loaded = gather(flags, os.environ)
+    loaded = gather(flags, os.environ, describe=spec_of)
     given = {path for path, origin in loaded.origins.items() if origin.startswith("flag")}
 
     def measure(values: Values) -> Trial:

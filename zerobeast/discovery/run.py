@@ -27,8 +27,8 @@ def services_of(folder: Path) -> list[ServiceView]:
 
 def newest(root: Path) -> Path | None:
     """The run in `root` whose services announced themselves last."""
-    announced = {file.stat().st_mtime: file.parents[1] for file in root.glob(f"*/{run_files.SERVICES}/*.json")}
-    return announced[max(announced)] if announced else None
+    files = [file for file in root.glob(f"*/{run_files.SERVICES}/*.json") if not file.parents[1].is_symlink()]
+    return max(files, key=lambda file: file.stat().st_mtime).parents[1] if files else None
 
 
 def _view(file: Path) -> ServiceView:

@@ -20,6 +20,7 @@ from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
+from zerobeast.common.settings.run import LATEST
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
@@ -41,7 +42,7 @@ def _numbered(name: str) -> Iterator[str]:
 
 
 def _taken(config: RunConfig, name: str) -> bool:
-    return (Path(config.root) / name).exists()
+    return (Path(config.root).expanduser() / name).exists()
 
 
 @contextlib.contextmanager
@@ -123,6 +124,16 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
         except OSError as error:
             raise ConfigError(f"run folder {folder} cannot be moved aside: {error.strerror}") from error
     return target
+
+
+def link_latest(folder: Path) -> None:
+    """Point `latest` beside the run's folder to it, as TorchBeast does, unless something else has that name."""
+    link, draft = folder.with_name(LATEST), folder / ".latest"
+    with contextlib.suppress(OSError):  # a file system without links
+        if link.is_symlink() or not link.exists():
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(folder.name)
+            draft.replace(link)
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:

@@ -13,7 +13,11 @@ def names_code(env_id: str) -> bool:
 
 def refuse_code(loaded: Loaded) -> None:
     """Raise ConfigError where a file, and neither flag nor environment, names a module to import."""
-    env_id, where = loaded.config.env.id, loaded.origins.get("env.id", "")
+    refuse_named(loaded.config.env.id, loaded.origins.get("env.id", ""))
+
+
+def refuse_named(env_id: str, where: str) -> None:
+    """Raise ConfigError if a file names the module that making this environment imports."""
     if where.startswith("file ") and names_code(env_id):
         raise ConfigError(
             f"{where}: {env_id!r} imports a module, which a file may not decide alone: say --env {env_id} as well"

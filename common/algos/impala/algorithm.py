@@ -13,12 +13,12 @@ from zerobeast.common.algos.impala.learning import ImpalaLearning
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.protocol import Batch, Learning, Metrics
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import EnvSpec
 
 
-class Impala(ActorCritic):
+class Impala(ActorCritic[ImpalaConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`.
 
     Args:
@@ -29,28 +29,28 @@ class Impala(ActorCritic):
       ConfigError: the network cannot handle these observations or actions, or no policy has the entropy asked for.
     """
 
-    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+    def __init__(self, config: Run, env: EnvSpec) -> None:
         super().__init__(config, env)
-        check(config.impala, env.action)
+        check(self.settings, env.action)
 
     @property
     def popart(self) -> bool:
         """As the settings say."""
-        return bool(self.config.impala.popart)
+        return self.settings.popart
 
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""
-        settings = self.config.impala
-        total, _, metrics = loss.loss(settings, self.family, net, batch, entropy_cost=settings.entropy_cost)
+        cost = self.settings.entropy_cost
+        total, _, metrics = loss.loss(self.settings, self.family, net, batch, entropy_cost=cost)
         return total, metrics
 
     def learning(self, net: AgentNet) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
-        settings: ImpalaConfig = self.config.impala
+        settings, device = self.settings, net.value.weight.device
         descent = GradientDescent(self.config, settings, net)
         plain = settings.uses == 1 and not settings.replay_share
         if plain and not settings.entropy_target and not settings.popart:
             return OneStep(net, descent, self.loss)
         replay = Replay(settings.replay_share, settings.replay_rollouts, self.config.seed)
-        weight = EntropyWeight(self.config, net.value.weight.device) if settings.entropy_target else None
+        weight = EntropyWeight(self.config, settings, device) if settings.entropy_target else None
         return ImpalaLearning(settings, self.family, net, descent, replay, weight, self.env.frame_stack)

@@ -15,8 +15,8 @@ from torch import Tensor
 from zerobeast.common.algos.dual import Dual
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import ActionSpec
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by about so much per step at most
@@ -29,11 +29,11 @@ class EntropyWeight:
 
     Args:
       config: of the run.
+      settings: of its algorithm.
       device: where entropies are.
     """
 
-    def __init__(self, config: RunConfig, device: torch.device) -> None:
-        settings: ImpalaConfig = config.impala
+    def __init__(self, config: Run, settings: ImpalaConfig, device: torch.device) -> None:
         # Dual keeps what it measures below a limit, so it measures minus the entropy
         self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
         pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}

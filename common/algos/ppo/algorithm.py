@@ -9,11 +9,10 @@ from zerobeast.common.algos.ppo.learning import PPOLearning
 from zerobeast.common.nets.agent import AgentNet
 
 
-class PPO(ActorCritic):
+class PPO(ActorCritic[PPOConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
-        settings: PPOConfig = self.config.ppo
-        descent = GradientDescent(self.config, settings, net)
-        return PPOLearning(settings, self.family, net, descent, self.config.learner.batch_size)
+        descent = GradientDescent(self.config, self.settings, net)
+        return PPOLearning(self.settings, self.family, net, descent, self.config.learner.batch_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.config.setting import Section, setting
+from zerobeast.common.settings.section import Section, setting
 
 
 class PPOConfig(Section):

@@ -14,17 +14,17 @@ from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.nets.agent import AgentNet
 
 
-class VMPO(ActorCritic):
+class VMPO(ActorCritic[VMPOConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     @property
     def popart(self) -> bool:
         """As the settings say."""
-        return bool(self.config.vmpo.popart)
+        return self.settings.popart
 
     def learning(self, net: AgentNet) -> VMPOLearning:
         """An optimiser each for policy and multipliers: neither rate nor clip of the one touches the other."""
-        settings: VMPOConfig = self.config.vmpo
+        settings = self.settings
         online = deepcopy(net)
         target = Target(source=online, copy=net, period=settings.target_period)
         multipliers = Multipliers(settings, real=self.env.action.kind == "box").to(net.value.weight.device)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from zerobeast.common.algos.actor_critic import ActorCritic
+from zerobeast.common.algos.awr.config import AWRConfig
 from zerobeast.common.algos.awr.loss import loss
-from zerobeast.common.algos.gradient_descent import Descent
+from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.nets.agent import AgentNet
 
 
-class AWR(ActorCritic):
+class AWR(ActorCritic[AWRConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: AgentNet) -> OneStep:
         """One step of the optimiser per batch."""
-        settings = self.config.awr
-        return OneStep(net, Descent(self.config, settings, net), partial(loss, settings, self.family))
+        descent = GradientDescent(self.config, self.settings, net)
+        return OneStep(net, descent, partial(loss, self.settings, self.family))

@@ -28,7 +28,7 @@ class Mixed(BeastError):
 
 def register() -> None:
     """Take the place of the algorithm in this process."""
-    impala.Impala = Witness  # type: ignore[misc]
+    impala.Impala = Witness  # type: ignore[assignment,misc]
 
 
 class Witness(impala.Impala):

@@ -35,7 +35,7 @@ from zerobeast.common.runtime.usage import take_long_turns
 if TYPE_CHECKING:
     from zerobeast.common.config.load import Loaded
     from zerobeast.common.config.tree import RunConfig
-    from zerobeast.common.runtime.service import Service
+    from zerobeast.common.service.base import Service
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     service.run_name = config.name
     if signals.asked:
         return 0
-    from zerobeast.common.health.server import HealthServer
+    from zerobeast.common.service.health_server import HealthServer
 
     with HealthServer(service, config.health) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")

@@ -20,7 +20,7 @@ class Section(BaseModel):
         """Refuse true for 1, and take 1e6 for a million: YAML and the command line deliver it as text."""
         assert info.field_name is not None, "a field validator has a field"
         kind = cls.model_fields[info.field_name].annotation
-        if kind in (int, float) and isinstance(value, bool):
+        if kind in (int, float, float | None) and isinstance(value, bool):
             raise PydanticCustomError("number_type", "expected a number")
         if kind is int and isinstance(value, str) and "e" in value.lower():
             with suppress(ValueError):

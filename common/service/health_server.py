@@ -20,10 +20,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from zerobeast.common.config.tree import HealthConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health import metrics
-from zerobeast.common.runtime.service import Service
+from zerobeast.common.service.base import Service
+from zerobeast.common.settings.run import HealthConfig
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,54 @@
+"""What is worth a sentence about settings that are all valid: what has no effect, and what may surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.algos.settings import UNUSED
+from zerobeast.common.config import preset, torchbeast
+from zerobeast.common.config.describe import source
+from zerobeast.common.config.expectation import shown
+from zerobeast.common.config.flags import CommandLine
+from zerobeast.common.config.layers import from_tree
+from zerobeast.common.config.table import TREE, value_at
+from zerobeast.common.config.tree import RunConfig
+
+GIVEN = ("flag ", "environment ")  #: how the origin begins of what was said for this start
+
+
+def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A mistake for every flag or variable that sets what the optimiser does not have."""
+    path = f"{config.algo}.optimizer"
+    optimizer = value_at(config, path) if path in TREE else ""
+    for name in UNUSED.get(optimizer, ()):
+        where, chosen_by = origins.get(f"{config.algo}.{name}", ""), source(origins.get(path, "the default"))
+        if where.startswith(GIVEN):
+            yield f"{where}: {path} is {optimizer} ({chosen_by}), which has no {name}; rmsprop has"
+
+
+def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for every flag that sets something of another algorithm."""
+    others = ALGORITHMS.keys() - {config.algo}
+    for path, where in origins.items():
+        if path.partition(".")[0] in others and where.startswith("flag "):
+            yield f"{where.removeprefix('flag ')} has no effect: it sets {path}, and this run's algo is {config.algo}"
+
+
+def other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
+    """A sentence about the defaults that are not TorchBeast's, if its flags are used without its preset."""
+    if not line.torchbeasts or config.preset == torchbeast.PRESET:
+        return
+    others = ALGORITHMS.keys() - {config.algo}
+    differences = [
+        f"{given.path} {shown(ours)} (there {shown(given.value)})"
+        for given in from_tree(preset.read(torchbeast.PRESET), "", [])
+        if given.path.partition(".")[0] not in others
+        and not origins.get(given.path, "").startswith((*GIVEN, "file "))
+        and (ours := value_at(config, given.path)) != given.value
+    ]
+    if differences:
+        yield (
+            f"{line.torchbeasts[0]} is a flag of TorchBeast, and only --preset {torchbeast.PRESET} has its defaults; "
+            f"here other defaults are {', '.join(differences)}"
+        )

@@ -1,0 +1,229 @@
+"""The settings of a run that no algorithm owns, once: name, type, default, bounds, meaning and source of the default.
+
+`zerobeast.common.settings.run` adds a section for each algorithm.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, JsonValue, field_validator
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.wire.messages import MAX_WINDOW
+
+BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
+MIN_SHALLOW_SIDE = 36  #: pixels of which the shallow torso's three convolutions leave at least one
+LATEST = "latest"  #: link to the newest run in the folder of run folders
+LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
+
+
+def _endpoint(value: str) -> str:
+    try:
+        Endpoint.parse(value)
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix(f"endpoint {value!r}: ")) from error
+    return value
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+        raise ValueError("expected auto, cpu, cuda or cuda:N")
+    return value
+
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Address = Annotated[str, AfterValidator(_endpoint)]
+Device = Annotated[str, AfterValidator(_device)]
+
+
+class EnvConfig(Section):
+    """Which environment, and how Atari frames are made of it."""
+
+    id: str = setting(
+        "PongNoFrameskip-v4",
+        "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; several, with commas, for one policy",
+    )
+    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
+    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
+    frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
+    frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)
+    frame_size: int = setting(84, "Atari: side of the square grey frame, pixels", ge=16, le=256)
+    sticky_actions: float | None = setting(
+        None,
+        "Atari: chance to repeat the action; by default 0.25 for ALE/<Game>-v5, 0 for others",
+        ge=0,
+        le=1,
+    )
+    episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
+    fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
+    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
+    max_episode_frames: int = setting(108_000, "Atari: truncate an episode here (30 minutes of play)", ge=1, le=10**9)
+
+    @field_validator("id")
+    @classmethod
+    def _each_once(cls, value: str) -> str:
+        ids = [part.strip() for part in value.split(",")]
+        if not all(ids):
+            raise ValueError("expected an environment id such as PongNoFrameskip-v4, or several with commas")
+        if len(set(ids)) < len(ids):
+            raise ValueError("expected each environment once")
+        return ",".join(ids)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The ids, one or several; a task's number is its place here."""
+        return tuple(self.id.split(","))
+
+    def alone(self, task: str) -> EnvConfig:
+        """The same for one task."""
+        return self.model_copy(update={"id": task})
+
+
+class EnvServerConfig(Section):
+    """The service that steps environments."""
+
+    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
+    threads: int = setting(0, f"C++ threads of an Atari session, at least 1 for 4 games; {BY_CORES}", ge=0, le=1024)
+    workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
+    max_envs: int = setting(8192, "environments of all sessions at most", ge=1, le=2**20)
+    max_workers: int = setting(128, "processes of all sessions, beyond which no further one opens", ge=1, le=65_536)
+    step_timeout_s: float = setting(
+        60.0,
+        "a process that takes longer to step, reset or make an environment is killed and made anew",
+        gt=0,
+        le=LIMIT,
+    )
+
+
+class ActorConfig(Section):
+    """The service that drives environments and assembles rollouts."""
+
+    env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
+    envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
+    collect_ahead: bool = setting(True, "go on while a rollout is learned from; false: wait for the policy it leads to")
+    connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0, le=LIMIT)
+
+
+class BrokerConfig(Section):
+    """The service that infers actions in batches."""
+
+    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors reach it")
+    max_batch_rows: int = setting(256, "environments in one forward pass at most", ge=1, le=65_536)
+    max_batch_delay_s: float = setting(0.005, "longest that a request waits for company", ge=0, le=10)
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 where the device is faster with it")
+    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
+
+
+class LearnerConfig(Section):
+    """The service that optimises the policy."""
+
+    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
+    unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
+    batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
+    window: int = setting(1, "messages that a group may have under way: bounds memory and lag", ge=1, le=MAX_WINDOW)
+    max_policy_lag: int = setting(
+        20, "published versions that a rollout's oldest step may be behind; older rollouts are dropped", ge=0, le=LIMIT
+    )
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
+    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
+    on_nonfinite: Literal["skip", "stop"] = setting(
+        "skip",
+        "a loss or gradient that is not finite: skip that step (ten updates in a row end the run), or stop at once",
+    )
+    when_done: Literal["exit", "stay"] = setting(
+        "exit", "after the last step: exit, or stay without learning, because what restarts it would do so for ever"
+    )
+    publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
+    checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
+    log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)
+
+
+class NetConfig(Section):
+    """The network."""
+
+    torso: Literal["auto", "shallow", "deep", "mlp", "minatar"] = setting(
+        "auto", "auto: shallow for Atari frames, minatar for small images, mlp for vectors"
+    )
+    normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
+    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
+    use_lstm: bool = setting(False, "put an LSTM behind the torso")
+    lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    action_std: Literal["free", "state"] = setting(
+        "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
+    )
+    action_log_std: float = setting(
+        0.0, "log of the standard deviation that real actions begin with, 0: half their box", ge=-4, le=1
+    )
+    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
+
+
+class LocalConfig(Section):
+    """How many of each service `beast train` starts on this machine."""
+
+    env_servers: int = setting(1, "env-server processes", ge=1, le=256)
+    actors: int = setting(1, "actor processes", ge=1, le=256)
+
+
+class HealthConfig(Section):
+    """The page that each service serves about its loop."""
+
+    host: str = setting("127.0.0.1", "address to serve it on")
+    port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
+    stall_after_s: float = setting(
+        60.0,
+        "a service that has work but gets none of it done for so long is `stalled`: longer than an update takes, "
+        "or making the environments",
+        gt=0,
+        le=LIMIT,
+    )
+
+
+class SecurityConfig(Section):
+    """Encryption of what travels over tcp, and who may take part."""
+
+    keys: str = setting("", "folder of keys that `beast keygen` made; empty: no encryption")
+    secret: str = setting("", "secret key file of this process; empty: secret/<role>.key_secret in that folder")
+    insecure: bool = setting(False, "bind beyond loopback without keys: the network alone keeps strangers out")
+
+
+class Run(Section):
+    """A run but for the settings of its algorithm."""
+
+    name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
+    root: str = setting("runs", "folder of run folders")
+    seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
+    total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
+    algo: str = setting("impala", "algorithm")
+    preset: str = setting(
+        "", "settings between the defaults and the YAML file; empty: the preset that fits environment and algorithm"
+    )
+    env: EnvConfig = EnvConfig()
+    envserver: EnvServerConfig = EnvServerConfig()
+    actor: ActorConfig = ActorConfig()
+    broker: BrokerConfig = BrokerConfig()
+    learner: LearnerConfig = LearnerConfig()
+    net: NetConfig = NetConfig()
+    local: LocalConfig = LocalConfig()
+    security: SecurityConfig = SecurityConfig()
+    health: HealthConfig = HealthConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+            raise ValueError("expected letters, digits, '.', '_' and '-', at most 100")
+        if value == LATEST:
+            raise ValueError("expected another name: this one leads to the newest run")
+        return value
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its files."""
+        return Path(self.root).expanduser() / self.name

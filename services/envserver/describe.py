@@ -1,0 +1,48 @@
+"""`python -m zerobeast.services.envserver describe --env ID`: make an environment, say as JSON what it looks like."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from collections.abc import Sequence
+
+from zerobeast.common.config.load import load
+from zerobeast.common.errors import BeastError
+from zerobeast.common.runtime.text import printable
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.catalogue import make_vector_env
+
+POLL_S = 0.1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print
+    try:
+        config = load(argv, os.environ)
+        spec = describe(config.env.alone(config.env.tasks[0]), config.envserver)
+    except BeastError as error:
+        sys.stderr.write(f"envserver: {printable(str(error))}\n")
+        return error.exit_code
+    os.write(answer, json.dumps(spec.to_wire()).encode())
+    return 0
+
+
+def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
+    """What an environment looks like.
+
+    Raises:
+      EnvError: it cannot be made.
+    """
+    env = make_vector_env(config, 1, 0, server)
+    try:
+        while not env.collect():
+            select.select(env.files, (), (), POLL_S)
+        return env.spec
+    finally:
+        env.close()
+        env.closed(force=True)

@@ -1,0 +1,58 @@
+"""Which preset an environment of the user's own gets: a process makes it once and says what it looks like."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from zerobeast.cli.train import settle
+from zerobeast.common.config.layers import Given
+from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.spaces import spec_of
+
+pytestmark = pytest.mark.integration
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.integration.odd_env:Odd-v0"
+
+
+def given(env_id: str, **kwargs: object) -> dict[str, Given]:
+    flags = {"env.id": env_id, **({"env.kwargs": kwargs} if kwargs else {})}
+    return {path: Given(path, value, f"flag --{path}") for path, value in flags.items()}
+
+
+def test_an_environment_of_ones_own_gets_the_preset_of_its_actions(tmp_path: Path) -> None:
+    settled = settle(["--root", str(tmp_path), "--env", AIM, "--algo", "ppo"], {}, NOW)
+    assert settled.config.preset == "control-ppo"
+    assert settled.config.net.normalize_obs, "the preset is in use"
+
+
+def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Path) -> None:
+    kwargs = json.dumps({"continuous": True})
+    flags = ["--root", str(tmp_path), "--env", "ALE/Pong-v5", "--env.kwargs", kwargs]
+    assert settle(flags, {}, NOW).config.preset == "control"
+
+
+def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_path: Path) -> None:
+    spec = spec_of(given("tests.integration.loud_env:Loud-v0"))
+    assert (spec.env_id, spec.obs_shape) == ("tests.integration.loud_env:Loud-v0", (3,))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "limit_s", "sentence"),
+    [
+        ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown, did you mean 'CartPole-v1'\?$"),
+        (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
+        (ODD, {"make_s": 50}, 0.1, r"^env.id '.*Odd-v0' was not made within 0.1 s, .*; --preset NAME needs no look"),
+    ],
+)
+def test_one_that_cannot_be_made_is_refused_in_a_sentence(
+    env_id: str, kwargs: dict[str, object], limit_s: float, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        spec_of(given(env_id, **kwargs), limit_s)
+
+
+def test_a_named_preset_needs_no_look(tmp_path: Path) -> None:
+    assert settle(["--root", str(tmp_path), "--env", "No-v0", "--preset", "control"], {}, NOW).config.env.id == "No-v0"

@@ -1,0 +1,61 @@
+"""What an environment looks like: asked of a process that makes it once, since nothing here may import simulators."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+
+from zerobeast.common.config.layers import Given
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.launcher.trust import refuse_named
+
+LIMIT_S = 60.0
+
+
+def spec_of(given: Mapping[str, Given], limit_s: float = LIMIT_S) -> EnvSpec:
+    """The observations and actions of the environment, of several the first, that settings name.
+
+    Args:
+      given: path -> value and layer, of `env.id` at least; unchecked.
+      limit_s: how long making it may take.
+
+    Raises:
+      ConfigError: it cannot be made, or a file names a module to import for it.
+    """
+    env_id, kwargs = given["env.id"], given["env.kwargs"].value if "env.kwargs" in given else {}
+    refuse_named(env_id.value, env_id.where)
+    return _ask(env_id.value.partition(",")[0].strip(), json.dumps(kwargs, default=str), limit_s)
+
+
+@functools.cache
+def _ask(env_id: str, kwargs: str, limit_s: float) -> EnvSpec:
+    command = service_command("envserver", "describe", f"--env.id={env_id}", f"--env.kwargs={kwargs}")
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
+        try:
+            code = subprocess.run(
+                command,
+                check=False,
+                env=child_environ(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=answer,  # files: a pipe would stay open for as long as anything that the environment has started
+                stderr=complaint,
+                timeout=limit_s,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            why = f"was not made within {limit_s:g} s, to see which preset fits; --preset NAME needs no look at it"
+            raise ConfigError(f"env.id {env_id!r} {why}") from error
+        answer.seek(0)
+        complaint.seek(0)
+        if code == 0:
+            return EnvSpec.from_wire(json.load(answer))
+        lines = complaint.read().decode(errors="replace").strip().splitlines()
+    sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
+    more = f"; to see where: {shlex.join(command)}" if len(lines) > 1 else ""
+    raise ConfigError(f"{sentence}{more}")

@@ -362,7 +362,7 @@ def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
 
 def test_the_learner_of_a_run_that_was_begun_in_a_cluster_exits_when_it_is_done() -> None:
     config = load(["--name", "x", "--learner.when_done", "stay"], {})
-    (learner, *_), *_ = (stage.children for stage in fleet.stages(config, Path("/tmp/s"), 9, {}))
+    learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
     assert value_of(list(learner.spec.command), "--learner.when_done") == "exit"
 
 

@@ -14,6 +14,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.fleet import Fleet
+from zerobeast.launcher.spaces import spec_of
 
 START_LIMIT_S = 120.0
 
@@ -34,7 +35,8 @@ class ThrowawayRun(Fleet):
         self, flags: Sequence[str], folder: Path, *, brokers: int = 1, modules: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         own = ["--name", "run", "--root", str(folder), "--total_steps", str(10**9)]
-        super().__init__(load([*flags, *own], os.environ), folder, os.environ, brokers=brokers, modules=modules)
+        config = load([*flags, *own], os.environ, describe=spec_of)
+        super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)
         self.folder = folder
 
     def __enter__(self) -> Self:

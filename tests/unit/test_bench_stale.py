@@ -16,7 +16,7 @@ from zerobeast.common.nets.weights import Bytes, flatten, load_flat
 from zerobeast.tools import bench
 from zerobeast.tools.bench import stale
 from zerobeast.tools.bench.in_process import InProcess
-from zerobeast.tools.bench.stale_report import Curve, Run, describe, summaries
+from zerobeast.tools.bench.stale_report import Curve, SeedRun, describe, summaries
 
 pytestmark = pytest.mark.unit
 
@@ -115,9 +115,9 @@ def test_what_cannot_be_is_refused(flag: str, value: str, capsys: pytest.Capture
     assert f"{flag} {value}: expected at least" in capsys.readouterr().err
 
 
-def run_of(*values: float, goal: float = 100.0, diverged: bool = False) -> Run:
+def run_of(*values: float, goal: float = 100.0, diverged: bool = False) -> SeedRun:
     curve = [(1000 * (n + 1), value) for n, value in enumerate(values)]
-    return Run.of("impala", 1, curve, goal=goal, diverged=diverged, rate=5000.0)
+    return SeedRun.of("impala", 1, curve, goal=goal, diverged=diverged, rate=5000.0)
 
 
 def test_a_run_is_judged_by_its_best_its_end_and_when_it_reached_the_goal() -> None:
@@ -145,7 +145,7 @@ def test_over_the_seeds_a_run_without_a_figure_counts_as_the_worst() -> None:
 def test_the_command_shows_every_run_and_writes_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run_all(configs: list[RunConfig], lag: int, goal: float) -> list[Run]:
+    def run_all(configs: list[RunConfig], lag: int, goal: float) -> list[SeedRun]:
         assert lag == 3
         return [run_of(50.0, 150.0, goal=goal)._replace(algo=c.algo, seed=c.seed) for c in reversed(configs)]
 

@@ -28,7 +28,7 @@ from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatis
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit
 from zerobeast.tools.bench.processes import end_with_parent
-from zerobeast.tools.bench.stale_report import Curve, Run, describe, line, summaries
+from zerobeast.tools.bench.stale_report import Curve, SeedRun, describe, line, summaries
 
 #: whatever this machine is fastest with: a run is to be the same on others
 EXACT = ("--learner.precision", "float32", "--broker.precision", "float32")
@@ -95,7 +95,7 @@ def _reuse(algo: str, uses: int) -> list[str]:
     return [f"--{algo}.uses", str(uses), f"--{algo}.batches", str(uses)]
 
 
-def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Run]:
+def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[SeedRun]:
     """Every run as it ends, as many at once as there are cores."""
     at_once = max(1, min(int(cores()), len(configs)))
     with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=_prepare) as pool:
@@ -114,7 +114,7 @@ def _prepare() -> None:
     keep_freed_memory()
 
 
-def train(config: RunConfig, lag: int, goal: float) -> Run:
+def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
     """One run, to its last step or until its weights overflow.
 
     Raises:
@@ -133,4 +133,4 @@ def train(config: RunConfig, lag: int, goal: float) -> Run:
             if episodes.mean_return is not None and episodes.count >= RECENT_EPISODES:
                 curve.append((counters.agent_steps, episodes.mean_return))
         rate = counters.agent_steps / (time.perf_counter() - start)
-    return Run.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate)
+    return SeedRun.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate)

@@ -14,7 +14,7 @@ _FORMAT = "{:<9}{:>7}{:>10}{:>10}{:>13}{:>11}{:>11}"
 _HEADINGS = ("", "seed", "best", "last", "goal at", "collapsed", "steps/s")
 
 
-class Run(NamedTuple):
+class SeedRun(NamedTuple):
     """What became of one seed. Returns are unknown where fewer than 100 episodes ended."""
 
     algo: str
@@ -36,12 +36,12 @@ class Run(NamedTuple):
         return cls(algo, seed, best, last, reached, diverged or fallen, rate, curve)
 
 
-def summaries(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+def summaries(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """By algorithm: the spread of each figure over the seeds, and how many runs collapsed or reached the goal."""
     return {algo: _summary([run for run in runs if run.algo == algo]) for algo in dict.fromkeys(r.algo for r in runs)}
 
 
-def _summary(runs: Sequence[Run]) -> dict[str, Any]:
+def _summary(runs: Sequence[SeedRun]) -> dict[str, Any]:
     return {
         "best": _spread([run.best for run in runs], unknown=-math.inf),
         "last": _spread([run.last for run in runs], unknown=-math.inf),
@@ -60,7 +60,7 @@ def _spread(values: Sequence[float | None], *, unknown: float) -> Spread:
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
-def line(run: Run) -> str:
+def line(run: SeedRun) -> str:
     """A run as a line of the table."""
     collapsed = "yes" if run.collapsed else "-"
     return _FORMAT.format(
@@ -68,7 +68,7 @@ def line(run: Run) -> str:
     )
 
 
-def describe(runs: Sequence[Run]) -> str:
+def describe(runs: Sequence[SeedRun]) -> str:
     """All runs, then the medians and extremes of each algorithm."""
     lines = [_FORMAT.format(*_HEADINGS), *map(line, runs)]
     for algo, found in summaries(runs).items():

@@ -1,10 +1,14 @@
-"""What README and docs point at exists: functions (`file.py:Class.function`), files of the repository and links."""
+"""What README and docs point at exists: functions (`file.py:Class.function`), files, links, commands and flags."""
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from zerobeast.cli.main import COMMANDS
+from zerobeast.common.config.load import gather
 
 pytestmark = pytest.mark.unit
 
@@ -47,6 +51,20 @@ def test_its_links_lead_somewhere(page: Path) -> None:
             target = (page.parent / name).resolve() if name else page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+@page
+def test_its_commands_and_their_flags_are_understood(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    placeholders = {"ALGO": "ppo", "S": "1", "STEPS": "1000", "$seed": "1"}
+    for found in re.findall(r"`beast ([^`]+)`|^[ \w./=]*\bbeast (\w.*)", text, re.MULTILINE):
+        line = "".join(found).partition(";")[0]
+        assert line.split()[0] in COMMANDS, line
+        if line.startswith("train"):
+            flags = [flag for flag in shlex.split(line, comments=True)[1:] if flag not in ("--fresh", "--help")]
+            gather([placeholders.get(flag, flag) for flag in flags], {})
+    for file in re.findall(r"\b(tests/[\w/]+\.py)\b", text):
+        assert (ROOT / file).exists(), file
 
 
 def test_the_way_of_an_observation_names_functions_in_ten_steps() -> None:

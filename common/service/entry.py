@@ -1,4 +1,4 @@
-"""From `python -m services.<role>` to a running service, and from its end to an exit code.
+"""From `python -m zerobeast.services.<role>` to a running service, and from its end to an exit code.
 
     0   stopped, by SIGTERM, Ctrl-C or because its work is done
     2   a setting is wrong

@@ -6,5 +6,5 @@ pages     fetching a page
 figures   numbers as people read them
 verdict   which service limits the throughput, and what to scale
 table     all services as one table, with the verdict
-command   `python -m services.<role> health`
+command   `python -m zerobeast.services.<role> health`
 """

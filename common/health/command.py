@@ -1,4 +1,4 @@
-"""`python -m services.<role> health`: one service, looked at from beside it, as a container's health check does.
+"""`python -m zerobeast.services.<role> health`: one service, seen from beside it, as a container's health check does.
 
 0 it takes work, 1 it does not, 2 unreachable. A service that stalls takes work; whether the run trains is what `beast
 health` tells. Imports little: a health check runs every few seconds.

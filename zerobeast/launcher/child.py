@@ -25,7 +25,7 @@ class ChildSpec:
     """What to start.
 
     Attributes:
-      role: of the service, as in `python -m services.<role>`.
+      role: of the service, as in `python -m zerobeast.services.<role>`.
       index: which of the processes of that role.
       command: argv, the interpreter first.
       environ: the whole environment of the process.

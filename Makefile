@@ -11,7 +11,8 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile # most of the tests wait, for sockets and processes
+# most of the tests wait, for sockets and processes; a thread for each core in each of them would only be in the way
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: train test test-all lint bench setup clean
 .DEFAULT_GOAL := train

@@ -1,13 +1,14 @@
 """A learner whose run folder is a disk of 2 MiB that no other process has; arguments as of `services.learner`.
 
-Others see into it through /proc/<its process>/root.
+Others see into it through /proc/<its process>/root. Its status file stays where they look for it.
 """
 
 import os
 import sys
 from pathlib import Path
 
-MOUNT = 'mount -t tmpfs -o size=2m none "$0" && cp "$0.yaml" "$0/config.yaml" && exec "$@"'
+MOUNT = """mkdir "$0.services" && mount --bind "$0/services" "$0.services" && mount -t tmpfs -o size=2m none "$0" &&
+    mkdir "$0/services" && mount --bind "$0.services" "$0/services" && cp "$0.yaml" "$0/config.yaml" && exec "$@\""""
 OWN_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
 
 

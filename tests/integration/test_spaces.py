@@ -42,7 +42,7 @@ def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_pat
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "limit_s", "sentence"),
     [
-        ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown, did you mean 'CartPole-v1'\?$"),
+        ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"),
         (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
         (ODD, {"make_s": 50}, 0.1, r"^env.id '.*Odd-v0' was not made within 0.1 s, .*; --preset NAME needs no look"),
     ],

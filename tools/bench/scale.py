@@ -17,7 +17,7 @@ FLAT = 0.8  #: of the best rate: less, with more actors, is a collapse
 
 def main(argv: list[str]) -> int:
     """`beast bench scale`."""
-    options, _, flags = parse("scale", [*argv, "--env", ENV_ID], seconds=10.0, warmup=5.0)
+    options, _, flags = parse("scale", ["--preset", "classic", *argv, "--env", ENV_ID], seconds=10.0, warmup=5.0)
     rates: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
         run.start("learner")

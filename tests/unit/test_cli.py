@@ -258,7 +258,10 @@ def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_
         (["--disable_cuda", "--mode=test"], ["latest", "--greedy", "--disable_cuda"]),
     ],
 )
-def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(flags: list[str], evaluation: list[str]) -> None:
+def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], evaluation: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a clone that has trained has a newest run
     assert evaluation_of(flags) == evaluation
     assert evaluation_of(["--mode", "train", "--xpid", "x"]) is None
     with pytest.raises(ConfigError, match=r"there is no run '(x|latest)': expected (logs|runs)/"):

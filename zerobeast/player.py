@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.config.load import load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
@@ -28,21 +29,30 @@ class Player:
     """Acts in N environments, with frame stack, last action and recurrent state kept as the broker keeps them.
 
     Args:
-      config: of the run.
       folder: of the run whose newest checkpoint has the weights.
       env: as the env-server describes it.
       num_envs: N.
       seed: of the actions that are drawn.
       greedy: take the likeliest action instead of drawing one.
+      config: settings in place of those that the folder has.
 
     Raises:
       CheckpointError: it is missing, damaged, or of another environment or architecture.
-      ConfigError: the device is missing, or the algorithm cannot handle this environment.
+      ConfigError: the folder has no valid settings, the device is missing, or the algorithm cannot handle this
+        environment.
     """
 
     def __init__(
-        self, config: RunConfig, folder: Path, env: EnvSpec, num_envs: int, *, seed: int, greedy: bool
+        self,
+        folder: Path,
+        env: EnvSpec,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        greedy: bool = False,
+        config: RunConfig | None = None,
     ) -> None:
+        config = config or load(["--config", str(folder / run_files.CONFIG)], {})
         checkpoint = folder / run_files.CHECKPOINT
         saved = read(folder)
         env = env.among(config.env.id)

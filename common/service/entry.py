@@ -22,7 +22,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from zerobeast import __version__
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.descriptors import PLENTY as MAX_FILES
 from zerobeast.common.runtime.descriptors import allow_files
@@ -31,6 +30,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.runtime.text import printable
 from zerobeast.common.runtime.usage import take_long_turns
+from zerobeast.version import __version__
 
 if TYPE_CHECKING:
     from zerobeast.common.config.load import Loaded

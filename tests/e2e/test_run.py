@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.helpers import killed_at_last, wait_until
+from tests.integration.envservers import running
 
 pytestmark = pytest.mark.e2e
 
@@ -80,6 +81,18 @@ def test_a_greedy_evaluation_repeats_itself(trained: Path) -> None:
     first, second = (json.loads(finish(beast(*play))[1]) for _ in range(2))
     assert first == second
     assert first["actions"] == "greedy"
+
+
+def test_the_example_script_plays_a_saved_policy_on_an_env_server(trained: Path, tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/envs"
+    with running(endpoint):
+        script = [sys.executable, ROOT / "docs" / "examples" / "play.py"]
+        done = subprocess.run([*script, trained, endpoint, "CartPole-v1"], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(done.stdout)) > 4, "episodes in 4 x 1,000 steps of CartPole"
+        nothing = subprocess.run([*script, tmp_path, endpoint, "CartPole-v1"], capture_output=True, text=True)
+        assert (nothing.returncode, nothing.stderr.count("\n")) == (1, 1)
+        assert f"{tmp_path}/config.yaml" in nothing.stderr
 
 
 def test_another_architecture_or_environment_is_refused_in_a_sentence(trained: Path) -> None:

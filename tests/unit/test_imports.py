@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import zerobeast
+
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +71,16 @@ def test_the_probe_sees_a_module_that_needs_torch() -> None:
         check=False,
     )
     assert "zerobeast.common.ops.vtrace" in found.stderr
+
+
+def test_the_public_names_are_there_and_the_package_loads_without_what_they_need() -> None:
+    probe = "import sys, zerobeast; sys.exit(str({'torch', 'zmq', 'numpy'} & set(sys.modules) or ''))"
+    found = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert found.stderr.strip() == "", "loaded by `import zerobeast`"
+    homes = {name: getattr(zerobeast, name).__module__ for name in zerobeast.__all__}
+    assert all(home.startswith("zerobeast.") for home in homes.values()), homes
+    with pytest.raises(AttributeError, match="no attribute 'Plyer'"):
+        _ = zerobeast.Plyer
 
 
 RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: whose loading runs what it loads

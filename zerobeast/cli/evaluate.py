@@ -168,7 +168,7 @@ def _play(
     context = Context()
     try:
         with EnvClient(context, endpoint, config.env.alone(task).model_dump(), num_envs, flags.seed) as envs:
-            player = Player(config, folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy)
+            player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy, config=config)
             counter = EpisodeCounter(quotas(flags.episodes, num_envs))
             rows = envs.reset()
             while not counter.complete:

@@ -10,12 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from zerobeast import __version__
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.signals import handled
 from zerobeast.common.runtime.suggest import suggestion
 from zerobeast.common.runtime.text import printable
+from zerobeast.version import __version__
 
 HELP = """beast: distributed deep reinforcement learning as four small services
 

@@ -6,13 +6,13 @@ import os
 import tempfile
 from pathlib import Path
 
-from zerobeast import __version__
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError
 from zerobeast.tools.bench.peers.catalogue import ENV_ID, OURS, Peer
 from zerobeast.tools.bench.peers.installation import prepare
 from zerobeast.tools.bench.peers.process import PeerFailed, run
 from zerobeast.tools.bench.peers.table import Row, parse_line
+from zerobeast.version import __version__
 
 RUNNERS = Path(__file__).parent / "runners"
 MARGIN_S = 600.0  #: for imports, the first update and an orderly end, on a busy machine too

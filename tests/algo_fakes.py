@@ -86,6 +86,17 @@ def on_policy(net: AgentNet, batch: Batch) -> Batch:
     return batch._replace(behaviour_logits=unrolled(net, batch)[0][:-1])
 
 
+def bandit(algorithm: Any, net: AgentNet, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
+    """The same observations, each an episode of one pull by `net`, which pays 1 for the right action."""
+    alone = torch.ones_like(batch.first)  # so that the network sees no last action and no reward
+    batch = batch._replace(first=alone, mask=alone[1:])
+    logits = unrolled(net, batch)[0][:-1]
+    pulls = algorithm.family.of(logits).sample(g)
+    nothing = torch.zeros_like(pulls[:1])
+    rewards = torch.cat([nothing, pulls == right]).float()
+    return batch._replace(behaviour_logits=logits, last_action=torch.cat([nothing, pulls]), reward=rewards)
+
+
 def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
     """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
     batch = make_batch(algorithm)

@@ -18,7 +18,6 @@ from tests.algo_fakes import (
     algorithm_of,
     make_batch,
     on_policy,
-    two_ends,
     unrolled,
 )
 from zerobeast.common.algos.protocol import Batch
@@ -94,27 +93,9 @@ def test_it_is_impala_to_the_last_gradient(env: EnvSpec, *, decay: float, laggin
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
-@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
-def test_only_a_truncated_step_learns_from_the_final_observation(
-    at: int, *, terminated: bool, bootstraps: bool
-) -> None:
-    algorithm = a2c()
-    net = algorithm.network()
-    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    assert (algorithm.loss(net, batch)[0].item() != algorithm.loss(net, other)[0].item()) == bootstraps
-
-
 def test_a_batch_beyond_the_budget_has_no_loss_and_finite_metrics() -> None:
     algorithm = a2c(normalize_advantages=True)
     batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
     loss, metrics = algorithm.loss(algorithm.network(), batch)
     assert loss == 0.0
     assert all(metric.isfinite() for metric in metrics.values())
-
-
-def test_an_update_is_one_step() -> None:
-    algorithm = a2c()
-    net = algorithm.network()
-    learned = algorithm.learning(net).update(make_batch(algorithm), 0)
-    assert (learned.steps, learned.skipped, learned.changed) == (1, 0, True)

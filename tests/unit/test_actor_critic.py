@@ -17,10 +17,15 @@ from tests.algo_fakes import (
     generator,
     make_batch,
     on_policy,
+    same,
+    same_where_valid,
+    two_ends,
     unrolled,
+    weights,
 )
 from zerobeast.common.algos.actor_critic import lag_metrics, unroll
 from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -38,6 +43,21 @@ SHARES = [
     pytest.param(REACH, {"action_std": "state"}, id="a deviation for each state"),
     pytest.param(REACH, {"squash_actions": True}, id="squashed actions"),
 ]
+
+
+#: with which each algorithm has a changed policy after every batch
+PROMPT: dict[str, dict[str, Any]] = {
+    "vmpo": {"target_period": 1, "popart": True},
+    "impact": {"batches": 1, "uses": 1, "kl_cost": 1.0},
+}
+
+
+def updated(algorithm: Algorithm, batch: Batch) -> list[torch.Tensor]:
+    """The weights after this batch."""
+    torch.manual_seed(1)
+    net = algorithm.network()
+    algorithm.learning(net).update(batch, 0)
+    return weights(net)
 
 
 def actor_critic(env: EnvSpec, net: dict[str, Any], *, use_lstm: bool = False) -> Any:
@@ -69,6 +89,48 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     metrics = algorithm.loss(net, recorded)[1]
     assert metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
     assert metrics["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "bootstraps"), [(True, False, False), (False, True, True), (True, True, False)]
+)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_only_a_truncated_step_learns_from_the_final_observation(
+    name: str, at: int, *, terminated: bool, truncated: bool, bootstraps: bool
+) -> None:
+    algorithm = algorithm_of(name, **PROMPT.get(name, {}))
+    batch, other = two_ends(algorithm, terminated=terminated, truncated=truncated, at=at)
+    assert same(updated(algorithm, batch), updated(algorithm, other)) != bootstraps
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_void_transitions_and_those_beyond_the_budget_change_nothing(name: str, *, use_lstm: bool) -> None:
+    algorithm = algorithm_of(name, net={"use_lstm": use_lstm}, **PROMPT.get(name, {}))
+    batch, other = same_where_valid(algorithm)
+    assert same(updated(algorithm, batch), updated(algorithm, other))
+    assert not same(updated(algorithm, batch), weights(algorithm.network()))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("impala", {}),
+        ("impala", {"batches": 1, "uses": 3}),
+        ("impala", {"replay_share": 0.5}),
+        ("ppo", {}),
+        ("impact", {"batches": 2, "uses": 2}),
+    ],
+)
+def test_observations_join_the_statistics_once_however_often_they_are_used(name: str, settings: dict[str, Any]) -> None:
+    algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
+    net = algorithm.network()
+    learning, batches = algorithm.learning(net), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
+    for batch in batches:
+        learning.update(batch, 0)
+    assert net.norm.count == 2 * T * B
+    torch.testing.assert_close(net.norm.mean, torch.cat([batch.obs[:-1] for batch in batches]).mean((0, 1)))
 
 
 @pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("impala", {}), ("impala", {"popart": True})])
@@ -129,8 +191,7 @@ def test_the_mean_ratio_cannot_see_lag_and_what_is_reported_can() -> None:
 @pytest.mark.parametrize("name", [*ALGORITHMS, "impala with replay"])
 def test_a_batch_is_learned_from_under_the_normalisation_that_acted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, *replay = name.split(" with ")
-    settings = {"vmpo": {"target_period": 1}, "impact": {"batches": 1, "uses": 1}}.get(name, {})
-    settings |= {"replay_share": 0.5} if replay else {}
+    settings = {"replay_share": 0.5} if replay else PROMPT.get(name, {})
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
     net, seen, forward = algorithm.network(), list[torch.Tensor](), AgentNet.forward
     learning = algorithm.learning(net)
@@ -171,9 +232,12 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     assert not torch.equal(draws(1), draws(2))
 
 
+@pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize(("env", "net_settings"), SHARES)
-def test_every_parameter_gets_a_gradient_from_every_kind_of_action(env: EnvSpec, net_settings: dict[str, Any]) -> None:
-    algorithm = actor_critic(env, net_settings)
+def test_every_parameter_gets_a_gradient_from_every_kind_of_action(
+    env: EnvSpec, net_settings: dict[str, Any], *, use_lstm: bool
+) -> None:
+    algorithm = actor_critic(env, net_settings, use_lstm=use_lstm)
     net = algorithm.network()
     algorithm.loss(net, make_batch(algorithm))[0].backward()
     for name, parameter in net.named_parameters():

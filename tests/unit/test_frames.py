@@ -50,19 +50,6 @@ def test_stacks_are_those_that_the_policy_saw(firsts: list[bool], warm_up: int, 
     assert stacks[:, 0].tolist() == seen
 
 
-def test_a_beginning_repeats_its_frame_until_the_stack_is_full() -> None:
-    frames = torch.arange(9).view(1, 9)  # k - 1 = 3 of the past, then steps 0..5
-    first = torch.tensor([[False, False, True, False, False, False]])
-    assert stack_frames(frames, first, 4)[:, 0].tolist() == [
-        [0, 1, 2, 3],
-        [1, 2, 3, 4],
-        [5, 5, 5, 5],
-        [5, 5, 5, 6],
-        [5, 5, 6, 7],
-        [5, 6, 7, 8],
-    ]
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_are_independent_of_each_other(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -65,9 +65,12 @@ def test_gradients_of_one_step_do_not_leak_into_the_next(net: nn.Linear) -> None
     assert one.step(loss_of(net), 0).grad_norm == one.step(loss_of(net), 0).grad_norm
 
 
+@pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_changes_nothing_and_is_forgotten(net: nn.Linear, factor: float) -> None:
-    one = descent(net, optimizer="adam")
+def test_a_loss_that_is_not_finite_changes_nothing_and_is_forgotten(
+    net: nn.Linear, factor: float, optimizer: str
+) -> None:
+    one = descent(net, optimizer=optimizer, momentum=0.5)
     one.step(loss_of(net), 0)
     before, state = net.weight.detach().clone(), str(one.state())
     assert not one.step(loss_of(net, factor), 0).applied

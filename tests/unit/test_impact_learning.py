@@ -17,15 +17,12 @@ from tests.algo_fakes import (
     make_batch,
     on_policy,
     same,
-    same_where_valid,
-    two_ends,
     unrolled,
     weights,
 )
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
 from zerobeast.common.algos.impact.learning import ImpactLearning
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
@@ -141,33 +138,6 @@ def test_a_batch_that_is_used_again_does_not_see_its_rows_written_again() -> Non
         learning.update(make_batch(algorithm, seed=2), 0)
         nets.append(weights(net))
     assert same(*nets)
-
-
-@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
-@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
-def test_only_a_truncated_step_learns_from_the_final_observation(
-    at: int, *, terminated: bool, bootstraps: bool
-) -> None:
-    algorithm = impact(batches=1)
-    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    assert same(updated(algorithm, batch), updated(algorithm, other)) != bootstraps
-
-
-def updated(algorithm: Any, *batches: Batch) -> list[Tensor]:
-    """The weights after these batches."""
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    for batch in batches:
-        learning.update(batch, 0)
-    return weights(net)
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
-    algorithm = impact(net={"use_lstm": use_lstm}, batches=1, kl_cost=1.0)
-    batch, other = same_where_valid(algorithm)
-    assert same(updated(algorithm, batch), updated(algorithm, other))
-    assert not same(updated(algorithm, batch), weights(algorithm.network()))
 
 
 def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:

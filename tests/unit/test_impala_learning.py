@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, same, unrolled, weights
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
 from zerobeast.common.algos.dual import FLOOR
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import learning as module
@@ -92,15 +92,6 @@ def test_a_batch_is_used_again_as_it_came_with_the_states_its_rollouts_began_fro
     assert same(list(used[1]), list(expected))
 
 
-def test_observations_join_the_statistics_once_however_often_a_batch_is_used() -> None:
-    algorithm = impala(net={"normalize_obs": True}, batches=1, uses=3)
-    net = algorithm.network()
-    batch = make_batch(algorithm)
-    algorithm.learning(net).update(batch, 0)
-    assert net.norm.count == T * B
-    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
-
-
 def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:
     algorithm = impala(batches=2, uses=2, entropy_target=0.5)
     net = algorithm.network()
@@ -165,16 +156,10 @@ def test_in_a_bandit_the_entropy_ends_at_its_target(target: float, start: float)
     algorithm = impala(entropy_target=target, entropy_cost=start, batches=2, uses=2, **policy)
     net, g = algorithm.network(), generator()
     learning, entropies = algorithm.learning(net), list[float]()
-    each_first = torch.ones(T + 1, 16, dtype=torch.bool)  # so that the network sees no last action and no reward
     state = make_batch(algorithm, rows=16)
-    state = state._replace(obs=torch.ones_like(state.obs), first=each_first, mask=each_first[1:])
+    state = state._replace(obs=torch.ones_like(state.obs))
     for _ in range(350):
-        logits = unrolled(net, state)[0][:-1]
-        pulls = algorithm.family.of(logits).sample(g)
-        nothing = torch.zeros_like(pulls[:1])
-        actions = torch.cat([nothing, pulls])
-        rewards = torch.cat([nothing, pulls == 0]).float()
-        batch = state._replace(behaviour_logits=logits, last_action=actions, reward=rewards)
+        batch = bandit(algorithm, net, state, torch.tensor(0), g)
         entropies.append(learning.update(batch, 0).metrics["entropy"].item())
     assert sum(entropies[-50:]) / 50 == pytest.approx(target, abs=0.05)
 

@@ -211,12 +211,3 @@ def test_rollouts_of_another_length_are_let_go() -> None:
     replay.mix(numbered(algorithm, 0))
     assert numbers(replay.mix(numbered(algorithm, 4, steps=T + 2))) == [4, 5, 6, 7]
     assert set(numbers(replay.mix(numbered(algorithm, 8, steps=T + 2)))[B:]) <= {4, 5, 6, 7}
-
-
-def test_observations_join_the_statistics_when_they_are_new() -> None:
-    algorithm = impala(net={"normalize_obs": True}, replay_share=0.5)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    for first in (0, 4):
-        learning.update(numbered(algorithm, first), 0)
-    assert net.norm.count == 2 * T * B

@@ -77,17 +77,6 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
     )
 
 
-def test_a_message_is_done_only_when_its_last_row_was_used() -> None:
-    queue = queue_of(4)
-    fill(queue, 1, [0, 1, 2, 3, 4])
-    fill(queue, 2, [5, 6])
-    assert taken(queue) == [0, 1, 2, 3]
-    assert queue.release() == [], "one row of message 1 is left"
-    fill(queue, 3, [7])
-    assert taken(queue) == [4, 5, 6, 7]
-    assert seqs(queue.release()) == [1, 2, 3]
-
-
 def test_a_taken_batch_keeps_its_rows_until_it_is_released() -> None:
     queue = queue_of(2)
     fill(queue, 1, [0, 1])
@@ -111,20 +100,6 @@ def test_a_short_batch_is_what_there_is() -> None:
     assert seqs(queue.release()) == [1, 2]
     fill(queue, 3, [3, 4, 5, 6, 7])
     assert taken(queue, short=True) == [3, 4, 5, 6], "never more than a batch"
-
-
-def test_a_message_of_nothing_is_done_in_its_turn() -> None:
-    queue = queue_of(2)
-    fill(queue, 1, [1])
-    refuse(queue, 2, rollouts=5)
-    assert queue.release() == []
-    assert (queue.usable, queue.rollouts) == (1, 6)
-    fill(queue, 3, [2])
-    assert taken(queue) == [1, 2]
-    assert seqs(queue.release()) == [1, 2, 3]
-    refuse(queue, 4)
-    assert seqs(queue.release()) == [4]
-    assert queue.rollouts == len(queue) == 0
 
 
 def test_what_is_left_of_messages_of_an_old_policy_expires() -> None:

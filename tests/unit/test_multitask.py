@@ -97,16 +97,6 @@ def test_the_statistics_of_a_task_move_by_its_own_rows_alone_to_the_bit(name: st
     assert len(set(heads[0].scale.tolist())) == TASKS
 
 
-def test_a_task_that_is_away_keeps_everything_to_the_bit() -> None:
-    head = PopArt(nn.Linear(WIDTH, 1), TASKS)
-    for seed in range(30):
-        head.observe(1e4 + torch.randn(40, generator=generator(seed)), torch.arange(40) % TASKS)
-    before = of_task(head, 1)
-    for seed in range(300):
-        head.observe(torch.randn(40, generator=generator(seed)), torch.tensor([0, 2]).repeat(20))
-    assert same(of_task(head, 1), before)
-
-
 def test_no_value_changes_with_the_statistics() -> None:
     algorithm = impala(learning_rate=1e-30)
     net, batch = algorithm.network(), batch_of(algorithm)

@@ -10,7 +10,6 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import last_action
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.torsos import ConvTorso, Mlp, make_torso
-from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
@@ -247,12 +246,6 @@ def test_a_new_policy_is_all_but_uniform(torso: str, env: EnvSpec) -> None:
     net = network(env, torso)
     (logits, _), _ = net(steps(env, 8, 8), net.initial_state(8))
     torch.testing.assert_close(logits.softmax(-1), torch.full_like(logits, 1 / env.action.sizes[0]), rtol=0, atol=0.03)
-
-
-def test_keeping_freed_memory_can_be_asked_for_twice() -> None:
-    keep_freed_memory()
-    keep_freed_memory()
-    assert torch.zeros(1 << 20).sum() == 0
 
 
 def test_a_network_of_gigabytes_is_refused_before_it_is_made() -> None:

@@ -18,8 +18,6 @@ from tests.algo_fakes import (
     generator,
     make_batch,
     on_policy,
-    same_where_valid,
-    two_ends,
     unrolled,
 )
 from zerobeast.common.algos.ppo import learning as module
@@ -118,23 +116,6 @@ def test_one_epoch_of_one_batch_of_the_acting_policy_is_a_step_of_a2c(env: EnvSp
     for (name, my), their in zip(mine.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(my, their, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
     assert not same(mine, one.network())
-
-
-@pytest.mark.parametrize("at", [2, T - 1], ids=["within", "at the end of the unroll"])
-@pytest.mark.parametrize(("terminated", "bootstraps"), [(True, False), (False, True)])
-def test_only_a_truncated_step_learns_from_the_final_observation(
-    at: int, *, terminated: bool, bootstraps: bool
-) -> None:
-    algorithm = ppo()
-    batch, other = two_ends(algorithm, terminated=terminated, truncated=not terminated, at=at)
-    assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0]) != bootstraps
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
-    algorithm = ppo(net={"use_lstm": use_lstm})
-    batch, other = same_where_valid(algorithm)
-    assert same(updated(algorithm, batch)[0], updated(algorithm, other)[0])
 
 
 def test_a_batch_without_a_valid_transition_is_put_aside() -> None:

@@ -19,13 +19,11 @@ from tests.algo_fakes import (
     generator,
     make_batch,
     on_policy,
-    same_where_valid,
     unrolled,
 )
 from zerobeast.common.algos.actor_critic import unroll
 from zerobeast.common.algos.dual import FLOOR
 from zerobeast.common.algos.protocol import Batch
-from zerobeast.common.algos.vmpo.learning import VMPOLearning
 from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
@@ -52,11 +50,6 @@ def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
     for parameter in net.policy.parameters():
         nn.init.normal_(parameter, std=spread, generator=generator(5))
     return net
-
-
-def online(learning: VMPOLearning) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = learning.state()["target"]["weights"]
-    return found
 
 
 def choice_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
@@ -236,18 +229,6 @@ def test_half_of_the_steps_are_chosen_where_all_advantages_are_equal() -> None:
     assert loss_of(algorithm, batch, net).metrics["eta_kl"].item() == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_void_transitions_and_those_beyond_the_budget_change_nothing(*, use_lstm: bool) -> None:
-    algorithm = vmpo(net={"use_lstm": use_lstm}, popart=True)
-    batch, other = same_where_valid(algorithm)
-    states = []
-    for each in (batch, other):
-        learning = algorithm.learning(algorithm.network())
-        assert learning.update(each, 0).steps == 1
-        states.append(online(learning))
-    assert all(torch.equal(one, two) for one, two in zip(states[0].values(), states[1].values(), strict=True))
-
-
 def test_a_batch_without_a_valid_transition_is_put_aside_and_one_with_a_single_one_is_not() -> None:
     algorithm = vmpo()
     batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
@@ -322,10 +303,6 @@ def test_with_popart_losses_are_small_and_values_in_units_of_rewards() -> None:
     assert losses[0] == pytest.approx(((batch.reward[1:] / net.value.scale).square() / 2).mean().item(), rel=0.1)
     assert losses[-1] < 1.0
     assert unrolled(net, batch)[1].mean().item() == pytest.approx(5000, rel=0.2)
-
-
-def test_without_popart_the_head_is_a_plain_layer() -> None:
-    assert isinstance(vmpo().network().value, nn.Linear)
 
 
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)

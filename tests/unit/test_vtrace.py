@@ -119,29 +119,6 @@ def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) 
     np.testing.assert_allclose(pg_advantages(result), advantages, atol=1e-12)
 
 
-def test_on_policy_the_target_is_the_n_step_return() -> None:
-    inputs = torchbeast_inputs(5)
-    inputs["log_rhos"] = np.zeros_like(inputs["rewards"])
-    returns, expected = inputs["values"][-1], []
-    for reward, discount in zip(inputs["rewards"][::-1], inputs["discounts"][::-1], strict=True):
-        returns = reward + discount * returns
-        expected.append(returns)
-    np.testing.assert_allclose(vtrace(**torched(inputs)).vs, expected[::-1], rtol=1e-12)
-
-
-def test_on_policy_with_a_trace_decay_the_correction_is_generalised_advantage_estimation() -> None:
-    inputs = torchbeast_inputs(5)
-    inputs["log_rhos"] = np.zeros_like(inputs["rewards"])
-    values, gae, expected = inputs["values"], np.zeros(5), []
-    for t in reversed(range(5)):
-        delta = inputs["rewards"][t] + inputs["discounts"][t] * values[t + 1] - values[t]
-        gae = delta + inputs["discounts"][t] * 0.95 * gae
-        expected.append(gae)
-    result = vtrace(**torched(inputs), trace_decay=0.95)
-    np.testing.assert_allclose(result.vs - torch.from_numpy(values[:-1]), expected[::-1], atol=1e-12)
-    np.testing.assert_allclose(pg_advantages(result), expected[::-1], atol=1e-12)
-
-
 def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
     # obs[2] is the final observation of an episode, transition 2 leads to the next one
     result = episode((0.5, 0.5, 0.5, 0.5), void=2)
@@ -216,11 +193,3 @@ def test_a_wrong_shape_is_refused_not_broadcast(name: str, shape: tuple[int, int
     inputs = torched(torchbeast_inputs(2)) | {name: torch.ones(shape, dtype=torch.float64)}
     with pytest.raises(AssertionError, match=sentence):
         vtrace(**inputs)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_advantages_are_generalised_advantage_estimation_on_policy(seed: int) -> None:
-    inputs = torched(random_inputs(seed)) | {"trace_decay": 0.9}
-    inputs["log_rhos"] = torch.zeros_like(inputs["log_rhos"])
-    result = vtrace(**inputs)
-    torch.testing.assert_close(result.advantages, result.vs - inputs["values"][:-1], rtol=0, atol=1e-14)

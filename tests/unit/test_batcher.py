@@ -33,32 +33,23 @@ def test_the_oldest_request_sets_the_deadline() -> None:
     assert batch.deadline() == 15.0
 
 
-def test_a_batch_closes_at_once_when_every_live_client_is_in_it() -> None:
+@pytest.mark.parametrize(
+    ("senders", "live", "closes"),
+    [
+        ([A], {A, B}, False),
+        ([A, B], {A, B}, True),
+        pytest.param([A], {A}, True, id="a second stream of a client is not waited for"),
+        pytest.param([A, A], {A, B}, False, id="two streams of one client do not stand in for another client"),
+        pytest.param([A, C], {A}, True, id="a client that left is not waited for"),
+    ],
+)
+def test_a_batch_closes_at_once_when_every_live_client_is_in_it(
+    senders: list[int], live: set[int], *, closes: bool
+) -> None:
     batch = batcher()
-    batch.add("a", 1, A, now=0.0)
-    assert not batch.closes(0.0, {A, B})
-    batch.add("b", 1, B, now=0.0)
-    assert batch.closes(0.0, {A, B})
-
-
-def test_a_second_stream_of_a_client_is_not_waited_for() -> None:
-    batch = batcher()
-    batch.add("group 0", 2, A, now=0.0)
-    assert batch.closes(0.0, {A})
-
-
-def test_a_second_stream_of_one_client_does_not_stand_in_for_another_client() -> None:
-    batch = batcher()
-    batch.add("group 0", 1, A, now=0.0)
-    batch.add("group 1", 1, A, now=0.0)
-    assert not batch.closes(0.0, {A, B})
-
-
-def test_a_client_that_left_is_not_waited_for() -> None:
-    batch = batcher()
-    batch.add("a", 1, A, now=0.0)
-    batch.add("c", 1, C, now=0.0)
-    assert batch.closes(0.0, {A})
+    for sender in senders:
+        batch.add("rows", 1, sender, now=0.0)
+    assert batch.closes(0.0, live) == closes
 
 
 def test_a_full_batch_closes_whoever_is_missing() -> None:

@@ -53,34 +53,6 @@ def test_the_network_sees_step_inputs_of_the_agreed_shapes() -> None:
     assert (seen.first.tolist(), seen.first.dtype) == ([[True, False]], torch.bool)
 
 
-def test_a_frame_stack_of_one_has_no_extra_axis() -> None:
-    inference = make()
-    infer(inference, [0], obs=1, first=True)
-    assert inference.algorithm.seen[-1].obs.shape == (1, 1, 3)
-
-
-def test_stacks_last_actions_and_cores_follow_their_slots_through_batches() -> None:
-    inference = make(STACKED)
-    infer(inference, [0, 1], obs=np.reshape([10, 20], (2, 1, 1)), first=True)
-    infer(inference, [1], obs=21)
-    acts = infer(inference, [1, 0], obs=np.reshape([22, 11], (2, 1, 1)))
-    stacks = inference.algorithm.seen[-1].obs[0, :, :, 0, 0]
-    assert stacks.tolist() == [[20, 21, 22], [10, 10, 11]]
-    assert inference.algorithm.seen[-1].last_action.tolist() == [[2, 1]]
-    assert acts["action"].tolist() == [3, 2]
-    assert inference.cores[:2].tolist() == [[2, 2], [1, 1]], "before this observation"
-
-
-def test_first_zeroes_core_and_last_action_before_the_network_sees_them() -> None:
-    inference = make(STACKED)
-    for _ in range(3):
-        infer(inference, [4], obs=1)
-    acts = infer(inference, [4], obs=9, first=True)
-    assert acts["action"].tolist() == [1]
-    assert inference.cores[:1].tolist() == [[0, 0]]
-    assert inference.algorithm.seen[-1].obs.unique().tolist() == [9]
-
-
 def test_two_batches_take_turns_so_that_one_collects_while_the_other_is_computed() -> None:
     inference = make()
     first = inference.batch

@@ -26,35 +26,6 @@ def words(frames: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(padded).view(torch.int64)
 
 
-def push(state: SlotState, slots: list[int], values: list[int], first: list[bool]) -> list[list[int]]:
-    """Push frames filled with one value each; return the stacks as values."""
-    frames = np.stack([np.full((2, 3), value, np.uint8) for value in values])
-    stacks = state.push(torch.tensor(slots), words(frames), torch.tensor(first))
-    assert stacks.shape == (len(slots), 3, 2, 3)
-    assert (stacks == stacks[:, :, :1, :1]).all(), "whole frames"
-    return stacks[:, :, 0, 0].tolist()
-
-
-def test_a_stack_repeats_the_first_frame_then_slides() -> None:
-    state = SlotState(env(), 0, 4, CPU)
-    state.reserve(2)
-    assert push(state, [1], [10], [True]) == [[10, 10, 10]]
-    assert push(state, [1], [11], [False]) == [[10, 10, 11]]
-    assert push(state, [1], [12], [False]) == [[10, 11, 12]]
-    assert push(state, [1], [13], [False]) == [[11, 12, 13]]
-    assert push(state, [1], [20], [True]) == [[20, 20, 20]]
-    assert push(state, [1], [30], [True]) == [[30, 30, 30]], "an episode of one step"
-    assert push(state, [1], [31], [False]) == [[30, 30, 31]]
-
-
-def test_environments_of_a_batch_keep_their_own_stacks() -> None:
-    state = SlotState(env(), 0, 4, CPU)
-    state.reserve(4)
-    push(state, [0, 2, 3], [10, 20, 30], [True] * 3)
-    assert push(state, [3, 0], [31, 11], [False, True]) == [[30, 30, 31], [11, 11, 11]]
-    assert push(state, [0, 2, 3], [12, 21, 32], [False] * 3) == [[11, 11, 12], [20, 20, 21], [30, 31, 32]]
-
-
 @given(
     st.integers(1, 4),
     st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), st.integers(0, 2**6 - 1)), min_size=1, max_size=25),
@@ -65,11 +36,11 @@ def test_stacks_are_those_of_a_list_of_frames(
     stack: int, steps: list[tuple[set[int], int]], dtype: str, shape: tuple[int, ...]
 ) -> None:
     state = SlotState(env(shape, dtype, stack), 0, 6, CPU)
-    state.reserve(6)
     episodes: dict[int, list[np.ndarray]] = {}
     rng = np.random.default_rng(0)
     for present, resets in steps:
         slots = sorted(present)
+        state.reserve(slots[-1] + 1)  # growing keeps what is there
         first = [slot not in episodes or bool(resets >> slot & 1) for slot in slots]
         frames = rng.integers(0, 2 if dtype == "|b1" else 100, (len(slots), *shape)).astype(dtype)
         for slot, begins, frame in zip(slots, first, frames, strict=True):
@@ -110,10 +81,8 @@ def test_actions_of_several_components_are_kept() -> None:
 def test_growing_keeps_what_is_there() -> None:
     state = SlotState(env(), 1, 4, CPU)
     state.reserve(1)
-    push(state, [0], [7], [True])
     state.remember(torch.tensor([0]), torch.tensor([2]), torch.tensor([[4.0]]))
     state.reserve(100)
-    assert push(state, [0, 99], [8, 9], [False, True]) == [[7, 7, 8], [9, 9, 9]]
     action, core = state.recall(torch.tensor([0]), torch.tensor([False]))
     assert (action.tolist(), core.tolist()) == ([2], [[4.0]])
 

@@ -53,13 +53,6 @@ def test_every_command_explains_itself(command: str, word: str, capsys: pytest.C
     assert word in capsys.readouterr().out
 
 
-def test_the_help_of_train_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["train", "--help"])
-    text = capsys.readouterr().out
-    assert "--learner.batch_size" in text
-    assert "--net.use_lstm" in text
-
-
 @pytest.mark.parametrize(
     ("flags", "entries"),
     [

@@ -55,22 +55,10 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
         "zerobeast.common.algos.impala.config",
         "zerobeast.services.actor.service",
     } <= set(names)
-    found = subprocess.run(
-        [sys.executable, "-c", PROBE, *names], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert found.returncode == 0, found.stderr
-
-
-def test_the_probe_sees_a_module_that_needs_torch() -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", PROBE, "zerobeast.common.ops.vtrace"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "zerobeast.common.ops.vtrace" in found.stderr
+    needs_torch = "zerobeast.common.ops.vtrace"  # so that the probe is seen to see something
+    command = [sys.executable, "-c", PROBE, *names, needs_torch]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert [line.partition(":")[0] for line in found.stderr.splitlines()] == [needs_torch], found.stderr
 
 
 def test_the_public_names_are_there_and_the_package_loads_without_what_they_need() -> None:

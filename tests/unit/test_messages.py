@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.messages import (
-    ANSWERS,
     BODIES,
     MAX_HEADER_BYTES,
     MAX_INTEGER,
@@ -171,12 +170,3 @@ def test_every_topic_has_the_same_width_and_names_its_client(plane: Plane, sende
 @pytest.mark.parametrize("subscription", [b"", b"s", b"s12345678x"], ids=str)
 def test_a_subscription_of_another_width_is_no_client(subscription: bytes) -> None:
     assert sender_of(subscription) is None
-
-
-def test_the_worked_bytes_of_the_documentation_are_true() -> None:
-    assert topic(Plane.STEPS, 0x0123456789ABCDEF).hex(" ") == "73 ef cd ab 89 67 45 23 01"
-    assert pack_header(Header(Kind.STEP, 7, 0, 5, 3)).hex(" ") == "96 01 06 07 00 05 03"
-
-
-def test_every_answer_repeats_a_request() -> None:
-    assert {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT} == ANSWERS

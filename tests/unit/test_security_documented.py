@@ -36,8 +36,3 @@ def test_who_is_admitted_where_is_what_the_code_says() -> None:
     assert {
         name: (server.replace("-", ""), client.removesuffix("s")) for name, server, client in rows("| plane |")
     } == {plane.name.lower(): (SERVERS[plane], CLIENTS[plane]) for plane in Plane}
-
-
-def test_files_that_it_names_exist() -> None:
-    for name in re.findall(r"`(common/[\w/.]+)`", PAGE):
-        assert (ROOT / name).exists(), name

@@ -28,7 +28,6 @@ def test_runs_that_differ_in_their_seed_alone_have_one_colour(
     first, second, other = (line.get_color() for line in lines)
     assert first == second != other
     legend = plt.gcf().axes[0].get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
     said = "a-seed12: best 9.0, last 7.0 at 4000 agent steps, 40 s; 8 reached at 3000 agent steps, 30 s"
     assert said in capsys.readouterr().out.splitlines()

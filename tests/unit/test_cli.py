@@ -206,7 +206,6 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
     config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
     assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
-    assert saved is not None
     assert saved.seed == 7
 
 

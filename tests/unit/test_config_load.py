@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import Loaded, differences, dump, gather, load, settings_help
+from zerobeast.common.config.load import differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -284,7 +284,6 @@ class Own(Section):
 
 def test_a_command_may_have_flags_of_its_own() -> None:
     loaded = gather(["--index", "3", "--seed", "4"], {}, own=Own)
-    assert isinstance(loaded, Loaded)
     assert (loaded.own, loaded.config.seed) == (Own(index=3), 4)
     with pytest.raises(ConfigError) as caught:
         gather(["--index", "-1", "--idex", "2", "--seed", "x"], {}, own=Own)

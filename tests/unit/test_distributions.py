@@ -11,7 +11,7 @@ from torch import distributions as reference
 from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generator
 from zerobeast.common.ops.categorical import Categorical
 from zerobeast.common.ops.distributions import Family, family_of
-from zerobeast.common.ops.gaussian import EDGE, Gaussian
+from zerobeast.common.ops.gaussian import EDGE
 from zerobeast.common.wire.specs import ActionSpec
 
 pytestmark = pytest.mark.unit
@@ -104,7 +104,6 @@ def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:
     family = family_of(BOX)
     one, two = params_of(family, 1), params_of(family, 2)
     old, new = family.of(one), family.of(two)
-    assert isinstance(old, Gaussian)
     of_mean, of_spread = old.kl_parts(new)
     moved = family.of(torch.cat([two.chunk(2, -1)[0], one.chunk(2, -1)[1]], -1))
     widened = family.of(torch.cat([one.chunk(2, -1)[0], two.chunk(2, -1)[1]], -1))
@@ -217,7 +216,6 @@ def test_a_squashed_action_at_the_bound_has_a_finite_density_and_gradient() -> N
     edge = torch.tensor([[2.0 - 2 * EDGE, 5 * EDGE]])
     for action in (edge, torch.tensor([[2.0, 0.0]])):
         policy.log_prob(action).sum().backward(retain_graph=True)
-        assert params.grad is not None
         assert params.grad.isfinite().all()
     torch.testing.assert_close(policy.log_prob(torch.tensor([[2.0, 0.0]])), policy.log_prob(edge), rtol=0, atol=1.0)
 
@@ -250,7 +248,6 @@ def test_deviations_stay_in_their_range_are_exact_within_and_have_a_gradient_eve
 ) -> None:
     raw = torch.cat([torch.linspace(-9, 7, 1601), torch.tensor([-1e4, 1e4])]).requires_grad_()
     policy = family_of(ONE, squash=squash).of(torch.stack([torch.zeros(1603), raw], -1))
-    assert isinstance(policy, Gaussian)
     found = policy.log_std[:, 0]
     assert ((found > low) & (found < high)).all()
     exact = (raw >= -4) & (raw <= (0 if squash else 1))

@@ -85,9 +85,7 @@ FAULTY = {**SERVERS, Plane.STEPS: Faulty, Plane.INFERENCE: FaultyBroker}
 
 
 def server_of(world: World) -> Faulty:
-    server = world.servers[Plane.STEPS]
-    assert isinstance(server, Faulty)
-    return server
+    return world.servers[Plane.STEPS]
 
 
 def spoil_one(world: World, spoil: Spoil) -> int:

@@ -30,7 +30,6 @@ def table() -> list[tuple[str, ...]]:
 def reply(world: World, plane: Plane) -> Message | None:
     """What the server says to the next message of the group."""
     server, work = world.servers[plane], world.group.planes[plane].due(world.now)
-    assert server is not None
     if work is None:
         return server.use() if isinstance(server, Learner) and not world.stuck_learner else None
     world.group.planes[plane].mark_sent(world.now)

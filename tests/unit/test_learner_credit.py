@@ -60,7 +60,6 @@ class Run:
         self.exchange()
         self.intake.settle(self.version - MAX_LAG)
         while (batch := self.intake.take(self.now)) is not None:
-            assert self.intake.queue is not None
             self.batches.append(len(batch))
             assert np.isfinite(batch["reward"]).all()
             assert (batch["policy_version"] >= self.version - MAX_LAG).all()
@@ -109,7 +108,6 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
     ledger = run.intake.ledger
     assert sent >= TURNS // 2, "credit comes back"
     queue = run.intake.queue
-    assert queue is not None
     delivered = sum(outbox.seq * run.rows[key] for key, outbox in run.outboxes.items())
     assert ledger.used + ledger.refused + ledger.stale + queue.rollouts == delivered
     if any(age is not None and age <= 1 for age in bad):

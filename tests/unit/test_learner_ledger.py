@@ -78,7 +78,6 @@ class World:
 
     def learn(self) -> None:
         queue = self.intake.queue
-        assert queue is not None
         if (batch := queue.take()) is not None:
             self.used += batch["policy_version"][:, 0].tolist()
             self.intake.use(queue.release(), BATCH, learned=self.random.random() < 0.9)
@@ -97,7 +96,6 @@ class World:
             self.exchange(0.0)
             self.learn()
         queue, ledger = self.intake.queue, self.intake.ledger
-        assert queue is not None
         assert len(self.used) == len(set(self.used)), "used twice"
         assert ledger.used + ledger.skipped == len(self.used)
         assert ledger.used + ledger.skipped + ledger.undone + queue.usable == self.made

@@ -26,7 +26,6 @@ def ack(seq: int, epoch: int = 1, window: int = 2) -> Header:
 def opened(window: int = 2) -> Outbox:
     outbox = Outbox(Stream(ME, 0, {}, "learner"))
     hello = outbox.due(0.0)
-    assert hello is not None
     assert hello[0].kind is Kind.HELLO
     assert outbox.accept(welcome(window=window), 0.0)[0] is Reply.WELCOME
     return outbox
@@ -73,7 +72,6 @@ def test_a_restarted_learner_gets_everything_unacknowledged_again_under_the_same
     refusal = Header(Kind.ERROR, ME, 0, 9, 2, (str(Reason.UNKNOWN_SESSION), "who are you?"))
     assert outbox.accept(refusal, 1.0)[0] is Reply.LOST
     hello = outbox.due(1.0)
-    assert hello is not None
     assert hello[0].kind is Kind.HELLO
     outbox.accept(welcome(epoch=9), 1.1)
     assert send_all(outbox) == [1, 2]
@@ -101,7 +99,6 @@ def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -
     send_all(outbox)
     assert outbox.accept(here, 1.0)[0] is Reply.STALE
     hello = outbox.due(1.0)
-    assert hello is not None
     assert hello[0].kind is Kind.HELLO
     outbox.accept(Header(Kind.WELCOME, ME, 0, 1, 1, ({"window": 3, "received": 2},)), 1.1)
     assert send_all(outbox, 1.1) == [3]
@@ -116,7 +113,6 @@ def test_hello_says_with_which_number_the_rollouts_go_on() -> None:
     outbox.accept(ack(2, window=3), 0.5)
     outbox.stream.greet_again(1.0)
     hello = outbox.due(1.0)
-    assert hello is not None
     assert hello[0].body[0]["first"] == 3, "1 and 2 are acknowledged and gone"
     outbox.accept(welcome(seq=3), 1.1)
     outbox.stream.greet_again(2.0)
@@ -143,7 +139,6 @@ def test_episodes_without_end_do_not_grow_the_actor() -> None:
     outbox.push(ROWS[0], [[float(number), 1] for number in range(MAX_WAITING_EPISODES + 7)], 0.0)
     assert outbox.episodes_dropped == 7
     work = outbox.due(0.0)
-    assert work is not None
     assert work[0].body[1][0] == [7.0, 1], "the oldest are given up"
 
 
@@ -163,7 +158,6 @@ def test_silence_makes_it_greet_again_whether_anything_is_under_way_or_not(under
         send_all(outbox)
     assert outbox.due(TIMEOUTS.no_progress) is None
     late = outbox.due(TIMEOUTS.no_progress + 0.1)
-    assert late is not None
     assert late[0].kind is Kind.HELLO
     outbox.accept(welcome(), TIMEOUTS.no_progress + 0.2)
     assert send_all(outbox, TIMEOUTS.no_progress + 0.2) == ([1] if under_way else [])
@@ -183,5 +177,4 @@ def test_an_ack_that_only_changes_the_window_is_no_sign_that_a_rollout_has_come(
     send_all(outbox)
     outbox.accept(ack(0, window=3), TIMEOUTS.no_progress - 1)
     late = outbox.due(TIMEOUTS.no_progress + 0.1)
-    assert late is not None
     assert late[0].kind is Kind.HELLO

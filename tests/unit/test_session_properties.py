@@ -64,7 +64,6 @@ class World:
         elif session is None:
             self.answer(header, Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "?"))
         elif (arrival := session.arrival(header.seq)) is Arrival.REPEATED:
-            assert session.reply is not None
             self.down.append(session.reply[0])
         elif arrival is Arrival.NEW:
             session.state.append(header.seq)

@@ -169,10 +169,8 @@ def test_a_session_whose_answer_is_useless_is_ended_and_greeted_again() -> None:
     found = asked()
     found.reject("obs of row 3 holds a value that is not finite", 1.0)
     work = found.due(1.0)
-    assert work is not None
     assert (work[0].kind, work[0].epoch, work[0].slot) == (Kind.BYE, EPOCH, SLOT)
     work = found.due(1.0)
-    assert work is not None
     assert work[0].kind is Kind.HELLO
     assert not found.waiting
 
@@ -196,7 +194,6 @@ def test_trouble_with_one_server_is_not_held_against_the_next() -> None:
     assert not stream.trouble
     farewell, hello = stream.due(2.0), stream.due(2.0)
     assert farewell is not None
-    assert hello is not None
     assert hello[0].kind is Kind.HELLO, "at once"
     assert stream.accept(said(Kind.WELCOME, EPOCH + 1, 0, {}), 2.1) is Reply.WELCOME
 

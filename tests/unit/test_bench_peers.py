@@ -2,11 +2,12 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.helpers import wait_until
 from zerobeast.cli import main as cli
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench import peers
@@ -23,16 +24,6 @@ OUR_ROW = Row(name=OURS, version="0", settings="all services", rate=1000.0)
 FAST = Row(name="sb3", version="2", settings="A2C", rate=500.0)
 SLOW = Row(name="rllib", version="3", settings="IMPALA", rate=400.0)
 BROKEN = Row(name="sample-factory", version="1", settings="APPO", failure="cannot be installed: no compiler")
-
-
-class Ticks:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_without_only_every_peer_runs_and_ours_last() -> None:
@@ -82,13 +73,12 @@ def test_output_without_a_measurement_is_a_failure(output: str) -> None:
 
 
 def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins() -> None:
-    ticks = Ticks()
-    meter = Meter(warmup_s=10, seconds=60, clock=ticks)
+    now = 0
+    meter = Meter(warmup_s=10, seconds=60, clock=lambda: now)
     for now, steps in [(0, 0), (100, 50), (109, 100), (110, 150), (169, 800), (170, 1350)]:
-        ticks.now = now
         over = meter.saw(steps)
         assert over == (now == 170)
-    ticks.now = 180
+    now = 180
     assert meter.saw(9999), "what comes later does not count"
     assert json.loads(meter.line("1.2")) == {"agent_steps": 1200, "seconds": 60, "version": "1.2"}
 
@@ -159,7 +149,8 @@ def test_nothing_of_a_child_is_left(escape: str, monkeypatch: pytest.MonkeyPatch
     grandchild = f"import os, time; {escape}; print(os.getpid(), flush=True); time.sleep(100)"
     start = f"subprocess.Popen([sys.executable, '-c', {grandchild!r}], stdout=subprocess.PIPE)"
     child = f"import subprocess, sys; print({start}.stdout.readline().decode())"
-    _wait_until_gone(int(process.run([sys.executable, "-c", child], tmp_path / "log", 60.0)))
+    pid = int(process.run([sys.executable, "-c", child], tmp_path / "log", 60.0))
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_child_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -172,16 +163,3 @@ def test_a_child_gets_no_variable_of_our_interpreter(monkeypatch: pytest.MonkeyP
     show = "import os; print(os.environ.get('PYTHONPATH'), os.environ['OMP_NUM_THREADS'], os.getcwd())"
     output = process.run([sys.executable, "-c", show], tmp_path / "log", 60.0, {"OMP_NUM_THREADS": "1"}, tmp_path)
     assert output.split() == ["None", "1", str(tmp_path)]
-
-
-def _wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.01)
-    pytest.fail("it still runs")

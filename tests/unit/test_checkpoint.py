@@ -64,7 +64,7 @@ def same(one: Any, two: Any) -> bool:
         ("impala", {}),
         ("impala", {"optimizer": "rmsprop", "momentum": 0.5}),
         ("impala", {"optimizer": "rmsprop_tf", "momentum": 0.5}),
-        ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5}),
+        ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5, "replay_share": 0.5, "replay_rollouts": 6}),
         ("a2c", {"normalize_advantages": True}),
         ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True, "target_kl": 0.5}),
         ("vmpo", {"target_period": 2, "popart": True}),

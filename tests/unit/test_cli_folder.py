@@ -131,6 +131,7 @@ def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> 
         assert set_aside(tmp_path / "x", NOW)
     assert not (tmp_path / "x").exists()
     assert {path.read_text() for path in tmp_path.glob("x.old-20260131-235958*/checkpoint.pt")} == {"0", "1", "2"}
+    assert set_aside(tmp_path / "x", NOW) is None, "nothing is there any more"
 
 
 def test_latest_leads_to_the_newest_run_and_replaces_nothing_else(tmp_path: Path) -> None:
@@ -155,10 +156,6 @@ def test_health_looks_at_the_newest_run_under_its_own_name(tmp_path: Path) -> No
     (tmp_path / "one" / "services" / "actor-0.json").touch()
     link_latest(tmp_path / "one")
     assert newest(tmp_path) == tmp_path / "one"
-
-
-def test_starting_over_where_nothing_is_does_nothing(tmp_path: Path) -> None:
-    assert set_aside(tmp_path / "x", NOW) is None
 
 
 def test_a_running_run_cannot_be_started_over(tmp_path: Path) -> None:

@@ -162,25 +162,18 @@ def test_the_mode_is_the_likeliest_action(space: ActionSpec) -> None:
         assert (policy.log_prob(policy.sample(generator(seed))) <= best + 1e-12).all()
 
 
-def test_samples_come_as_often_as_the_logits_say() -> None:
-    n = 100_000
-    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log() + 7.0
-    drawn = Categorical(logits.expand(n, 4)).sample(generator(3))
-    shares = torch.bincount(drawn, minlength=4) / n
-    torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.3, 0.4]), rtol=0, atol=5 * (0.25 / n) ** 0.5)
-
-
 def test_a_certain_action_is_always_drawn() -> None:
     logits = torch.full((1000, 3), -200.0)
     logits[:, 1] = 200.0
     assert (Categorical(logits).sample(generator(6)) == 1).all()
 
 
-def test_components_are_drawn_independently() -> None:
-    family, n = family_of(MULTI), 50_000
-    drawn = family.of(torch.zeros(n, 7)).sample(generator())
+def test_components_are_drawn_independently_and_as_often_as_their_logits_say() -> None:
+    family, n = family_of(MULTI), 100_000
+    one, two = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0.1, 0.2, 0.3, 0.4])
+    drawn = family.of(torch.cat([one.log() + 7.0, two.log()]).expand(n, 7)).sample(generator())
     shares = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=12) / n
-    torch.testing.assert_close(shares, torch.full((12,), 1 / 12), rtol=0, atol=5 * (1 / 12 / n) ** 0.5)
+    torch.testing.assert_close(shares, torch.outer(one, two).flatten(), rtol=0, atol=5 * (0.25 / n) ** 0.5)
 
 
 def test_a_fresh_gaussian_explores_a_box_of_any_size_alike() -> None:

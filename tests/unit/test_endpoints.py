@@ -2,7 +2,6 @@
 
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,9 +27,20 @@ def test_the_sockets_of_an_ipc_endpoint_are_numbered_files() -> None:
     assert [place.socket(index) for index in range(2)] == ["ipc:///run/x/learner.0", "ipc:///run/x/learner.1"]
 
 
-@pytest.mark.parametrize("text", ["tcp://*:5555", "tcp://[::1]:5555", "tcp://10.0.0.1:1", "tcp://a_b:65530", "ipc://x"])
-def test_an_endpoint_is_tcp_or_ipc(text: str) -> None:
-    assert Endpoint.parse(text)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://*:5555",
+        "tcp://[::1]:5555",
+        "tcp://10.0.0.1:1",
+        "tcp://a_b:65530",
+        "tcp://host-1.x:5555",
+        "ipc://x",
+        "ipc:///run/x/l",
+    ],
+)
+def test_an_endpoint_is_tcp_or_ipc_and_reads_as_it_was_written(text: str) -> None:
+    assert str(Endpoint.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -65,15 +75,16 @@ def test_any_text_is_an_endpoint_or_a_config_error(text: str) -> None:
             continue
 
 
-def test_a_name_is_resolved_once_to_an_ipv4_address_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def two_addresses(*_args: Any, **_kwargs: Any) -> list[Any]:
-        return [
-            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 5555, 0, 0)),
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 5555)),
-        ]
+def test_a_name_has_each_ipv4_address_once_and_is_resolved_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: object, **__: object) -> list[tuple[object, ...]]:
+        hosts = ["10.0.0.2", "10.0.0.1", "10.0.0.2"]
+        v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 5555, 0, 0))
+        return [v6, *((socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 5555)) for host in hosts)]
 
-    monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
-    assert Endpoint.parse("tcp://localhost:5555").resolved() == Endpoint("127.0.0.1", 5555)
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    place = Endpoint.parse("tcp://broker:5555")
+    assert list(map(str, place.addresses())) == ["tcp://10.0.0.2:5555", "tcp://10.0.0.1:5555"]
+    assert place.resolved() == Endpoint("10.0.0.2", 5555)
 
 
 def test_an_ipv6_address_keeps_its_brackets() -> None:
@@ -122,52 +133,23 @@ def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
     assert (tmp_path / "s.0").read_text() == "notes"
 
 
-@pytest.mark.parametrize("text", ["tcp://10.0.0.1:5555", "tcp://[::1]:5555", "tcp://host-1.x:5555", "ipc:///run/x/l"])
-def test_an_endpoint_reads_as_it_was_written(text: str) -> None:
-    assert str(Endpoint.parse(text)) == text
-
-
 @pytest.mark.parametrize(
-    ("text", "is_name"),
+    ("text", "is_loopback", "is_name"),
     [
-        ("tcp://10.0.0.1:5", False),
-        ("tcp://[::1]:5", False),
-        ("ipc:///x", False),
-        ("tcp://*:5", False),
-        ("tcp://h:5", True),
+        ("ipc:///run/x/l", True, False),
+        ("tcp://127.0.0.1:5", True, False),
+        ("tcp://127.9.8.7:5", True, False),
+        ("tcp://[::1]:5", True, False),
+        ("tcp://localhost:5", True, True),
+        ("tcp://*:5", False, False),
+        ("tcp://0.0.0.0:5", False, False),
+        ("tcp://[::]:5", False, False),
+        ("tcp://10.0.0.1:5", False, False),
+        ("tcp://localhost.example.org:5", False, True),
     ],
 )
-def test_only_names_have_to_be_looked_up(text: str, is_name: bool) -> None:
-    assert Endpoint.parse(text).is_name == is_name
-
-
-def test_a_name_with_several_addresses_gives_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(*_: object, **__: object) -> list[tuple[object, ...]]:
-        hosts = ["10.0.0.2", "10.0.0.1", "10.0.0.2"]
-        v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 5555, 0, 0))
-        return [v6, *((socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 5555)) for host in hosts)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", found)
-    assert list(map(str, Endpoint.parse("tcp://broker:5555").addresses())) == [
-        "tcp://10.0.0.2:5555",
-        "tcp://10.0.0.1:5555",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("ipc:///run/x/l", True),
-        ("tcp://127.0.0.1:5", True),
-        ("tcp://127.9.8.7:5", True),
-        ("tcp://[::1]:5", True),
-        ("tcp://localhost:5", True),
-        ("tcp://*:5", False),
-        ("tcp://0.0.0.0:5", False),
-        ("tcp://[::]:5", False),
-        ("tcp://10.0.0.1:5", False),
-        ("tcp://localhost.example.org:5", False),
-    ],
-)
-def test_only_loopback_and_paths_stay_on_this_machine(text: str, expected: bool) -> None:
-    assert Endpoint.parse(text).is_loopback is expected
+def test_loopback_and_paths_stay_on_this_machine_and_names_have_to_be_looked_up(
+    text: str, *, is_loopback: bool, is_name: bool
+) -> None:
+    place = Endpoint.parse(text)
+    assert (place.is_loopback, place.is_name) == (is_loopback, is_name)

@@ -27,9 +27,9 @@ def with_byte(field: str, value: int) -> Spoil:
     return spoil
 
 
-def with_reward(value: float) -> Spoil:
+def with_value(field: str, value: float) -> Spoil:
     def spoil(message: Message) -> Message:
-        message.frames[0]["reward"][1] = value
+        message.frames[0][field][1] = value
         return message
 
     return spoil
@@ -44,8 +44,8 @@ def without_rows(message: Message) -> Message:
 
 
 FAULTS: list[tuple[Spoil, str, str]] = [
-    (with_reward(float("nan")), "values", "reward of row 1 holds a value that is not finite"),
-    (with_reward(float("inf")), "values", "reward of row 1 holds a value that is not finite"),
+    (with_value("reward", float("nan")), "values", "reward of row 1 holds a value that is not finite"),
+    (with_value("reward", float("inf")), "values", "reward of row 1 holds a value that is not finite"),
     (with_byte("terminated", 2), "values", "terminated of row 1 holds a boolean other than 0 and 1"),
     (with_byte("first", 255), "values", "first of row 1 holds a boolean other than 0 and 1"),
     (without_a_row, "payload", "expected one frame of 2 step rows of 64 bytes"),
@@ -116,7 +116,7 @@ def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels
 def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind: Kind | None) -> None:
     world = world_in(Wait.BROKER, FAULTY)
     server = server_of(world)
-    server.spoil, server.kind, server.asked = with_reward(float("nan")), kind, 0
+    server.spoil, server.kind, server.asked = with_value("reward", float("nan")), kind, 0
     until = world.now + 120
     while world.now < until:
         world.turn()
@@ -130,19 +130,9 @@ def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind:
     assert not world.group.steps.stream.trouble
 
 
-def with_action(message: Message) -> Message:
-    message.frames[0]["action"][1] = -1
-    return message
-
-
 def with_core(message: Message) -> Message:
     for core in message.frames[1:]:
         core[1] = np.inf
-    return message
-
-
-def with_logits(message: Message) -> Message:
-    message.frames[0]["logits"][1] = np.nan
     return message
 
 
@@ -150,8 +140,8 @@ def with_logits(message: Message) -> Message:
     ("spoil", "reason", "sentence"),
     [
         (without_a_row, "payload", "bytes of act rows"),
-        (with_logits, "values", "logits of row 1 holds a value that is not finite"),
-        (with_action, "values", "action holds an action outside"),
+        (with_value("logits", np.nan), "values", "logits of row 1 holds a value that is not finite"),
+        (with_value("action", -1), "values", "action holds an action outside"),
         (with_core, "values", "a recurrent state is not finite"),
     ],
 )

@@ -77,21 +77,6 @@ def test_every_batch_is_learned_from_k_times_while_n_arrive(
     assert len(used) == sum(steps)
 
 
-def test_a_batch_is_used_again_as_it_came_with_the_states_its_rollouts_began_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    algorithm = impala(net={"use_lstm": True}, batches=2, uses=2)
-    used, learning = seen(monkeypatch), algorithm.learning(algorithm.network())
-    batch = make_batch(algorithm, resets=0.2)
-    expected = batch.copy()
-    learning.update(batch, 0)
-    for entry in batch:
-        entry.zero_()  # the caller's memory is used for what comes next
-    learning.update(make_batch(algorithm, seed=2), 0)
-    assert expected.core_state.any()
-    assert same(list(used[1]), list(expected))
-
-
 def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:
     algorithm = impala(batches=2, uses=2, entropy_target=0.5)
     net = algorithm.network()

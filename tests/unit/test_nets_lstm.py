@@ -72,16 +72,6 @@ def test_a_reset_row_starts_like_a_new_one_and_the_others_go_on() -> None:
     torch.testing.assert_close(after[[0, 2]], untouched_after[[0, 2]])
 
 
-def test_one_call_over_time_equals_one_call_per_step() -> None:
-    lstm, x, state = LSTM(INPUT, H), torch.randn(T, B, INPUT), torch.randn(B, 2 * H)
-    first = torch.rand(T, B) < 0.3
-    outputs, after = lstm(x, first, state)
-    for t in range(T):
-        step, state = lstm(x[t : t + 1], first[t : t + 1], state)
-        torch.testing.assert_close(step[0], outputs[t])
-    torch.testing.assert_close(state, after)
-
-
 def test_no_gradient_crosses_a_reset() -> None:
     lstm, x = LSTM(INPUT, H), torch.randn(T, B, INPUT, requires_grad=True)
     first = no_resets()

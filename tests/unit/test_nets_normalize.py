@@ -5,14 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.helpers import wait_until
 from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.moments import HORIZON
 from zerobeast.common.nets.normalize import CLIP, ObsNorm
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
-from zerobeast.services.envserver.catalogue import make_vector_env
 
 pytestmark = pytest.mark.unit
 
@@ -124,28 +121,3 @@ def test_statistics_travel_with_the_weights() -> None:
     load_flat(there, flatten(here))
     inputs, core = steps(SMALL, 2, 3), here.initial_state(3)
     torch.testing.assert_close(there(inputs, core), here(inputs, core), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(("normalised", "most", "least"), [(False, np.inf, 100.0), (True, 3.0, 0.0)])
-def test_it_frees_the_features_of_pong_from_what_never_changes(normalised: bool, most: float, least: float) -> None:
-    """What all frames share in the features, over what tells them apart and a policy has to be learned from."""
-    config = RunConfig.model_validate({"env": {"id": "PongNoFrameskip-v4"}})
-    env = make_vector_env(config.env, 8, 1, config.envserver)
-    actions = np.random.default_rng(1)
-    wait_until(env.collect)
-    env.reset()
-    wait_until(env.collect)
-    frames = []
-    for _ in range(80):
-        env.step(actions.integers(0, 6, 8))
-        wait_until(env.collect)
-        frames.append(env.rows["obs"].copy())
-    env.close()
-    newest = torch.from_numpy(np.stack(frames))
-    obs = torch.stack([newest[i : i - 3 or None] for i in range(4)], dim=2)
-    net = network(env.spec, "shallow", normalize_obs=normalised)
-    net.observe(obs)
-    with torch.no_grad():
-        features = net.torso(obs.flatten(0, 1)[::2], net.norm)
-    constant, varying = features.mean(0).square().sum(), features.var(0).sum()
-    assert least < constant / varying < most

@@ -185,16 +185,6 @@ def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() ->
         assert torch.equal(part.mask, mask[:, part.core_state[:, 0]])
 
 
-def test_epochs_are_shuffled_anew_and_follow_the_seed() -> None:
-    algorithm = ppo()
-    batch = make_batch(algorithm)
-    assert same(updated(algorithm, batch, seed=3)[0], updated(algorithm, batch, seed=3)[0])
-    assert not same(updated(algorithm, batch, seed=3)[0], updated(algorithm, batch, seed=4)[0])
-    samples = numbered(torch.ones(T, B, dtype=torch.bool)).single_steps()
-    orders = [torch.cat([part.obs for part in samples.minibatches(2)], 1).tolist() for _ in range(2)]
-    assert orders[0] != orders[1]
-
-
 def test_the_rest_of_a_batch_is_left_out_once_the_policy_has_moved_too_far() -> None:
     batch = make_batch(ppo())
     free = updated(ppo(epochs=20, learning_rate=0.05), batch)[1]
@@ -233,7 +223,7 @@ def test_returns_are_scaled_from_the_first_batch_on() -> None:
     assert updated(ppo(), large)[1].metrics["baseline_loss"] > 1e4
 
 
-def test_the_scale_of_returns_is_their_deviation_and_is_remembered() -> None:
+def test_the_scale_of_returns_is_their_deviation() -> None:
     algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0, vtrace=False)
     net = algorithm.network()
     learning = algorithm.learning(net)
@@ -245,9 +235,6 @@ def test_the_scale_of_returns_is_their_deviation_and_is_remembered() -> None:
     deviation = learning.state()["return_scale"]["variance"].sqrt().item()
     # without a discount a return is a reward; the first batch counts twice
     assert deviation == pytest.approx(torch.cat([seen[0], *seen]).std(correction=0).item(), rel=1e-3)
-    resumed = algorithm.learning(algorithm.network())
-    resumed.load(learning.state())
-    assert resumed.state()["return_scale"]["variance"] == learning.state()["return_scale"]["variance"]
 
 
 def test_observations_join_the_statistics_after_the_epochs() -> None:

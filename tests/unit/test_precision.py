@@ -15,43 +15,35 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with so many."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
 
 
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(
+    ("gpus", "setting", "device"),
+    [(0, "auto", "cpu"), (0, "cpu", "cpu"), (2, "auto", "cuda"), (2, "cpu", "cpu"), (2, "cuda:1", "cuda:1")],
+    indirect=["gpus"],
+)
+def test_auto_is_the_gpu_if_there_is_one(setting: str, device: str) -> None:
+    assert precision.pick_device(setting, "broker.device") == torch.device(device)
 
 
-def test_auto_is_the_cpu_without_a_gpu(no_gpu: None) -> None:
-    assert precision.pick_device("auto", "broker.device") == CPU
-    assert precision.pick_device("cpu", "broker.device") == CPU
-
-
-def test_auto_is_the_gpu_where_there_is_one(two_gpus: None) -> None:
-    assert precision.pick_device("auto", "broker.device").type == "cuda"
-    assert precision.pick_device("cpu", "broker.device") == CPU
-    assert precision.pick_device("cuda:1", "broker.device") == torch.device("cuda", 1)
-
-
-@pytest.mark.parametrize("setting", ["cuda", "cuda:0"])
-def test_a_gpu_that_is_not_there_is_refused_in_words(no_gpu: None, setting: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"device '{setting}': this machine has 0 CUDA devices .*expected auto or cpu"
-    ):
-        precision.pick_device(setting, "broker.device")
-
-
-def test_a_gpu_number_too_high_is_refused(two_gpus: None) -> None:
-    with pytest.raises(ConfigError, match=r"has 2 CUDA devices .* expected auto, cpu or cuda:0 to cuda:1"):
-        precision.pick_device("cuda:2", "broker.device")
-
-
-@pytest.mark.parametrize("setting", ["gpu", "cuda:", "cuda:x", "", "cpu:0", "CUDA"])
-def test_another_word_for_a_device_is_refused(setting: str) -> None:
-    with pytest.raises(ConfigError, match="expected auto, cpu, cuda or cuda:N"):
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(
+    ("gpus", "setting", "sentence"),
+    [
+        (0, "cuda", "device 'cuda': this machine has 0 CUDA devices .*expected auto or cpu"),
+        (0, "cuda:0", "device 'cuda:0': this machine has 0 CUDA devices .*expected auto or cpu"),
+        (2, "cuda:2", r"has 2 CUDA devices .* expected auto, cpu or cuda:0 to cuda:1"),
+        *((2, word, "expected auto, cpu, cuda or cuda:N") for word in ("gpu", "cuda:", "cuda:x", "", "cpu:0", "CUDA")),
+    ],
+    indirect=["gpus"],
+)
+def test_a_device_that_is_not_there_or_has_no_such_name_is_refused_in_words(setting: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
         precision.pick_device(setting, "broker.device")
 
 

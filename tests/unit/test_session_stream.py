@@ -193,8 +193,7 @@ def test_a_server_that_does_not_know_the_stream_is_greeted_again() -> None:
     assert found.accept(error(Reason.UNKNOWN_SESSION, seq=1), 3.0) is Reply.LOST
     assert not found.open
     assert not found.waiting
-    due = found.due(3.0)
-    assert due[0].kind is Kind.HELLO
+    assert found.due(3.0)[0].kind is Kind.HELLO
 
 
 def test_a_late_unknown_session_of_an_earlier_request_is_stale() -> None:
@@ -214,8 +213,7 @@ def test_a_server_that_says_bye_is_greeted_again() -> None:
 def test_another_start_of_the_server_that_says_here_is_greeted_at_once() -> None:
     found = asked()
     assert found.accept(from_server(Kind.HERE, epoch=EPOCH + 1), 0.5) is Reply.LOST
-    hello = found.due(0.5)
-    assert hello[0].kind is Kind.HELLO
+    assert found.due(0.5)[0].kind is Kind.HELLO
     assert not found.waiting
 
 
@@ -265,8 +263,7 @@ def test_a_busy_server_is_left_alone_for_a_second() -> None:
     assert found.due(0.0) is not None
     assert found.accept(error(Reason.BUSY), 0.1) is Reply.STALE
     assert found.due(0.1 + BUSY_PERIOD_S - 0.01) is None
-    due = found.due(0.1 + BUSY_PERIOD_S)
-    assert due[0].kind is Kind.HELLO
+    assert found.due(0.1 + BUSY_PERIOD_S)[0].kind is Kind.HELLO
 
 
 @pytest.mark.parametrize("reason", [Reason.VERSION, Reason.TERMS, Reason.ENVIRONMENT, "a reason of the future"])

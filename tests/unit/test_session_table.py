@@ -12,6 +12,7 @@ ME, SLOT, EPOCH = 7, 2, 99
 
 def test_a_session_does_a_request_once() -> None:
     session: Session[None] = Session(ME, SLOT, None, opened_at=0.0)
+    assert session.arrival(0) is Arrival.STALE, "number 0 is no request"
     assert session.arrival(1) is Arrival.NEW
     assert session.arrival(1) is Arrival.PENDING
     session.reply = (Header(Kind.OBS, ME, SLOT, EPOCH, 1, ([],)), (b"rows",))
@@ -19,11 +20,6 @@ def test_a_session_does_a_request_once() -> None:
     assert session.arrival(2) is Arrival.NEW
     assert session.reply is None
     assert session.arrival(1) is Arrival.STALE
-    assert session.arrival(0) is Arrival.STALE
-
-
-def test_number_0_is_no_request() -> None:
-    session: Session[None] = Session(ME, SLOT, None, opened_at=0.0)
     assert session.arrival(0) is Arrival.STALE
 
 

@@ -170,8 +170,7 @@ def test_a_session_whose_answer_is_useless_is_ended_and_greeted_again() -> None:
     found.reject("obs of row 3 holds a value that is not finite", 1.0)
     work = found.due(1.0)
     assert (work[0].kind, work[0].epoch, work[0].slot) == (Kind.BYE, EPOCH, SLOT)
-    work = found.due(1.0)
-    assert work[0].kind is Kind.HELLO
+    assert found.due(1.0)[0].kind is Kind.HELLO
     assert not found.waiting
 
 

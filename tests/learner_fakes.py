@@ -1,7 +1,6 @@
 """Rollouts that no environment produced, and the actor's end of the rollout plane, for tests of the learner."""
 
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from tests.helpers import wait_until
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
-from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Stream
@@ -204,50 +202,6 @@ class OpenRun:
 
     def drive(self, actors: list[FakeActor], until: Callable[[], Any]) -> None:
         drive(self.learner, actors, until)
-
-
-class ListMessage:
-    """What `zerobeast.common.transport.Incoming` is to an intake."""
-
-    def __init__(self, header: Header, rows: Any) -> None:
-        self.header, self.rows = header, rows
-
-    def into(self, buffer: np.ndarray) -> bool:
-        source = self.rows.view(np.uint8)
-        if buffer.nbytes == source.nbytes:
-            buffer[...] = source.reshape(buffer.shape)
-        return buffer.nbytes == source.nbytes
-
-
-class ListPort:
-    """Lists instead of sockets."""
-
-    def __init__(self) -> None:
-        self.inbox: deque[ListMessage] = deque()
-        self.outbox: deque[Header] = deque()
-        self.refused: Counter[str] = Counter()
-        self.dropped = 0
-
-    def receive(self) -> ListMessage | None:
-        return self.inbox.popleft() if self.inbox else None
-
-    def send(self, header: Header) -> None:
-        self.outbox.append(header)
-
-    def hears(self, _sender: int) -> bool:
-        return True
-
-    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
-        """Only messages that were lost on their way are expected here."""
-        assert error.reason == "session"
-        body = (str(Reason.UNKNOWN_SESSION), str(error))
-        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
-
-    def refuse(self, error: RemoteProtocolError) -> None:
-        self.refused[error.reason] += 1
-
-    def changes(self) -> dict[int, bool]:
-        return {}
 
 
 Opener = Callable[..., OpenRun]  #: what the fixture `open_run` is

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.learner_fakes import ENV, POLICY, ListMessage, T, rollout_rows
+from tests.intake_fakes import ListMessage
+from tests.learner_fakes import ENV, POLICY, T, rollout_rows
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind

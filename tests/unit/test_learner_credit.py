@@ -1,24 +1,16 @@
-"""Training goes on whatever is refused: credit cannot run out while rollouts are wanted.
-
-The learner's intake and the actors' outboxes are real, what lies between them is a list, and an update takes no time.
-"""
+"""Training goes on whatever is refused: credit cannot run out while rollouts are wanted. An update takes no time."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
+from tests.intake_fakes import ListedRun, ListMessage
+from tests.learner_fakes import rollout_rows
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.common.wire.stream import Stream
-from zerobeast.services.actor.outbox import Outbox
-from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.window import PATIENCE_S
 
 pytestmark = pytest.mark.unit
@@ -28,31 +20,21 @@ TURNS = 60
 MAX_LAG = 3
 
 
-class Run:
+class Run(ListedRun):
     """Streams of these sizes that feed one learner, as fast as credit allows."""
 
     def __init__(self, rows: list[int], batch: int, window: int) -> None:
-        self.now = 0.0
+        super().__init__(dict(enumerate(rows, 1)), batch, window)
         self.version = 0
         self.batches: list[int] = []
-        self.port = ListPort()
-        terms = Terms(ENV, POLICY, T, max(*rows, batch))
-        queue = RolloutQueue(partial(np.empty, dtype=RECORD), batch)
-        self.intake = Intake(self.port, 1, window, lambda _: (terms, queue), SavedLedger())  # type: ignore[arg-type]
-        self.outboxes = {(1 + at, 0): self.outbox(1 + at, n) for at, n in enumerate(rows)}
-        self.rows = dict(zip(self.outboxes, rows, strict=True))
-
-    @staticmethod
-    def outbox(sender: int, rows: int) -> Outbox:
-        hello = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": rows}
-        return Outbox(Stream(sender, 0, hello, "learner"))
+        self.start(1, SavedLedger())
 
     def turn(self, lag: Callable[[int, int], int | None], acting: int) -> None:
         """One message of each of the first `acting` streams that has credit, of a policy this old, or none at all."""
         self.now += 0.01
-        for (sender, slot), outbox in list(self.outboxes.items())[:acting]:
+        for sender, outbox in list(self.outboxes.items())[:acting]:
             if outbox.stream.open and outbox.room:
-                rows = np.zeros(self.rows[sender, slot], RECORD)
+                rows = np.zeros(self.rows[sender], RECORD)
                 age = lag(sender, outbox.seq)
                 rows["policy_version"] = 0 if age is None else max(0, self.version - age)
                 rows["reward"] = np.nan if age is None else 0.0
@@ -67,20 +49,6 @@ class Run:
             self.intake.use(self.intake.queue.release(), len(batch), learned=True)
             self.intake.settle(self.version - MAX_LAG)
         self.exchange()
-
-    def exchange(self) -> None:
-        """Everything that is due travels."""
-        for outbox in self.outboxes.values():
-            while work := outbox.due(self.now):
-                header, frames = work
-                outbox.mark_sent()
-                self.port.inbox.append(ListMessage(header, frames[0] if frames else b""))
-                if header.kind is Kind.HELLO:
-                    break
-        self.intake.receive(self.now)
-        while self.port.outbox:
-            header = self.port.outbox.popleft()
-            self.outboxes[header.sender, header.slot].accept(header, self.now)
 
 
 @settings(deadline=None)
@@ -108,7 +76,7 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
     ledger = run.intake.ledger
     assert sent >= TURNS // 2, "credit comes back"
     queue = run.intake.queue
-    delivered = sum(outbox.seq * run.rows[key] for key, outbox in run.outboxes.items())
+    delivered = sum(outbox.seq * run.rows[sender] for sender, outbox in run.outboxes.items())
     assert ledger.used + ledger.refused + ledger.stale + queue.rollouts == delivered
     if any(age is not None and age <= 1 for age in bad):
         run.turn(lambda _sender, _seq: 0, acting=len(rows))
@@ -145,7 +113,7 @@ def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back() -> 
     run.port.inbox.append(ListMessage(Header(Kind.BYE, 1, 0, 1), b""))
     run.exchange()
     assert run.intake.peers == 0
-    run.outboxes[1, 0].stream.greet_again(run.now)
+    run.outboxes[1].stream.greet_again(run.now)
     before = len(run.batches)
     for _ in range(10):
         run.turn(lambda _sender, _seq: 0, acting=1)

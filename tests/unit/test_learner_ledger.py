@@ -1,53 +1,35 @@
-"""Every rollout is used once, over any number of starts of the learner, and the ledger says what became of it.
+"""Every rollout is used once, over any number of starts of the learner, and the ledger says what became of it."""
 
-The learner's intake and the actors' outboxes are real, what lies between them is a list.
-"""
-
-import random
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.learner_fakes import ENV, POLICY, ListMessage, ListPort, T, rollout_rows
-from zerobeast.common.wire.messages import Kind
+from tests.intake_fakes import ListedRun
+from tests.learner_fakes import rollout_rows
 from zerobeast.common.wire.session import Arrival
-from zerobeast.common.wire.stream import Stream
-from zerobeast.services.actor.outbox import Outbox
-from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
-from zerobeast.services.learner.queue import RolloutQueue
 
 pytestmark = pytest.mark.unit
 
 BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
 
 
-class World:
+class World(ListedRun):
     """Two actors, and one learner after the other. Every row has a number of its own."""
 
     def __init__(self, seed: int, rows: int) -> None:
-        self.random = random.Random(seed)
-        self.rows = rows
-        self.now, self.epoch, self.made = 0.0, 0, 0
-        hello = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T, "num_envs": rows}
-        self.outboxes = {sender: Outbox(Stream(sender, 0, dict(hello), "learner")) for sender in SENDERS}
+        super().__init__(dict.fromkeys(SENDERS, rows), BATCH, WINDOW, seed)
+        self.epoch, self.made = 0, 0
         self.saved: tuple[dict[str, Any], list[int]] = (SavedLedger().state(), [])
-        self.start()
+        self.restart()
 
-    def start(self) -> None:
+    def restart(self) -> None:
         """A learner that goes on from the checkpoint."""
         self.epoch += 1
-        self.port = ListPort()
         state, used = self.saved
         self.used = list(used)
-        self.intake = Intake(self.port, self.epoch, WINDOW, self.begin, SavedLedger.load(state))  # type: ignore[arg-type]
-        self.intake.start(*self.begin(None))
-
-    def begin(self, _terms: Terms | None) -> tuple[Terms, RolloutQueue]:
-        return Terms(ENV, POLICY, T, self.rows), RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), BATCH)
+        self.start(self.epoch, SavedLedger.load(state))
 
     def checkpoint(self) -> None:
         self.saved = (self.intake.record().state(), list(self.used))
@@ -55,26 +37,10 @@ class World:
     def act(self, sender: int) -> None:
         """Complete a rollout, where there is room."""
         if self.outboxes[sender].room:
-            rows = rollout_rows(self.rows)
-            rows["policy_version"] = self.made + np.arange(self.rows)[:, None]
-            self.made += self.rows
+            rows = rollout_rows(self.rows[sender])
+            rows["policy_version"] = self.made + np.arange(len(rows))[:, None]
+            self.made += len(rows)
             self.outboxes[sender].push(rows, [], self.now)
-
-    def exchange(self, loss: float) -> None:
-        """Everything that is due travels, unless it is lost."""
-        for outbox in self.outboxes.values():
-            while work := outbox.due(self.now):
-                header, frames = work
-                outbox.mark_sent()
-                if self.random.random() >= loss:
-                    self.port.inbox.append(ListMessage(header, frames[0].copy() if frames else b""))
-                if header.kind is Kind.HELLO:
-                    break
-        self.intake.receive(self.now)
-        while self.port.outbox:
-            header = self.port.outbox.popleft()
-            if self.random.random() >= loss:
-                self.outboxes[header.sender].accept(header, self.now)
 
     def learn(self) -> None:
         queue = self.intake.queue
@@ -102,7 +68,7 @@ class World:
         assert queue.usable < BATCH
         assert ledger.refused == self.port.refused.total() == 0
         for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
-            assert (slot, rows, received) == (0, self.rows, self.outboxes[sender].seq)
+            assert (slot, rows, received) == (0, self.rows[sender], self.outboxes[sender].seq)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 6])
@@ -115,7 +81,7 @@ def test_learners_that_die_at_any_moment_use_every_rollout_once_and_know_what_is
         if event == 0:
             world.checkpoint()
         elif event == 1:
-            world.start()
+            world.restart()
     world.balance()
 
 
@@ -125,7 +91,7 @@ def test_a_learner_that_ends_in_order_loses_nothing() -> None:
         world.turn()
         if turn % 10 == 9:
             world.checkpoint()
-            world.start()
+            world.restart()
     world.balance()
     assert world.intake.ledger.undone == 0
 
@@ -137,7 +103,7 @@ def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() 
     assert world.used
     world.exchange(0.0)  # the last acknowledgements arrive
     used = len(world.used)
-    world.start()
+    world.restart()
     world.balance()
     assert world.intake.ledger.undone == used
 

@@ -1,0 +1,100 @@
+"""The learner's intake and the outboxes of actors, both real, with lists between them instead of sockets."""
+
+import random
+from collections import Counter, deque
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.actor.outbox import Outbox
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.queue import RolloutQueue
+
+
+class ListMessage:
+    """What `zerobeast.common.transport.Incoming` is to an intake."""
+
+    def __init__(self, header: Header, rows: Any) -> None:
+        self.header, self.rows = header, rows
+
+    def into(self, buffer: np.ndarray) -> bool:
+        source = self.rows.view(np.uint8)
+        if buffer.nbytes == source.nbytes:
+            buffer[...] = source.reshape(buffer.shape)
+        return buffer.nbytes == source.nbytes
+
+
+class ListPort:
+    """Lists instead of sockets."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[ListMessage] = deque()
+        self.outbox: deque[Header] = deque()
+        self.refused: Counter[str] = Counter()
+        self.dropped = 0
+
+    def receive(self) -> ListMessage | None:
+        return self.inbox.popleft() if self.inbox else None
+
+    def send(self, header: Header) -> None:
+        self.outbox.append(header)
+
+    def hears(self, _sender: int) -> bool:
+        return True
+
+    def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
+        """Only messages that were lost on their way are expected here."""
+        assert error.reason == "session"
+        body = (str(Reason.UNKNOWN_SESSION), str(error))
+        self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        self.refused[error.reason] += 1
+
+    def changes(self) -> dict[int, bool]:
+        return {}
+
+
+class ListedRun:
+    """Streams of so many rows, by their sender, and one learner after the other. Time is a number."""
+
+    def __init__(self, rows: dict[int, int], batch: int, window: int, seed: int = 0) -> None:
+        self.now, self.random = 0.0, random.Random(seed)
+        self.rows, self.batch, self.window = rows, batch, window
+        terms = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T}
+        self.outboxes = {
+            sender: Outbox(Stream(sender, 0, {**terms, "num_envs": n}, "learner")) for sender, n in rows.items()
+        }
+
+    def start(self, epoch: int, saved: SavedLedger) -> None:
+        """A learner that goes on from this ledger."""
+        self.port = ListPort()
+        self.intake = Intake(self.port, epoch, self.window, self.begin, saved)  # type: ignore[arg-type]
+        self.intake.start(*self.begin(None))
+
+    def begin(self, _terms: Terms | None) -> tuple[Terms, RolloutQueue]:
+        terms = Terms(ENV, POLICY, T, max(*self.rows.values(), self.batch))
+        return terms, RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
+
+    def exchange(self, loss: float = 0.0) -> None:
+        """Everything that is due travels, unless it is lost."""
+        for outbox in self.outboxes.values():
+            while work := outbox.due(self.now):
+                header, frames = work
+                outbox.mark_sent()
+                if self.random.random() >= loss:
+                    self.port.inbox.append(ListMessage(header, frames[0].copy() if frames else b""))
+                if header.kind is Kind.HELLO:
+                    break
+        self.intake.receive(self.now)
+        while self.port.outbox:
+            header = self.port.outbox.popleft()
+            if self.random.random() >= loss:
+                self.outboxes[header.sender].accept(header, self.now)

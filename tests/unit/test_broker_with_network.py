@@ -1,10 +1,12 @@
 """The broker's inference gives the real network what the learner will give it: same logits, values and states."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from tests.algo_fakes import PANEL, REACH
+from tests.algo_fakes import PANEL, REACH, VECTORS
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
@@ -15,7 +17,6 @@ from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 pytestmark = pytest.mark.unit
 
 STEPS, ENVS = 9, 4
-VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
 FRAMES = EnvSpec("Frames-v0", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4)
 
 
@@ -46,23 +47,34 @@ def stacks(rows: np.ndarray, k: int) -> torch.Tensor:
     )
 
 
+def serving(algorithm: Any, rows: int = ENVS, dtype: torch.dtype = torch.float32, seed: int = 1) -> Inference:
+    inference = Inference(algorithm, max_rows=rows, device=torch.device("cpu"), dtype=dtype, seed=seed)
+    inference.reserve(max(rows, 10))
+    return inference
+
+
+def ask(inference: Inference, rows: np.ndarray, slots: list[int]) -> np.ndarray:
+    """Step records of so many environments in, their act records out."""
+    inference.batch.rows[: len(rows)] = rows.view(np.uint8).reshape(len(rows), -1)
+    inference.batch.slots[: len(rows)] = slots
+    inference.submit(len(rows), with_cores=True)
+    algorithm = inference.algorithm
+    return inference.acts[: len(rows)].view(act_record(algorithm.env, algorithm.policy).dtype)[:, 0].copy()
+
+
 @pytest.mark.parametrize("lstm", [False, True])
 @pytest.mark.parametrize("env", [VECTORS, FRAMES, PANEL, REACH], ids=["vectors", "frames", "panel", "reach"])
 def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bool) -> None:
     config = RunConfig.model_validate({"net": {"use_lstm": lstm, "lstm_size": 8}})
     algorithm = make_algorithm(config, env)
     rows = episode(env)
-    inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=torch.float32, seed=1)
-    inference.reserve(10)
+    inference = serving(algorithm)
     answers = np.zeros((STEPS, ENVS), act_record(env, algorithm.policy).dtype)
     cores = np.zeros((STEPS, ENVS, algorithm.policy.core_size), np.float32)
     orders = ([[0, 1, 2, 3]], [[2, 0], [3, 1]], [[1], [3], [0, 2]])  # batches of any make-up
     for t in range(STEPS):
         for order in orders[t % 3]:
-            inference.batch.rows[: len(order)] = rows[t, order].view(np.uint8).reshape(len(order), -1)
-            inference.batch.slots[: len(order)] = [9 - 2 * b for b in order]
-            inference.submit(len(order), with_cores=True)
-            answers[t, order] = inference.acts[: len(order)].view(answers.dtype)[:, 0]
+            answers[t, order] = ask(inference, rows[t, order], [9 - 2 * b for b in order])
             cores[t, order] = inference.cores[: len(order)]
 
     last_action = torch.from_numpy(np.concatenate([np.zeros_like(answers["action"][:1]), answers["action"][:-1]]))
@@ -85,15 +97,9 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
 
 def test_bfloat16_stays_near_float32() -> None:
     algorithm = make_algorithm(RunConfig(), FRAMES)
-    rows = episode(FRAMES)
-    logits = []
-    for dtype in (torch.float32, torch.bfloat16):
-        inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=dtype, seed=1)
-        inference.reserve(ENVS)
-        inference.batch.rows[:ENVS] = rows[0].view(np.uint8).reshape(ENVS, -1)
-        inference.batch.slots[:ENVS] = range(ENVS)
-        inference.submit(ENVS, with_cores=False)
-        logits.append(inference.acts[:ENVS].view(act_record(FRAMES, algorithm.policy).dtype)["logits"].copy())
+    rows = episode(FRAMES)[0]
+    dtypes = (torch.float32, torch.bfloat16)
+    logits = [ask(serving(algorithm, dtype=dtype), rows, list(range(ENVS)))["logits"] for dtype in dtypes]
     assert not np.array_equal(logits[0], logits[1]), "it does compute in another format"
     np.testing.assert_allclose(logits[1], logits[0], rtol=0.1, atol=0.01)
 
@@ -104,25 +110,15 @@ def test_observations_that_are_no_numbers_harm_nobody_else() -> None:
     rows["obs"][0] = np.nan
     rows["reward"][1] = np.inf
     rows["obs"][2] = 3e38
-    inference = Inference(algorithm, max_rows=ENVS, device=torch.device("cpu"), dtype=torch.float32, seed=1)
-    inference.reserve(ENVS)
-    inference.batch.rows[:ENVS] = rows.view(np.uint8).reshape(ENVS, -1)
-    inference.batch.slots[:ENVS] = range(ENVS)
-    inference.submit(ENVS, with_cores=True)
-    acts = inference.acts.view(act_record(VECTORS, algorithm.policy).dtype)[:, 0]
+    acts = ask(serving(algorithm), rows, list(range(ENVS)))
     assert np.isfinite(acts["logits"][3]).all()
     assert set(acts["action"]) <= {0, 1, 2}
 
 
 def test_the_same_seed_draws_the_same_actions() -> None:
     algorithm = make_algorithm(RunConfig(), VECTORS)
-    drawn = []
-    for seed in (1, 1, 2):
-        inference = Inference(algorithm, max_rows=64, device=torch.device("cpu"), dtype=torch.float32, seed=seed)
-        inference.reserve(64)
-        inference.batch.slots[:] = range(64)
-        inference.batch.first[:] = 1
-        inference.submit(64, with_cores=False)
-        drawn.append(inference.acts.view(act_record(VECTORS, algorithm.policy).dtype)["action"].tolist())
+    rows = np.zeros(64, step_record(VECTORS).dtype)
+    rows["first"] = True
+    drawn = [ask(serving(algorithm, 64, seed=seed), rows, list(range(64)))["action"].tolist() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]

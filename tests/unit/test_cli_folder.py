@@ -15,14 +15,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
-from zerobeast.launcher.run_folder import (
-    claimed,
-    default_name,
-    final_figures,
-    link_latest,
-    refuse_changes,
-    set_aside,
-)
+from zerobeast.launcher.run_folder import claimed, default_name, final_figures, link_latest, refuse_changes, set_aside
 
 pytestmark = pytest.mark.unit
 

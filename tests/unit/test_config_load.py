@@ -8,7 +8,6 @@ from zerobeast.common.config.load import differences, dump, gather, load, settin
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.ops.gaussian import SquashedGaussian
 from zerobeast.common.settings.section import Section, setting
 
 pytestmark = pytest.mark.unit
@@ -195,65 +194,6 @@ def test_variables_that_kubernetes_injects_are_no_settings() -> None:
     ]
 
 
-def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
-    argv = ["--preset", "torchbeast", "--broker.max_batch_rows", "1", "--frob"]
-    assert mistakes(argv) == [
-        "flag --frob: unknown setting",
-        "broker.max_batch_rows 1 is below actor.envs_per_group 2: no request would fit a batch "
-        "(from flag --broker.max_batch_rows, preset torchbeast: actor.envs_per_group)",
-    ]
-
-
-def test_a_secret_without_the_folder_of_public_keys_is_refused() -> None:
-    assert mistakes(["--security.secret", "a.key_secret"]) == [
-        "security.secret is of no use without security.keys, the folder of the public ones "
-        "(from flag --security.secret)"
-    ]
-
-
-def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
-    assert mistakes(["--local.env_servers", "2"]) == [
-        "local.env_servers 2 is above local.actors 1: an actor here uses one, the rest would idle "
-        "(from flag --local.env_servers)"
-    ]
-    assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
-
-
-def test_a_deviation_that_squashed_actions_cannot_begin_with_is_refused() -> None:
-    squashed = ["--net.squash_actions", "true", "--net.action_log_std"]
-    assert mistakes([*squashed, "0.5"]) == [
-        "net.action_log_std 0.5 with net.squash_actions: expected at most 0, the widest that squashed actions begin "
-        "with (from flag --net.action_log_std, flag --net.squash_actions)"
-    ]
-    assert load([*squashed, "0"], {}).net.action_log_std == SquashedGaussian.LOG_STD.high
-    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
-
-
-def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
-    batch = ["--algo", "ppo", "--learner.batch_size", "4", "--learner.unroll_length", "5"]
-    assert mistakes([*batch, "--ppo.minibatches", "5", "--net.use_lstm", "true"]) == [
-        "ppo.minibatches 5 is above learner.batch_size 4: with net.use_lstm a rollout stays whole, so a batch has 4 of "
-        "them to share out (from flag --ppo.minibatches, flag --learner.batch_size, flag --net.use_lstm)"
-    ]
-    assert mistakes([*batch, "--ppo.minibatches", "21"]) == [
-        "ppo.minibatches 21 is above learner.batch_size 4 x learner.unroll_length 5, the 20 steps of a batch "
-        "(from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
-    ]
-    assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).ppo.minibatches == 4
-    assert load([*batch, "--ppo.minibatches", "20"], {}).ppo.minibatches == 20
-    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
-
-
-def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
-    argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
-    assert len(mistakes(argv)) == 1
-
-
-def test_layers_are_compared_only_together() -> None:
-    environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
-    assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
-
-
 def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     environ = {"BEAST_IMPALA__EPSILON": "1e-7"}
     config = load([*CLASSIC, "--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}"], environ)
@@ -301,18 +241,6 @@ def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other()
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
     )
     assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
-
-
-def test_what_the_optimiser_does_not_have_is_refused_if_it_is_said_for_this_start(tmp_path: Path) -> None:
-    assert mistakes(["--impala.momentum", "0.1"], {"BEAST_IMPALA__ALPHA": "0.9"}) == [
-        "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
-        "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",
-    ]
-    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).impala.momentum == 0.1
-    assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
-    file = tmp_path / "config.yaml"
-    file.write_text(dump(load([], {})), encoding="utf-8")
-    assert load(["--config", str(file)], {}).impala.optimizer == "adam", "a file has all settings"
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:

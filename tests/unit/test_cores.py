@@ -5,15 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import load
 from zerobeast.common.runtime.usage import cores
-from zerobeast.launcher import fleet, threads
+from zerobeast.launcher import threads
 
 pytestmark = pytest.mark.unit
-
-
-def value_of(command: list[str], flag: str) -> str:
-    return command[command.index(flag) + 1]
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -30,15 +25,6 @@ def test_shares_follow_the_cost_of_the_parts() -> None:
     assert threads.share_out(2, 16, gpu=False) == (1, 1, 1)
     assert threads.share_out(16, 16, gpu=False) == (7, 4, 5)
     assert threads.share_out(16, 32, gpu=True) == (1, 1, 14)
-
-
-def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 16.0)
-    config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})
-    learner = list(fleet.Fleet(config, Path("/tmp/s"), {}).add("learner").spec.command)
-    found = {name: value_of(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
-    assert found == {"learner": "7", "broker": "3", "envserver": "5"}
-    assert value_of(learner, "--envserver.workers") == "5"
 
 
 @pytest.mark.parametrize(

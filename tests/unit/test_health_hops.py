@@ -47,12 +47,9 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], sha
     assert edges[place - 1] - 1e-12 <= found <= edges[place] + 1e-12
 
 
-def test_nothing_has_no_quantile_and_no_mean() -> None:
+def test_a_mean_is_exact_and_nothing_has_none_and_no_quantile() -> None:
     assert passed().quantile_s(0.5) is None
     assert passed().mean_s is None
-
-
-def test_a_mean_is_exact() -> None:
     assert passed(0.012, 0.04, 0.05).mean_s == pytest.approx(0.034)
 
 

@@ -9,16 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import (
-    B,
-    T,
-    algorithm_of,
-    make_batch,
-    on_policy,
-    same,
-    unrolled,
-    weights,
-)
+from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
 from zerobeast.common.algos.impact.learning import ImpactLearning

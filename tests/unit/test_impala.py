@@ -6,17 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import (
-    MINATAR,
-    B,
-    T,
-    algorithm_of,
-    bandit,
-    generator,
-    make_batch,
-    on_policy,
-    unrolled,
-)
+from tests.algo_fakes import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
@@ -87,7 +77,6 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
     algorithm = impala(discount=0.0, reward_clipping="none")
     net = algorithm.network()
     batch = on_policy(net, make_batch(algorithm))
-    perfect = batch._replace(reward=torch.cat([batch.reward[:1], unrolled(net, batch)[1][:-1]]))
     torch.nn.init.zeros_(net.value.weight)
     assert algorithm.loss(net, batch)[1]["explained_variance"].item() == pytest.approx(0.0, abs=1e-5)
     net = algorithm.network()

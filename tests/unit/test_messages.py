@@ -1,5 +1,6 @@
 """Headers: every kind comes back as it was, and no other bytes do more than raise RemoteProtocolError."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -57,11 +58,9 @@ def test_a_damaged_header_is_a_header_or_a_remote_error(header: Header, data: st
     packed = bytearray(pack_header(header))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(RemoteProtocolError):
         found = unpack_header(bytes(packed))
-    except RemoteProtocolError:
-        return
-    assert tuple(map(type, found.body)) == BODIES[found.kind]
+        assert tuple(map(type, found.body)) == BODIES[found.kind]
 
 
 @settings(deadline=None)
@@ -81,11 +80,9 @@ def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
 def test_an_entry_of_another_value_is_a_header_or_a_remote_error(header: Header, place: int, value: Any) -> None:
     entries = msgpack.unpackb(pack_header(header), strict_map_key=False)
     entries[min(place, len(entries) - 1)] = value
-    try:
+    with suppress(RemoteProtocolError):
         found = unpack_header(msgpack.packb(entries))
-    except RemoteProtocolError:
-        return
-    assert tuple(map(type, found.body)) == BODIES[found.kind]
+        assert tuple(map(type, found.body)) == BODIES[found.kind]
 
 
 @pytest.mark.parametrize("kind", Kind)

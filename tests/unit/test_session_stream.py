@@ -128,6 +128,7 @@ def test_a_server_that_makes_what_a_hello_asked_for_is_greeted_no_faster() -> No
 def test_a_request_is_repeated_at_once_over_a_new_connection() -> None:
     found = asked(now=0.0)
     assert found.accept(from_server(Kind.HERE), 0.5) is Reply.STALE
+    assert (found.open, found.waiting) == (True, True)
     assert found.due(0.5) == (Header(Kind.STEP, ME, SLOT, EPOCH, 1), FRAMES)
     found.sent(0.5)
     found.ask_again(0.7)
@@ -215,13 +216,6 @@ def test_another_start_of_the_server_that_says_here_is_greeted_at_once() -> None
     assert found.accept(from_server(Kind.HERE, epoch=EPOCH + 1), 0.5) is Reply.LOST
     assert found.due(0.5)[0].kind is Kind.HELLO
     assert not found.waiting
-
-
-def test_the_start_that_is_known_may_say_here_again() -> None:
-    found = asked()
-    assert found.accept(from_server(Kind.HERE), 0.5) is Reply.STALE
-    assert found.open
-    assert found.waiting
 
 
 def test_a_stream_without_a_session_says_hello_as_soon_as_a_server_is_here() -> None:

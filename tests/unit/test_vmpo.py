@@ -8,18 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import (
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    generator,
-    make_batch,
-    on_policy,
-    unrolled,
-)
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
 from zerobeast.common.algos.actor_critic import unroll
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss

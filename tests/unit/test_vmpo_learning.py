@@ -9,17 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import (
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    make_batch,
-    on_policy,
-    unrolled,
-)
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
 from zerobeast.common.algos.dual import FLOOR
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt

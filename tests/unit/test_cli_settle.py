@@ -1,0 +1,127 @@
+"""What a run is settled to be: its name, what it continues, and what is said of that."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from zerobeast.cli.train import beast, evaluation_of, main, settle, values
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+
+
+def save(root: Path, name: str, *flags: str) -> RunConfig:
+    config = load(["--root", str(root), "--name", name, *flags], {})
+    config.folder.mkdir(parents=True)
+    (config.folder / "config.yaml").write_text(dump(config))
+    return config
+
+
+def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
+    config, flags, saved, origins = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
+    assert config.name == "CartPole-v1-impala-20260131-235958"
+    assert (flags.plain, flags.fresh, saved) == (True, False, None)
+    assert (config.preset, origins["preset"]) == ("classic", "chosen for CartPole-v1 and impala")
+
+
+def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
+    save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
+    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
+    assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
+    assert saved.seed == 7
+
+
+def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
+    save(tmp_path / "old", "x", "--env", "CartPole-v1")
+    (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
+    config = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW).config
+    assert config.folder == tmp_path / "new" / "y"
+
+
+def test_an_endpoint_that_has_no_effect_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settle(["--root", str(tmp_path), "--broker.endpoint", "tcp://host:1"], {}, NOW)
+    assert capsys.readouterr().out.startswith("flag --broker.endpoint has no effect: ")
+
+
+def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = save(tmp_path, "x", "--env", "CartPole-v1")
+    assert settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW).config == saved
+    assert capsys.readouterr().out.startswith("preset torchbeast has no effect: ")
+
+
+def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
+    flags = ["--root", str(tmp_path), "--env", "CartPole-v1", "--learner.batch_size", "4", "--ppo.epochs", "3"]
+    settled = settle(flags, {"BEAST_SEED": "9"}, NOW)
+    preset, seed, given, rest = values(settled.config, settled.origins)
+    assert preset.startswith("preset classic: total_steps 500000, ")
+    assert "learner.unroll_length 16" in preset
+    assert "learner.batch_size" not in preset
+    assert (seed, given) == ("environment: seed 9", "flag: learner.batch_size 4")
+    assert rest.startswith(
+        "preset classic was chosen for CartPole-v1 and impala; all other settings have their defaults"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "evaluation"),
+    [
+        (["--mode", "test", "--xpid", "x", "--savedir=logs"], ["x", "--greedy", "--savedir=logs"]),
+        (["--disable_cuda", "--mode=test"], ["latest", "--greedy", "--disable_cuda"]),
+    ],
+)
+def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], evaluation: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a clone that has trained has a newest run
+    assert evaluation_of(flags) == evaluation
+    assert evaluation_of(["--mode", "train", "--xpid", "x"]) is None
+    with pytest.raises(ConfigError, match=r"there is no run '(x|latest)': expected (logs|runs)/"):
+        main(flags)
+
+
+@pytest.mark.parametrize(
+    ("found", "called", "said"),
+    [
+        (None, ".venv/bin/beast", ".venv/bin/beast"),
+        ("/usr/bin/beast", ".venv/bin/beast", "beast"),
+        (None, "zerobeast/cli/main.py", "beast"),
+    ],
+)
+def test_a_hint_can_be_typed_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, called: str, said: str
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: found)
+    monkeypatch.setattr("sys.argv", [called, "train"])
+    assert beast() == said
+
+
+def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
+    save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
+    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)
+    assert (config.env.id, config.seed, saved) == (RunConfig().env.id, RunConfig().seed, None)
+
+
+def test_a_damaged_saved_file_is_named(tmp_path: Path) -> None:
+    config = save(tmp_path, "x")
+    (config.folder / "config.yaml").write_text("learner: {batch_size: many}")
+    with pytest.raises(ConfigError, match=r"file .*config.yaml: learner.batch_size: got 'many'"):
+        settle(["--root", str(tmp_path), "--name", "x"], {}, NOW)
+
+
+def test_more_environments_than_groups_are_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--env", "CartPole-v0,CartPole-v1,Acrobot-v1"]
+    with pytest.raises(ConfigError, match=r"^actor.env_groups 2 of local.actors 1 are 2 groups, expected at least 3: "):
+        settle(flags, {}, NOW)
+    for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
+        assert settle([*flags, *more], {}, NOW).config.env.tasks[-1] == "Acrobot-v1"

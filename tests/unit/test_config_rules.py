@@ -1,0 +1,82 @@
+"""Settings that do not go together."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_config_load import mistakes
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.ops.gaussian import SquashedGaussian
+
+pytestmark = pytest.mark.unit
+
+
+def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
+    argv = ["--preset", "torchbeast", "--broker.max_batch_rows", "1", "--frob"]
+    assert mistakes(argv) == [
+        "flag --frob: unknown setting",
+        "broker.max_batch_rows 1 is below actor.envs_per_group 2: no request would fit a batch "
+        "(from flag --broker.max_batch_rows, preset torchbeast: actor.envs_per_group)",
+    ]
+
+
+def test_a_secret_without_the_folder_of_public_keys_is_refused() -> None:
+    assert mistakes(["--security.secret", "a.key_secret"]) == [
+        "security.secret is of no use without security.keys, the folder of the public ones "
+        "(from flag --security.secret)"
+    ]
+
+
+def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
+    assert mistakes(["--local.env_servers", "2"]) == [
+        "local.env_servers 2 is above local.actors 1: an actor here uses one, the rest would idle "
+        "(from flag --local.env_servers)"
+    ]
+    assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
+
+
+def test_a_deviation_that_squashed_actions_cannot_begin_with_is_refused() -> None:
+    squashed = ["--net.squash_actions", "true", "--net.action_log_std"]
+    assert mistakes([*squashed, "0.5"]) == [
+        "net.action_log_std 0.5 with net.squash_actions: expected at most 0, the widest that squashed actions begin "
+        "with (from flag --net.action_log_std, flag --net.squash_actions)"
+    ]
+    assert load([*squashed, "0"], {}).net.action_log_std == SquashedGaussian.LOG_STD.high
+    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
+
+
+def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
+    batch = ["--algo", "ppo", "--learner.batch_size", "4", "--learner.unroll_length", "5"]
+    assert mistakes([*batch, "--ppo.minibatches", "5", "--net.use_lstm", "true"]) == [
+        "ppo.minibatches 5 is above learner.batch_size 4: with net.use_lstm a rollout stays whole, so a batch has 4 of "
+        "them to share out (from flag --ppo.minibatches, flag --learner.batch_size, flag --net.use_lstm)"
+    ]
+    assert mistakes([*batch, "--ppo.minibatches", "21"]) == [
+        "ppo.minibatches 21 is above learner.batch_size 4 x learner.unroll_length 5, the 20 steps of a batch "
+        "(from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
+    ]
+    assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).ppo.minibatches == 4
+    assert load([*batch, "--ppo.minibatches", "20"], {}).ppo.minibatches == 20
+    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
+
+
+def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
+    argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
+    assert len(mistakes(argv)) == 1
+
+
+def test_layers_are_compared_only_together() -> None:
+    environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
+    assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
+
+
+def test_what_the_optimiser_does_not_have_is_refused_if_it_is_said_for_this_start(tmp_path: Path) -> None:
+    assert mistakes(["--impala.momentum", "0.1"], {"BEAST_IMPALA__ALPHA": "0.9"}) == [
+        "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
+        "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",
+    ]
+    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).impala.momentum == 0.1
+    assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(load([], {})), encoding="utf-8")
+    assert load(["--config", str(file)], {}).impala.optimizer == "adam", "a file has all settings"

@@ -1,0 +1,79 @@
+"""Which processes a run on one machine consists of, and what each is told."""
+
+from pathlib import Path
+
+import pytest
+
+from zerobeast.common.config.load import load
+from zerobeast.launcher import fleet, threads
+from zerobeast.launcher.child import Child
+
+pytestmark = pytest.mark.unit
+
+
+def told(child: Child, flag: str) -> str:
+    """What a child is told of a setting."""
+    command = list(child.spec.command)
+    return command[command.index(flag) + 1]
+
+
+def staged(*flags: str) -> list[list[Child]]:
+    """Children of a run under these flags, in the order in which they are stopped."""
+    services = fleet.Fleet(load(["--name", "x", *flags], {}), Path("/tmp/s"), {}, keep_open=(9,))
+    services.add_all()
+    return [list(stage.children) for stage in services.stages()]
+
+
+def test_children_are_staged_actors_first_and_the_learner_last() -> None:
+    stages = staged("--local.actors", "3", "--local.env_servers", "2")
+    names = [[child.spec.name for child in stage] for stage in stages]
+    assert names == [["actor 0", "actor 1", "actor 2"], ["envserver 0", "envserver 1"], ["broker 0"], ["learner 0"]]
+
+
+def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
+    actors, servers, brokers, learners = staged("--local.actors", "3", "--local.env_servers", "2")
+    one, two = "ipc:///tmp/s/e0", "ipc:///tmp/s/e1"
+    assert [told(child, "--envserver.endpoint") for child in actors] == [one, two, one]
+    assert [told(child, "--envserver.endpoint") for child in servers] == [one, two]
+    assert {told(child, "--learner.endpoint") for child in (*actors, *brokers, *learners)} == {"ipc:///tmp/s/l"}
+
+
+def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path: Path) -> None:
+    def starts() -> set[str]:
+        return {told(child, "--start") for stage in staged("--root", str(tmp_path)) for child in stage}
+
+    (tmp_path / "x").mkdir()
+    metrics = tmp_path / "x" / "metrics.csv"
+    metrics.write_text("agent_steps,mean_return_100\n160,\n5000,1.5\n")
+    assert starts() == {"0"}, "without a checkpoint it begins again"
+    (tmp_path / "x" / "checkpoint.pt").touch()
+    assert starts() == {"5000"}
+    metrics.unlink()
+    assert starts() == {"1"}, "where nobody knows how many"
+
+
+def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
+    ports = [told(child, "--health.port") for stage in reversed(staged("--health.port", "9000")) for child in stage]
+    assert ports == ["9000", "9001", "9002", "9003"]
+
+
+def test_the_learner_of_a_run_that_was_begun_in_a_cluster_exits_when_it_is_done() -> None:
+    config = load(["--name", "x", "--learner.when_done", "stay"], {})
+    learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
+    assert told(learner, "--learner.when_done") == "exit"
+
+
+def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> None:
+    environ = fleet.child_environ({"BEAST_SEED": "9", "PATH": "/bin", "PYTHONPATH": "/mine"})
+    assert "BEAST_SEED" not in environ
+    assert environ["PATH"] == "/bin"
+    assert environ["PYTHONPATH"] == f"/mine:{Path.cwd()}"
+
+
+def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 16.0)
+    config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})
+    learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
+    found = {name: told(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
+    assert found == {"learner": "7", "broker": "3", "envserver": "5"}
+    assert told(learner, "--envserver.workers") == "5"

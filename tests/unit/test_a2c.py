@@ -34,8 +34,8 @@ def lambda_return(batch: Batch, values: Tensor, t: int, b: int, gamma: float, de
     return sum(share * each for share, each in zip(shares, returns, strict=True))
 
 
-def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> float:
-    """The loss as a mean over transitions, one by one, with torch's distributions."""
+def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> dict[str, float]:
+    """The loss and its parts as means over transitions, one by one, with torch's distributions."""
     logits, values = (entry.double() for entry in unrolled(net, batch))
     terms = []
     for t in range(T):
@@ -50,8 +50,10 @@ def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> float:
                 policy = Categorical(logits=logits[t, b])
             advantage = lambda_return(batch, values, t, b, PLAIN["discount"], decay) - values[t, b]
             pg = -policy.log_prob(batch.last_action[t + 1, b].double()) * advantage
-            terms.append(pg + PLAIN["baseline_cost"] * 0.5 * advantage**2 - PLAIN["entropy_cost"] * policy.entropy())
-    return float(sum(terms) / len(terms))
+            terms.append(torch.stack([pg, 0.5 * advantage**2, policy.entropy()]))
+    pg, baseline, entropy = torch.stack(terms).mean(0).tolist()
+    total = pg + PLAIN["baseline_cost"] * baseline - PLAIN["entropy_cost"] * entropy
+    return {"pg_loss": pg, "baseline_loss": baseline, "entropy": entropy, "total": total}
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.8, 0.0])
@@ -64,7 +66,8 @@ def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_
     assert batch.truncated.any()
     assert batch.terminated.any()
     loss, metrics = algorithm.loss(net, batch)
-    assert loss.item() == pytest.approx(reference(algorithm, net, batch, decay), rel=1e-5)
+    expected = reference(algorithm, net, batch, decay)
+    assert {name: metrics[name].item() for name in expected} == pytest.approx(expected, rel=1e-5)
     assert metrics["total"].item() == loss.item()
 
 
@@ -77,9 +80,12 @@ def test_it_is_impala_to_the_last_gradient(env: EnvSpec, *, decay: float, laggin
     net = one.network()
     batch = make_batch(one, resets=0.3)
     batch = batch if lagging else on_policy(net, batch)
-    gradients = [torch.autograd.grad(each.loss(net, batch)[0], list(net.parameters())) for each in (one, two)]
+    found = [each.loss(net, batch) for each in (one, two)]
+    gradients = [torch.autograd.grad(loss, list(net.parameters())) for loss, _ in found]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    for name in ("total", "pg_loss", "baseline_loss", "entropy"):
+        torch.testing.assert_close(found[0][1][name], found[1][1][name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_batch_beyond_the_budget_has_no_loss_and_finite_metrics() -> None:

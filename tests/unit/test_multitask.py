@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
+from tests.unit.test_popart import of_task
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.impala.loss import loss
 from zerobeast.common.algos.protocol import Batch
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.unit
 
 TASKS, WIDTH = 3, 5
 TASK = torch.tensor([2, 0, 2, 1])  #: of each row of a batch
-WHOSE = ["mean", "scale", "weight", "bias"]
 
 
 def algorithm_of(name: str = "impala", tasks: int = TASKS, **settings: Any) -> Any:
@@ -39,10 +39,6 @@ def batch_of(algorithm: Any, seed: int = 1, sizes: tuple[float, ...] = (1.0, 30.
     """Rows of all tasks, whose rewards have these sizes."""
     batch = make_batch(algorithm, resets=0.2, seed=seed)
     return batch._replace(task=TASK, reward=batch.reward * torch.tensor(sizes)[TASK])
-
-
-def of_task(head: PopArt, task: int) -> list[Tensor]:
-    return [getattr(head, name)[task].detach().clone() for name in WHOSE]
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])

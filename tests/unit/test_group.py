@@ -260,16 +260,14 @@ def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
 def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
     world = world_in(wait)
     world.start(plane)
-    server = world.servers[plane]
-    world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({},)), None))
+    world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({},)), None))
     world.goes_on()
 
 
 @pytest.mark.parametrize("plane", [Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
 def test_a_welcome_that_nothing_has_asked_for_is_no_session(plane: Plane) -> None:
     world = World()
-    server = world.servers[plane]
-    world.deliver(plane, server.answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
+    world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
     assert not world.group.planes[plane].stream.open
     world.goes_on()
 
@@ -295,8 +293,7 @@ def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_
 def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
     world = world_in(Wait.CREDIT)
     learner = world.servers[Plane.ROLLOUTS]
-    last, _ = learner.queue[-1]
-    learner.queue.pop()
+    last, _ = learner.queue.pop()
     learner.ledger.received = last - 1  # as if it had never come
     learner.ledger.pending -= 1
     world.goes_on()

@@ -12,7 +12,7 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
 
 from zerobeast.common.transport.client import ClientPort
 from zerobeast.common.transport.context import Context, open_context
-from zerobeast.common.transport.incoming import Incoming, KeptMessage
+from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.keys import Keys, add_key, make_keys
 from zerobeast.common.transport.ports import ServerPort
 from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
@@ -24,7 +24,6 @@ __all__ = [
     "ClientPort",
     "Context",
     "Incoming",
-    "KeptMessage",
     "Keys",
     "Payload",
     "Poller",

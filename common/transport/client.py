@@ -6,7 +6,7 @@ from typing import Any
 
 import zmq
 
-from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
+from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
@@ -26,7 +26,6 @@ from zerobeast.common.wire.messages import (
     Plane,
     pack_header,
     topic,
-    unpack_header,
 )
 
 
@@ -52,12 +51,11 @@ class ClientPort(Port):
         send_hwm: int = 16,
         linger_ms: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(REPLY_KINDS[plane])
         self.plane = plane
         self.sender = sender
         self.endpoint = endpoint
         self._context = context
-        self._kinds = REPLY_KINDS[plane]
         self._limits = (send_hwm, linger_ms)
         self._open(Endpoint.parse(endpoint).resolved())
 
@@ -87,21 +85,7 @@ class ClientPort(Port):
         """What `Poller` waits on."""
         return [self._replies]
 
-    def _unpack(self, data: memoryview) -> Header:
-        """The header of a reply to this client that belongs on this plane."""
-        try:
-            header = unpack_header(data)
-        except VersionMismatch as error:
-            self._check_sender(error.sender)
-            raise
-        self._check_sender(header.sender)
-        if header.kind not in self._kinds:
-            raise RemoteProtocolError(
-                f"{header.kind.name} does not belong on the {self.plane.name.lower()} plane", "kind"
-            )
-        return header
-
-    def _check_sender(self, sender: int) -> None:
+    def _check_sender(self, _frame: bytes | zmq.Frame, sender: int) -> None:
         if sender != self.sender:
             raise RemoteProtocolError(
                 f"a reply has sender {sender}, expected that of its topic, {self.sender}", "sender"

@@ -42,11 +42,6 @@ class Incoming:
         """The same message, for another slot of its client."""
         return Incoming(replace(self.header, slot=slot), self._socket)
 
-    def keep(self, most: int) -> KeptMessage:
-        """Take it out of its socket, not copied, to be read later. One frame of at most so many bytes is kept."""
-        frame = self._socket.recv(zmq.NOBLOCK, copy=False) if self.more else None
-        return KeptMessage(self.header, frame if frame is not None and len(frame) <= most and not frame.more else None)
-
     def frames(self) -> list[bytes]:
         """All remaining frames, copied; for the control plane."""
         frames = []
@@ -67,21 +62,3 @@ class Incoming:
                 return True
             more = self._socket.recv(zmq.NOBLOCK, copy=False).more
         return not more
-
-
-class KeptMessage:
-    """A message that was taken out of its socket, so that others can be read before it."""
-
-    __slots__ = ("_frame", "header")
-
-    def __init__(self, header: Header, frame: zmq.Frame | None) -> None:
-        self.header = header
-        self._frame = frame
-
-    def into(self, buffer: Payload) -> bool:
-        """Copy its frame, as `Incoming.into` does."""
-        view = view_of(buffer)
-        if self._frame is None or len(self._frame) != view.nbytes:
-            return False
-        view[:] = self._frame.buffer
-        return True

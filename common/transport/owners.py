@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
-from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
-from zerobeast.common.wire.messages import Header, unpack_header
+from zerobeast.common.errors import RemoteProtocolError
 
 MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces only its own
 
@@ -32,17 +31,3 @@ class Owners:
         self._ids_of[key].append(sender)
         if len(self._ids_of[key]) > MAX_IDS:
             del self._key_of[self._ids_of[key].popleft()]
-
-    def unpack(self, data: memoryview, key: str) -> Header:
-        """The header of a message that came with a key.
-
-        Raises:
-          VersionMismatch, RemoteProtocolError: as `unpack_header`; or its sender is another key's.
-        """
-        try:
-            header = unpack_header(data)
-        except VersionMismatch as error:
-            self.check(error.sender, key)
-            raise
-        self.check(header.sender, key)
-        return header

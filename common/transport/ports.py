@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Set
+from functools import partial
 from typing import Any
 
 import zmq
@@ -50,7 +52,8 @@ _UNREAD = Header(Kind.BYE, 0)
 class Port:
     """What both ends share: reading headers, counting refusals."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Set[Kind] = frozenset(Kind)) -> None:
+        self._kinds = kinds  #: that may come
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.malformed = 0  #: messages refused since the last that could be read
         self._last: Incoming | None = None
@@ -66,14 +69,16 @@ class Port:
         except zmq.Again:
             return None
         self._last = Incoming(_UNREAD, socket)
-        if isinstance(frame, bytes):
-            return self._unpack(memoryview(frame)[skip:])
-        assert self._owners is not None, "otherwise it was copied"
-        return self._owners.unpack(frame.buffer[skip:], str(frame.get("User-Id")))
+        data = memoryview(frame) if isinstance(frame, bytes) else frame.buffer
+        header = unpack_header(data[skip:], partial(self._check_sender, frame))
+        if header.kind not in self._kinds:
+            raise RemoteProtocolError(f"{header.kind.name} does not belong here", "kind")
+        return header
 
-    def _unpack(self, data: memoryview) -> Header:
-        """The header of a message that came without a key. Raises as `unpack_header`."""
-        return unpack_header(data)
+    def _check_sender(self, frame: bytes | zmq.Frame, sender: int) -> None:
+        """Raise RemoteProtocolError if a message is not of the conversation that it names."""
+        if self._owners is not None and isinstance(frame, zmq.Frame):
+            self._owners.check(sender, str(frame.get("User-Id")))
 
     def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
         """The next well-formed message; None where none waits, or where too many bad ones were in its way."""

@@ -27,6 +27,7 @@ one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wi
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
@@ -155,8 +156,13 @@ def pack_header(header: Header) -> bytes:
     return packed
 
 
-def unpack_header(data: bytes | memoryview) -> Header:
+def unpack_header(data: bytes | memoryview, check: Callable[[int], None] = lambda _sender: None) -> Header:
     """Decode and check a header.
+
+    Args:
+      data: its bytes.
+      check: raises RemoteProtocolError if this sender cannot be it. Comes before the version: a stranger's must not be
+        blamed on the client that it names.
 
     Raises:
       VersionMismatch: the peer speaks another version.
@@ -168,6 +174,7 @@ def unpack_header(data: bytes | memoryview) -> Header:
     if type(entries) is not list or len(entries) < 3 or not all(map(_unsigned, entries[:3])):
         raise RemoteProtocolError("a header is a list that starts with version, kind and sender")
     version, number, sender = entries[:3]
+    check(sender)
     if version != PROTOCOL_VERSION:
         raise VersionMismatch(version, PROTOCOL_VERSION, sender)
     if len(entries) < _LEAD or not all(map(_unsigned, entries[:_LEAD])):

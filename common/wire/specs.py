@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -87,13 +87,6 @@ def _is_shape(shape: tuple[int, ...]) -> bool:
     return len(shape) < MAX_NDIM and all(size >= 1 for size in shape)
 
 
-def _check(rules: Iterator[Rule]) -> None:
-    """Raise RemoteProtocolError for the first that does not hold."""
-    for holds, field, value, expected in rules:
-        if not holds:
-            raise _wrong(field, value, expected)
-
-
 def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"{field} is {_short(value)}, expected {expected}", "spec")
 
@@ -103,20 +96,54 @@ def _short(value: Any) -> str:
     return repr(list(value) if isinstance(value, tuple) else value)[:100]
 
 
-def _entry(entries: Any, field: str, kind: type) -> Any:
-    """One value of a peer's description, of exactly this type. Its key is the last part of the field's name."""
-    value = entries.get(field.rpartition(".")[2]) if isinstance(entries, dict) else None
-    if type(value) is not kind:
-        raise _wrong(field, value, f"a value of type {kind.__name__}")
-    return value
+def _read(kind: Any, value: Any, field: str) -> Any:
+    """What a peer says of one field, as that field's type. A whole number may stand for a float; no other may differ.
+
+    Args:
+      kind: a plain type, a tuple of one, a Literal of texts or a dataclass.
+      value: a plain msgpack value.
+      field: its name, for the sentence.
+    """
+    wanted = {tuple: list, Literal: str}.get(get_origin(kind), dict if is_dataclass(kind) else kind)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise _wrong(field, value, f"a value of type {wanted.__name__}")
+    if wanted is dict:
+        prefix = field and f"{field}."
+        return kind(
+            **{name: _read(hint, value.get(name), prefix + name) for name, hint in get_type_hints(kind).items()}
+        )
+    return tuple(_read(get_args(kind)[0], entry, field) for entry in value) if wanted is list else value
 
 
-def _numbers(entries: Any, field: str, *kinds: type) -> tuple[Any, ...]:
-    """A list of numbers in a peer's description."""
-    values = _entry(entries, field, list)
-    if any(type(value) not in kinds for value in values):
-        raise _wrong(field, values, f"a list of entries of type {' or '.join(kind.__name__ for kind in kinds)}")
-    return tuple(values)
+class _Description:
+    """A dataclass that travels in HELLO and WELCOME."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """As plain msgpack values."""
+        return asdict(self, dict_factory=_plain)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_wire(cls, entries: Any) -> Self:
+        """Inverse of `to_wire`.
+
+        Raises:
+          RemoteProtocolError: a key is missing or of the wrong type, or a rule does not hold.
+        """
+        spec: Self = _read(cls, entries, "")
+        for holds, field, value, expected in spec.rules():
+            if not holds:
+                raise _wrong(field, value, expected)
+        return spec
+
+    def rules(self) -> Iterator[Rule]:
+        """What has to be true of it; each rule may rely on those before it."""
+        raise NotImplementedError
+
+
+def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
 
 ActionKind = Literal["discrete", "multi_discrete", "box"]
@@ -166,7 +193,7 @@ class ActionSpec:
 
 
 @dataclass(frozen=True)
-class EnvSpec:
+class EnvSpec(_Description):
     """What a policy has to know of an environment.
 
     One frame travels per step; where `frame_stack` is k > 1, policies see the newest k frames of the episode, the
@@ -179,48 +206,6 @@ class EnvSpec:
     action: ActionSpec
     frame_stack: int = 1
     frame_skip: int = 1  #: env_frames per agent_step
-
-    def to_wire(self) -> dict[str, Any]:
-        """As plain msgpack values."""
-        return {
-            "env_id": self.env_id,
-            "obs_shape": list(self.obs_shape),
-            "obs_dtype": self.obs_dtype,
-            "action": {
-                "kind": self.action.kind,
-                "shape": list(self.action.shape),
-                "sizes": list(self.action.sizes),
-                "low": list(self.action.low),
-                "high": list(self.action.high),
-            },
-            "frame_stack": self.frame_stack,
-            "frame_skip": self.frame_skip,
-        }
-
-    @classmethod
-    def from_wire(cls, entries: Any) -> Self:
-        """Inverse of `to_wire`.
-
-        Raises:
-          RemoteProtocolError: a key is missing or of the wrong type.
-        """
-        action = _entry(entries, "action", dict)
-        spec = cls(
-            env_id=_entry(entries, "env_id", str),
-            obs_shape=_numbers(entries, "obs_shape", int),
-            obs_dtype=_entry(entries, "obs_dtype", str),
-            action=ActionSpec(
-                kind=_entry(action, "action.kind", str),
-                shape=_numbers(action, "action.shape", int),
-                sizes=_numbers(action, "action.sizes", int),
-                low=tuple(map(float, _numbers(action, "action.low", int, float))),
-                high=tuple(map(float, _numbers(action, "action.high", int, float))),
-            ),
-            frame_stack=_entry(entries, "frame_stack", int),
-            frame_skip=_entry(entries, "frame_skip", int),
-        )
-        _check(spec.rules())
-        return spec
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -247,26 +232,11 @@ class EnvSpec:
 
 
 @dataclass(frozen=True)
-class PolicySpec:
+class PolicySpec(_Description):
     """What an actor has to know of a policy."""
 
     n_logits: int  #: parameters of the action distribution, unnormalised
     core_size: int  #: floats of recurrent state per environment, 0 for feed-forward
-
-    def to_wire(self) -> dict[str, int]:
-        """As plain msgpack values."""
-        return {"n_logits": self.n_logits, "core_size": self.core_size}
-
-    @classmethod
-    def from_wire(cls, entries: Any) -> Self:
-        """Inverse of `to_wire`.
-
-        Raises:
-          RemoteProtocolError: a key is missing or of the wrong type.
-        """
-        spec = cls(n_logits=_entry(entries, "n_logits", int), core_size=_entry(entries, "core_size", int))
-        _check(spec.rules())
-        return spec
 
     def rules(self) -> Iterator[Rule]:
         """What has to be true of a policy."""

@@ -72,17 +72,6 @@ def test_a_message_of_very_many_frames_takes_several_turns(
         assert not following.more
 
 
-def test_what_is_kept_for_later_is_one_frame_of_a_bounded_size(server: ServerPort, place: Endpoint) -> None:
-    step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
-    room = bytearray(4)
-    with RawPeer(place, REQUESTS, b"PUSH") as peer:
-        for payload in ([], [b"12345"], [b"1234", b""], [b"123"], [b"1234"]):
-            peer.send(message([step, *payload]))
-        kept = [wait_until(server.receive).keep(4) for _ in range(5)]  # type: ignore[union-attr]
-    assert [each.into(room) for each in kept] == [False, False, False, False, True]
-    assert room == b"1234"
-
-
 @pytest.mark.parametrize("kind", sorted(BARE & {Kind.HELLO, Kind.BYE, Kind.RESET}))
 def test_frames_behind_a_header_that_stands_alone_are_refused(server: ServerPort, place: Endpoint, kind: Kind) -> None:
     body = ({},) if kind is Kind.HELLO else ()

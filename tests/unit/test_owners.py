@@ -1,11 +1,13 @@
 """Client ids and the keys that they belong to."""
 
+from functools import partial
+
 import msgpack
 import pytest
 
 from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
 from zerobeast.common.transport.owners import MAX_IDS, Owners
-from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 pytestmark = pytest.mark.unit
 
@@ -35,11 +37,11 @@ def test_a_key_that_draws_ever_new_ids_loses_its_own_and_nobody_elses() -> None:
 def test_a_message_of_any_version_is_held_to_the_key_of_its_sender() -> None:
     owners = Owners()
     header = Header(Kind.BYE, 1)
-    assert owners.unpack(memoryview(pack_header(header)), "mine") == header
-    newer = memoryview(msgpack.packb([PROTOCOL_VERSION + 1, 1, 1]))
+    assert unpack_header(pack_header(header), partial(owners.check, key="mine")) == header
+    newer = msgpack.packb([PROTOCOL_VERSION + 1, 1, 1])
     with pytest.raises(VersionMismatch):
-        owners.unpack(newer, "mine")
-    for data in (memoryview(pack_header(header)), newer):
+        unpack_header(newer, partial(owners.check, key="mine"))
+    for data in (pack_header(header), newer):
         with pytest.raises(RemoteProtocolError) as caught:
-            owners.unpack(data, "yours")
+            unpack_header(data, partial(owners.check, key="yours"))
         assert caught.value.reason == "sender", "or the owner would be told that its version is wrong"

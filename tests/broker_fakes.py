@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from tests.helpers import free_port, wait_until
 from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record
@@ -169,7 +169,7 @@ class Stage:
         self.context = context
         self.config = config
         self.algorithms = algorithms
-        self.broker = Broker(config, Instance(0))
+        self.broker = Broker(config, Instance(index=0))
         self.clients: list[Client] = []
         self.learner = FakeLearner(context, config.learner.endpoint)
         self.failed: list[BaseException] = []

@@ -143,7 +143,7 @@ def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], t
     def turn() -> Any:
         for actor in actors:
             actor.turn(learner.clock())
-        if not learner.stopping.is_set():
+        if not learner.stopping:
             learner.poll(0.005)
         return until()
 

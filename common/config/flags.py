@@ -105,15 +105,14 @@ def _file(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
 
 
 def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
-    meaning = torchbeast.FLAGS[flag.key]
     line.torchbeasts.append(f"--{flag.name}")
-    if isinstance(meaning, torchbeast.Same):
-        line.settings += _given(flag, meaning.path, TREE[meaning.path.replace(torchbeast.ALGO, "impala")], mistakes)
-    elif isinstance(meaning, torchbeast.Fixed):
-        line.settings += [Given(path, value, flag.where) for path, value in meaning.values.items()]
-    elif isinstance(meaning, torchbeast.Needless):
-        line.notes.append(f"--{flag.name} is not needed here: {meaning.reason}")
-    elif isinstance(meaning, torchbeast.Mode):
+    if path := torchbeast.SAME.get(flag.key):
+        line.settings += _given(flag, path, TREE[path.replace(torchbeast.ALGO, "impala")], mistakes)
+    elif values := torchbeast.FIXED.get(flag.key):
+        line.settings += [Given(path, value, flag.where) for path, value in values.items()]
+    elif reason := torchbeast.NEEDLESS.get(flag.key):
+        line.notes.append(f"--{flag.name} is not needed here: {reason}")
+    elif flag.key == torchbeast.MODE:
         if flag.text != "train":
             mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected train; `beast train` takes test too")
     elif flag.text is not None and flag.text.isdecimal() and 0 < int(flag.text) <= torchbeast.MAX_COUNT:

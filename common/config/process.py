@@ -7,7 +7,7 @@ from pathlib import Path
 from zerobeast.common.settings.section import Section, setting
 
 
-class ProcessFlags(Section):
+class Instance(Section):
     """Which process of its role this is, and who looks after it."""
 
     index: int | None = setting(None, "which of the processes of this role, if counted", ge=0, le=65_535)

@@ -12,71 +12,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil
-from typing import NamedTuple
 
 MAX_COUNT = 4096 * 64
 PRESET = "torchbeast"
 ALGO = "<algo>"  #: section of the algorithm that the run uses
 
 
-class Same(NamedTuple):
-    """Another name of a setting."""
-
-    path: str
-
-
-class Fixed(NamedTuple):
-    """A switch that stands for values."""
-
-    values: Mapping[str, str]
-
-
-class Needless(NamedTuple):
-    """Nothing to set."""
-
-    reason: str
-
-
-class Mode(NamedTuple):
-    """train, or test, which `beast train` understands."""
-
-
-class Count(NamedTuple):
-    """Goes into `spread`."""
-
-
-ONE_LOOP = "the learner is one loop; learner.threads is the number of its torch threads"
-Meaning = Same | Fixed | Needless | Mode | Count
-
-FLAGS: Mapping[str, Meaning] = {
-    "xpid": Same("name"),
-    "savedir": Same("root"),
-    "batch_size": Same("learner.batch_size"),
-    "unroll_length": Same("learner.unroll_length"),
-    "use_lstm": Same("net.use_lstm"),
-    "entropy_cost": Same(f"{ALGO}.entropy_cost"),
-    "baseline_cost": Same(f"{ALGO}.baseline_cost"),
-    "discounting": Same(f"{ALGO}.discount"),
-    "reward_clipping": Same(f"{ALGO}.reward_clipping"),
-    "learning_rate": Same(f"{ALGO}.learning_rate"),
-    "alpha": Same(f"{ALGO}.alpha"),
-    "momentum": Same(f"{ALGO}.momentum"),
-    "epsilon": Same(f"{ALGO}.epsilon"),
-    "grad_norm_clipping": Same(f"{ALGO}.max_grad_norm"),
-    "disable_cuda": Fixed({"broker.device": "cpu", "learner.device": "cpu"}),
-    "mode": Mode(),
-    "num_actors": Count(),
-    "num_buffers": Count(),
-    "num_learner_threads": Needless(ONE_LOOP),
-    "num_threads": Needless(ONE_LOOP),
-    "num_inference_threads": Needless("the broker is one loop; broker.threads is the number of its torch threads"),
-    "num_servers": Needless("one env-server hosts all environments; local.env_servers and envserver.workers add more"),
-    "num_actions": Needless("the environment says how many actions it has"),
-    "max_learner_queue_size": Needless("learner.window bounds what is under way"),
-    "pipes_basename": Needless("every service has an endpoint, such as broker.endpoint"),
-    "disable_checkpoint": Needless("a checkpoint is always kept; learner.checkpoint_every_s says how often"),
-    "write_profiler_trace": Needless("the health page of each service says where its time goes"),
+#: other names of settings
+SAME = {
+    "xpid": "name",
+    "savedir": "root",
+    "batch_size": "learner.batch_size",
+    "unroll_length": "learner.unroll_length",
+    "use_lstm": "net.use_lstm",
+    "entropy_cost": f"{ALGO}.entropy_cost",
+    "baseline_cost": f"{ALGO}.baseline_cost",
+    "discounting": f"{ALGO}.discount",
+    "reward_clipping": f"{ALGO}.reward_clipping",
+    "learning_rate": f"{ALGO}.learning_rate",
+    "alpha": f"{ALGO}.alpha",
+    "momentum": f"{ALGO}.momentum",
+    "epsilon": f"{ALGO}.epsilon",
+    "grad_norm_clipping": f"{ALGO}.max_grad_norm",
 }
+FIXED = {"disable_cuda": {"broker.device": "cpu", "learner.device": "cpu"}}  #: switches that stand for values
+MODE = "mode"  #: train, or test, which `beast train` understands
+COUNTS = ("num_actors", "num_buffers")  #: what `spread` works out
+ONE_LOOP = "the learner is one loop; learner.threads is the number of its torch threads"
+#: what sets nothing here, and why
+NEEDLESS = {
+    "num_learner_threads": ONE_LOOP,
+    "num_threads": ONE_LOOP,
+    "num_inference_threads": "the broker is one loop; broker.threads is the number of its torch threads",
+    "num_servers": "one env-server hosts all environments; local.env_servers and envserver.workers add more",
+    "num_actions": "the environment says how many actions it has",
+    "max_learner_queue_size": "learner.window bounds what is under way",
+    "pipes_basename": "every service has an endpoint, such as broker.endpoint",
+    "disable_checkpoint": "a checkpoint is always kept; learner.checkpoint_every_s says how often",
+    "write_profiler_trace": "the health page of each service says where its time goes",
+}
+FLAGS = (*SAME, *FIXED, MODE, *COUNTS, *NEEDLESS)
 
 
 def spread(counts: Mapping[str, int], value: Callable[[str], int]) -> dict[str, int]:

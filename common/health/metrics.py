@@ -127,7 +127,7 @@ class Collector:
     """Gives prometheus_client the numbers of one page.
 
     Args:
-      page: as `zerobeast.common.service.health_server.current_page` returns it.
+      page: as `zerobeast.common.service.health_server.HealthServer.page` returns it.
     """
 
     def __init__(self, page: Mapping[str, Any]) -> None:

@@ -20,13 +20,16 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.runtime.descriptors import NEARLY
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.runtime.usage import Usage
+
+if TYPE_CHECKING:
+    from zerobeast.common.transport import Poller
 
 log = logging.getLogger(__name__)
 
@@ -35,28 +38,6 @@ REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
 STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped, and knows nothing of its peers
-
-
-class Waiting(Protocol):
-    """What a loop waits on."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return at the latest after `timeout_s`."""
-
-
-class StopFlag:
-    """What a signal handler may raise at any moment; the lock of a threading.Event could be held by the code below."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        """Raise it for good."""
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        """Whether it was raised."""
-        return self._is_set
 
 
 class Service(ABC):
@@ -73,7 +54,7 @@ class Service(ABC):
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.supervisor_pid = supervisor_pid
-        self.stopping = StopFlag()
+        self.stopping = False  #: set once, also by signal handlers
         self.state = "starting"
         self.run_name = ""  #: for the health page
         self.started_at = clock()
@@ -94,7 +75,7 @@ class Service(ABC):
             self.open()
             self.state = "ready"
             log.info("ready")
-            while not self.stopping.is_set():
+            while not self.stopping:
                 self._turn()
             self.state = "draining"
             self._refresh(self.clock())
@@ -123,7 +104,7 @@ class Service(ABC):
 
     def stop(self) -> None:
         """Ask the loop to end. Safe in a signal handler: it sets a flag and nothing more."""
-        self.stopping.set()
+        self.stopping = True
 
     def _refresh(self, now: float) -> None:
         self._report_at = now + REPORT_PERIOD_S
@@ -158,7 +139,7 @@ class Service(ABC):
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
         self._files_scarce = scarce
 
-    def wait(self, poller: Waiting, timeout_s: float, *, idle: bool = True) -> float:
+    def wait(self, poller: Poller, timeout_s: float, *, idle: bool = True) -> float:
         """Wait for input; returns the seconds that passed.
 
         Args:

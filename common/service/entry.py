@@ -17,8 +17,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -34,6 +32,7 @@ from zerobeast.version import __version__
 
 if TYPE_CHECKING:
     from zerobeast.common.config.load import Loaded
+    from zerobeast.common.config.process import Instance
     from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.service.base import Service
 
@@ -42,17 +41,7 @@ log = logging.getLogger(__name__)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-@dataclass
-class Instance:
-    """Which process of a role this is, and who looks after it: `common.config.process` says what each means."""
-
-    index: int | None = None
-    start: int = 0
-    supervisor_pid: int = 0
-    status_file: Path | None = None
-
-
-Build = Callable[["RunConfig", Instance], "Service"]
+Build = Callable[["RunConfig", "Instance"], "Service"]
 
 
 class _Signals:
@@ -103,10 +92,10 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
 
 def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     from zerobeast.common.config.load import gather
-    from zerobeast.common.config.process import ProcessFlags
+    from zerobeast.common.config.process import Instance
 
-    loaded = gather(argv, environ, own=ProcessFlags)
-    config, instance = loaded.config, Instance(**loaded.own.model_dump())
+    loaded = gather(argv, environ, own=Instance)
+    config, instance = loaded.config, loaded.own
     torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
@@ -127,14 +116,14 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
 
 def _help(role: str, build: Build) -> int:
     from zerobeast.common.config.load import settings_help
-    from zerobeast.common.config.process import ProcessFlags
+    from zerobeast.common.config.process import Instance
 
     purpose = (sys.modules[build.__module__].__doc__ or role).strip()
     usage = (
         f"usage: python -m zerobeast.services.{role} [--config FILE] [--<setting> VALUE ...]\n"
         f"       python -m zerobeast.services.{role} health [--help]"
     )
-    sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(ProcessFlags)}\n")
+    sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(Instance)}\n")
     return 0
 
 

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health import metrics
@@ -33,8 +33,8 @@ PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 MB of headers
 
 
-class HealthServer:
-    """Serves one service's page.
+class HealthServer(ThreadingHTTPServer):
+    """Serves one service's page, each connection in a thread of its own. If there are too many, the oldest ends.
 
     Args:
       service: whose page.
@@ -44,35 +44,28 @@ class HealthServer:
       ConfigError: the address is taken or not this machine's.
     """
 
-    def __init__(self, service: Service, settings: HealthConfig) -> None:
-        host, port = settings.host, settings.port
-        try:
-            self._server = _Server((host, port), _handler_for(service, settings.stall_after_s))
-        except (OSError, OverflowError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or error
-            raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
-
-    def __enter__(self) -> HealthServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    """Serves each connection in a thread of its own. Where there are too many, the oldest has had time enough."""
-
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, service: Service, settings: HealthConfig) -> None:
+        self._service, self._stall_after_s = service, settings.stall_after_s
         self._open: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
-        super().__init__(address, handler)
+        host, port = settings.host, settings.port
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
+        self.port: int = self.server_address[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, name="health", daemon=True).start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
         """Accept. Where no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
@@ -103,19 +96,34 @@ class _Server(ThreadingHTTPServer):
         if not isinstance(sys.exception(), OSError):  # a client that hangs up is no news
             log.exception("the health page of %s failed", client_address)
 
+    def page(self) -> dict[str, Any]:
+        """What the loop last wrote, with what only a reader can tell: how long ago it turned, and what follows."""
+        service = self._service
+        page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
+        page["live"] = page["loop_age_s"] < STUCK_S
+        page["ready"] = page["live"] and page.get("state") == "ready"
+        page["stalled"] = page["ready"] and page["stalled_s"] > self._stall_after_s
+        return page
 
-def current_page(service: Service, stall_after_s: float) -> dict[str, Any]:
-    """What the loop last wrote, with what only a reader can tell: how long ago it turned, and what follows."""
-    page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
-    page["live"] = page["loop_age_s"] < STUCK_S
-    page["ready"] = page["live"] and page.get("state") == "ready"
-    page["stalled"] = page["ready"] and page["stalled_s"] > stall_after_s
-    return page
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 5
+    server: HealthServer
+
+    def do_GET(self) -> None:
+        status, kind, body = _answer(self.server.page(), self.path.partition("?")[0])
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object) -> None:
+        """Probes come every second: say nothing."""
 
 
-def _answer(service: Service, stall_after_s: float, path: str) -> tuple[int, str, bytes]:
+def _answer(page: dict[str, Any], path: str) -> tuple[int, str, bytes]:
     """Status, content type and body for a path."""
-    page = current_page(service, stall_after_s)
     if path == "/metrics":
         return 200, metrics.CONTENT_TYPE, metrics.render(page)
     good = {"/livez": page["live"], "/readyz": page["ready"], "/healthz": True}.get(path)
@@ -123,21 +131,3 @@ def _answer(service: Service, stall_after_s: float, path: str) -> tuple[int, str
         page = {"error": f"known paths: {', '.join(PATHS)}"}
     status = 404 if good is None else 200 if good else 503
     return status, "application/json", json.dumps(page, default=str).encode()
-
-
-def _handler_for(service: Service, stall_after_s: float) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 5
-
-        def do_GET(self) -> None:
-            status, kind, body = _answer(service, stall_after_s, self.path.partition("?")[0])
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_args: object) -> None:
-            """Probes come every second: say nothing."""
-
-    return Handler

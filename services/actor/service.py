@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost, Refusal
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import MAX_POLL_S, Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Poller, open_context, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Kind, Plane

@@ -15,13 +15,13 @@ import torch
 
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.acting.weights_inbox import WeightsInbox
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.runtime.seeds import continued
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.session import Arrival, Session

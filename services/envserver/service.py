@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record

@@ -3,14 +3,15 @@
 import sys
 from typing import TYPE_CHECKING
 
-from zerobeast.common.service.entry import Instance, main
+from zerobeast.common.service.entry import main
 
 if TYPE_CHECKING:
+    from zerobeast.common.config.process import Instance
     from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.service.base import Service
 
 
-def build(config: "RunConfig", instance: Instance) -> "Service":
+def build(config: "RunConfig", instance: "Instance") -> "Service":
     from zerobeast.services.learner.service import Learner
 
     return Learner(config, instance)

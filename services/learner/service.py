@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import (
     Poller,
     ServerPort,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.helpers import wait_until
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.service.entry import Instance
 from zerobeast.services.envserver.service import EnvServer
 
 COUNTER = "tests.integration.counter_env:Counter-v0"

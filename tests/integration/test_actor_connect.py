@@ -11,12 +11,11 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.service.base import Waiting
-from zerobeast.common.service.entry import Instance
-from zerobeast.common.transport import Context, ServerPort
+from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.common.wire.stream import HELLO_PERIOD_S
@@ -59,7 +58,7 @@ class Noting(Actor):
 
     waits: ClassVar[list[float]] = []
 
-    def wait(self, _poller: Waiting, timeout_s: float, **_idle: bool) -> float:
+    def wait(self, _poller: Poller, timeout_s: float, **_idle: bool) -> float:
         self.waits.append(timeout_s)
         return 0.0
 
@@ -86,7 +85,7 @@ def make_actor(time: Time, names: Names) -> Iterator[Callable[..., Actor]]:
             endpoints = {role: {"endpoint": f"tcp://{host}:{place}"} for role, place in places.items()}
             limit = {"actor": {"connect_timeout_s": TIMEOUT_S}}
             config = RunConfig.model_validate({**endpoints, **limit, **settings})
-            actor = kind(config, Instance(0), timeouts=timeouts, clock=time, resolve=names)
+            actor = kind(config, Instance(index=0), timeouts=timeouts, clock=time, resolve=names)
             actor.open()
             actors.enter_context(closing(actor))
             return actor

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Context, Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import act_record, step_record
@@ -53,7 +53,7 @@ class Stage:
         settings: dict[str, Any] = {role: {"endpoint": endpoint} for role, endpoint in roles}
         settings["learner"]["unroll_length"] = 4
         settings["actor"] = {"env_groups": 1, "envs_per_group": N, "connect_timeout_s": TIMEOUT_S}
-        self.actor = Actor(RunConfig.model_validate(settings), Instance(0), clock=lambda: self.now)
+        self.actor = Actor(RunConfig.model_validate(settings), Instance(index=0), clock=lambda: self.now)
         self.actor.open()
         stack.enter_context(closing(self.actor))
 

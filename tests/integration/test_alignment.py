@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from tests.helpers import wait_until
 from tests.integration.alignment_env import LENGTH
 from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
@@ -137,7 +137,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
             "envserver": {"endpoint": f"ipc://{folder}/e"},
         }
     )
-    instance = Instance(0)
+    instance = Instance(index=0)
     context = Context()
     stub = StubLearner(context, config.learner.endpoint)
     with pytest.MonkeyPatch.context() as patch:

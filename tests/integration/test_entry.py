@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import MAX_FILES, Instance, main
+from zerobeast.common.service.entry import MAX_FILES, main
 
 pytestmark = pytest.mark.integration
 

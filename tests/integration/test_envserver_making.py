@@ -12,9 +12,9 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
@@ -102,7 +102,7 @@ def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]
     }
     actor = Actor(
         RunConfig.model_validate(settings),
-        Instance(index),
+        Instance(index=index),
         clock=lambda: FASTER * time.monotonic(),
         resolve=lambda place: [Endpoint(host, place.port) for host in hosts],
     )

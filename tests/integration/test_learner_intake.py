@@ -94,7 +94,7 @@ def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None
 
     wait_until(lambda: received() == 4)
     assert max(received() for _ in range(200)) == 4, "one of each actor, and one that shows that this is all"
-    run.drive(actors, run.learner.stopping.is_set)
+    run.drive(actors, lambda: run.learner.stopping)
     assert run.page["agent_steps"] == 160
 
 

@@ -38,7 +38,7 @@ def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Open
     actor = run.welcomed()
     for seq in range(1, 9):
         actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
-    run.drive([actor], run.learner.stopping.is_set)
+    run.drive([actor], lambda: run.learner.stopping)
     run.learner.drain()
     page = run.page
     run.drive([actor], lambda: actor.replies[-1].kind is Kind.BYE)
@@ -81,7 +81,7 @@ def test_a_learner_that_stays_has_kept_the_run_and_says_so_until_it_is_stopped(o
         run.drive([actor], lambda: True)
         run.learner.tick(run.learner.clock() + 5000)
     late = run.welcomed()
-    assert not run.learner.stopping.is_set()
+    assert not run.learner.stopping
     assert run.learner.idle()
     assert verdict_of_learner(run.page).startswith("finished")
     run.learner.drain()

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from tests.unit.test_group import World
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.service import Actor
 
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.unit
 def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
     """Of all environments of an actor with 2 groups of 3."""
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
-    firsts = [group.steps.stream.hello_terms["seed"] for group in Actor(config, Instance(index, start)).groups]
+    firsts = [
+        group.steps.stream.hello_terms["seed"] for group in Actor(config, Instance(index=index, start=start)).groups
+    ]
     return [first + i for first in firsts for i in range(3)]
 
 
@@ -24,7 +26,7 @@ def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> N
     played = []
     for index in range(3):
         config = RunConfig.model_validate({"env": {"id": "A-v0,B-v0,C-v0", "noop_max": 7}, "actor": {"env_groups": 2}})
-        for group in Actor(config, Instance(index)).groups:
+        for group in Actor(config, Instance(index=index)).groups:
             asked = group.steps.stream.hello_terms["env"]
             assert asked["noop_max"] == 7
             played.append(asked["id"])

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, StepInput
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.broker.service import Broker
 from zerobeast.tools.bench.processes import serve

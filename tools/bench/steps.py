@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.service.entry import Instance
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.transport import Context, random_id
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header

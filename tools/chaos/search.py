@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.config.load import load
+from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import Instance
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker

@@ -11,7 +11,7 @@ import yaml
 from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kubectl, render
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.process import ProcessFlags
+from zerobeast.common.config.process import Instance
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
@@ -84,7 +84,7 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
     assert re.fullmatch(r"run-[a-z0-9]{10}", config), "a changed setting has to restart the pods"
     for container in run.containers.values():
         assert container.spec["envFrom"] == [{"configMapRef": {"name": config}}]
-        found = gather(container.flags, container.environ, own=ProcessFlags).config
+        found = gather(container.flags, container.environ, own=Instance).config
         assert found.learner.when_done == ("stay" if container.role == "learner" else "exit")
 
 

@@ -10,7 +10,6 @@ Per batch: the newest frame joins each stack, the network acts, its recurrent st
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -37,10 +36,10 @@ class _Steps(NamedTuple):
     @classmethod
     def of(cls, rows: Tensor, env: EnvSpec) -> _Steps:
         spec = step_record(env)
-        words = -(-column_bytes(spec, "obs") // WORD)
-        start = _offset(spec, "obs") // WORD
-        frames = rows.view(torch.int64)[:, start : start + words]
-        return cls(frames, column(rows, spec, "reward"), rows[:, _offset(spec, "first")])
+        kind, offset = _place(spec, "obs")
+        start, stop = offset // WORD, -(-(offset + kind.itemsize) // WORD)
+        frames = rows.view(torch.int64)[:, start:stop]
+        return cls(frames, column(rows, spec, "reward"), rows[:, _place(spec, "first")[1]])
 
 
 class HostBatch:
@@ -187,19 +186,14 @@ class Inference:
 
 def column(rows: Tensor, spec: RecordSpec, name: str) -> Tensor:
     """One field of [B, row_bytes] uint8 rows as a typed view [B, *shape]."""
-    field = next(field for field in spec.fields if field.name == name)
-    offset = _offset(spec, name)
-    raw = rows[:, offset : offset + column_bytes(spec, name)]
-    return raw.view(torch_dtype(field.dtype)).view(len(rows), *field.shape)
+    kind, offset = _place(spec, name)
+    raw = rows[:, offset : offset + kind.itemsize]
+    return raw.view(torch_dtype(kind.base.str)).view(len(rows), *kind.shape)
 
 
-def column_bytes(spec: RecordSpec, name: str) -> int:
-    """Size of one field in a row, without padding."""
-    field = next(field for field in spec.fields if field.name == name)
-    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
-
-
-def _offset(spec: RecordSpec, name: str) -> int:
+def _place(spec: RecordSpec, name: str) -> tuple[np.dtype[Any], int]:
+    """Type, shape included, and offset of one field in a row."""
     fields = spec.dtype.fields
     assert fields is not None
-    return fields[name][1]
+    kind, offset = fields[name][:2]
+    return kind, offset

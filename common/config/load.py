@@ -164,27 +164,20 @@ def _check(
     model: type[Section], table: Table, layer: list[Given], mistakes: list[str]
 ) -> tuple[dict[str, Given], set[str]]:
     """One layer's values as the tree takes them, and the paths of those that it refuses."""
-    given = {entry.path: entry for entry in layer}
+    good: dict[str, Given] = {}
     refused: set[str] = set()
-    while True:
-        values = {path: entry.value for path, entry in given.items()}
+    for path, given in {entry.path: entry for entry in layer}.items():
         try:
-            parsed = model.model_validate(nested(values))
+            parsed = model.model_validate(nested({path: given.value}))
         except ValidationError as error:
-            for path, sentence in _refusals(error, table):
-                if path in given:
-                    mistakes.append(f"{given.pop(path).where}: got {shown(values[path])}, {sentence}")
-                    refused.add(path)
+            detail = error.errors()[0]
+            custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
+            sentence = custom or f"expected {expectation(table[path])}"
+            mistakes.append(f"{given.where}: got {shown(given.value)}, {sentence}")
+            refused.add(path)
         else:
-            return {path: entry._replace(value=value_at(parsed, path)) for path, entry in given.items()}, refused
-
-
-def _refusals(error: ValidationError, table: Table) -> Iterator[tuple[str, str]]:
-    for detail in error.errors():
-        parts = [str(part) for part in detail["loc"]]
-        path = next(name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in table)
-        custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
-        yield path, custom or f"expected {expectation(table[path])}"
+            good[path] = given._replace(value=value_at(parsed, path))
+    return good, refused
 
 
 def _add_counts(good: dict[str, Given], line: CommandLine, mistakes: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from zerobeast.common.health.views import ServiceView
@@ -54,24 +55,15 @@ def finite(value: Any) -> float | None:
     return value if abs(value) <= LARGEST else None  # which NaN is not
 
 
-def count(value: float | None) -> str:
-    """1,234,567."""
-    return UNKNOWN if value is None else f"{value:,.0f}"
+def written(value: float | None, layout: str) -> str:
+    """A number as `format` lays it out."""
+    return UNKNOWN if value is None else format(value, layout)
 
 
-def decimal(value: float | None) -> str:
-    """12.3."""
-    return UNKNOWN if value is None else f"{value:,.1f}"
-
-
-def percent(value: float | None) -> str:
-    """12.3%."""
-    return UNKNOWN if value is None else f"{value:.1%}"
-
-
-def share(value: float | None) -> str:
-    """45%, of one core."""
-    return UNKNOWN if value is None else f"{value:.0%}"
+count = partial(written, layout=",.0f")  #: 1,234,567
+decimal = partial(written, layout=",.1f")  #: 12.3
+percent = partial(written, layout=".1%")  #: 12.3%
+share = partial(written, layout=".0%")  #: 45%, of one core
 
 
 def milliseconds(seconds: float | None) -> str:

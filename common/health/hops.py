@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from zerobeast.common.health.figures import LARGEST, finite
 from zerobeast.common.runtime.sliding_window import SlidingWindow
@@ -43,26 +44,17 @@ ENTRY = len(EDGES_S) + 2  #: numbers of a histogram: its buckets and its sum
 RECENT_S = 5.0
 
 
+@dataclass(slots=True)
 class Histogram:
     """Durations by bucket."""
 
-    __slots__ = ("buckets", "sum_s")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(EDGES_S) + 1)
-        self.sum_s = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(EDGES_S) + 1))
+    sum_s: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one."""
         self.buckets[bisect_left(EDGES_S, seconds)] += 1
         self.sum_s += seconds
-
-
-class Recent(NamedTuple):
-    """What passed one hop in the last seconds."""
-
-    buckets: list[int]
-    sum_s: float
 
     @property
     def mean_s(self) -> float | None:
@@ -117,17 +109,17 @@ class Hops:
             yield one.sum_s
 
 
-def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Recent:
+def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
     """What passed a hop in the last seconds, added up over health pages; a page that says nothing of it adds none."""
-    buckets, sum_s = [0] * (len(EDGES_S) + 1), 0.0
+    whole = Histogram()
     for page in pages:
         if entry := _entry(page, hop):
-            buckets = [old + new for old, new in zip(buckets, entry.buckets, strict=True)]
-            sum_s += entry.sum_s
-    return Recent(buckets, sum_s)
+            whole.buckets = [old + new for old, new in zip(whole.buckets, entry.buckets, strict=True)]
+            whole.sum_s += entry.sum_s
+    return whole
 
 
-def _entry(page: Mapping[str, Any], hop: str) -> Recent | None:
+def _entry(page: Mapping[str, Any], hop: str) -> Histogram | None:
     """One hop of a page, which may come from anybody."""
     hops = page.get("hops")
     entry = hops.get(hop) if isinstance(hops, Mapping) else None
@@ -137,7 +129,7 @@ def _entry(page: Mapping[str, Any], hop: str) -> Recent | None:
     if not isinstance(counts, list) or len(counts) != len(EDGES_S) + 1 or sum_s is None:
         return None
     good = all(type(count) is int and 0 <= count <= LARGEST for count in counts)
-    return Recent(counts, float(sum_s)) if good else None
+    return Histogram(counts, float(sum_s)) if good else None
 
 
 def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -27,12 +28,7 @@ class Metric(NamedTuple):
     label: str = ""  #: the page holds a map from values of this label to numbers
 
 
-def _gauge(meaning: str, label: str = "") -> Metric:
-    return Metric("gauge", meaning, label)
-
-
-def _counter(meaning: str, label: str = "") -> Metric:
-    return Metric("counter", meaning, label)
+_gauge, _counter = partial(Metric, "gauge"), partial(Metric, "counter")
 
 
 METRICS: dict[str, Metric] = {
@@ -123,39 +119,32 @@ def exported(key: str) -> tuple[str, float]:
     return PREFIX + key + total, 1.0
 
 
-class Collector:
-    """Gives prometheus_client the numbers of one page.
+class _Collector(NamedTuple):
+    """Gives prometheus_client the numbers of one page."""
 
-    Args:
-      page: as `zerobeast.common.service.health_server.HealthServer.page` returns it.
-    """
-
-    def __init__(self, page: Mapping[str, Any]) -> None:
-        self._page = page
+    page: Mapping[str, Any]
 
     def collect(self) -> Iterator[Any]:
         """One family for every number."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        labels = {"role": str(self._page.get("role", "unknown")), "run": str(self._page.get("run", ""))}
-        yield from _hop_family(labels, self._page.get("hops"))
+        labels = {"role": str(self.page.get("role", "unknown")), "run": str(self.page.get("run", ""))}
+        yield from _hop_family(labels, self.page.get("hops"))
         for key, metric in METRICS.items():
             name, factor = exported(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             family = make(name, metric.meaning, labels=[*labels, *([metric.label] if metric.label else [])])
-            for values, number in _samples(self._page.get(key), metric):
+            for values, number in _samples(self.page.get(key), metric):
                 family.add_metric([*labels.values(), *values], number * factor)
             if family.samples:
                 yield family
 
 
 def render(page: Mapping[str, Any]) -> bytes:
-    """The page in Prometheus' text format."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    """A page, as `zerobeast.common.service.health_server.HealthServer.page` returns it, in Prometheus' text format."""
+    from prometheus_client import generate_latest
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(page))
-    return generate_latest(registry)
+    return generate_latest(_Collector(page))
 
 
 def _hop_family(labels: Mapping[str, str], pages: Any) -> Iterator[Any]:

@@ -56,20 +56,19 @@ class Endpoint:
     @property
     def is_name(self) -> bool:
         """Whether the host has to be looked up."""
-        try:
-            ipaddress.ip_address(self.host.strip("[]").partition("%")[0])
-        except ValueError:
-            return not self.path and self.host != "*"
-        return False
+        return not self.path and self.host != "*" and self._number() is None
 
     @property
     def is_loopback(self) -> bool:
         """Whether a server that binds here can be reached from this machine alone."""
+        number = self._number()
+        return bool(self.path) or (self.host == "localhost" if number is None else number.is_loopback)
+
+    def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
-            local = ipaddress.ip_address(self.host.strip("[]").partition("%")[0]).is_loopback
+            return ipaddress.ip_address(self.host.strip("[]").partition("%")[0])
         except ValueError:
-            local = self.host == "localhost"
-        return bool(self.path) or local
+            return None
 
     def resolved(self) -> Endpoint:
         """The same with the name looked up once, so that all sockets of a client reach one server.

@@ -43,8 +43,9 @@ class EventFile:
         name = f"events.out.tfevents.{time.time_ns() // 10**9:010}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(Journal(folder / name))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        version = event_pb2.Event(wall_time=_wall_time(), file_version="brain.Event:2")
-        hiding = event_pb2.Event(wall_time=_wall_time(), step=agent_steps + 1, session_log=start)
+        # wall times are what TensorBoard shows; nothing is measured with them
+        version = event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
+        hiding = event_pb2.Event(wall_time=time.time(), step=agent_steps + 1, session_log=start)
         for event in (version, hiding):
             self._records.write(event.SerializeToString())
 
@@ -66,7 +67,7 @@ class EventFile:
         """
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         values += [self._summary.Value(tag=tag, histo=_histogram(counts)) for tag, counts in histograms.items()]
-        point = self._event(wall_time=_wall_time(), step=step, summary=self._summary(value=values))
+        point = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
         self._records.write(point.SerializeToString())
 
     def close(self) -> None:
@@ -89,8 +90,3 @@ def _histogram(counts: NDArray[np.int64]) -> Any:
         bucket_limit=(values + 0.5).tolist(),
         bucket=counts.tolist(),
     )
-
-
-def _wall_time() -> float:
-    """What TensorBoard shows as the time of a point. Nothing is measured with it."""
-    return time.time()

@@ -11,22 +11,8 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.ports import Port
-from zerobeast.common.transport.sockets import (
-    REPLIES,
-    REQUESTS,
-    Payload,
-    connect,
-    make_socket,
-    sendable,
-)
-from zerobeast.common.wire.messages import (
-    REPLY_KINDS,
-    TOPIC_BYTES,
-    Header,
-    Plane,
-    pack_header,
-    topic,
-)
+from zerobeast.common.transport.sockets import REPLIES, REQUESTS, Payload, connect, make_socket, sendable
+from zerobeast.common.wire.messages import REPLY_KINDS, TOPIC_BYTES, Header, Plane, pack_header, topic
 
 
 class ClientPort(Port):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, Recent, recent, step_s, wires
+from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, recent, step_s, wires
 from zerobeast.common.health.metrics import render
 from zerobeast.common.health.table import hop_table
 from zerobeast.common.health.views import ServiceView
@@ -16,11 +16,11 @@ from zerobeast.common.runtime.roles import ROLES
 pytestmark = pytest.mark.unit
 
 
-def passed(*seconds: float) -> Recent:
+def passed(*seconds: float) -> Histogram:
     histogram = Histogram()
     for value in seconds:
         histogram.add(value)
-    return Recent(histogram.buckets, histogram.sum_s)
+    return histogram
 
 
 def pages(**hops: list[float]) -> list[dict[str, object]]:

@@ -48,30 +48,19 @@ class BeastError(Exception):
 
 
 class ConfigError(BeastError):
-    """A setting is unknown, missing, of the wrong type or impossible."""
-
     exit_code = 2
 
 
 class EnvError(BeastError):
-    """An environment could not be made, reset or stepped."""
-
     exit_code = 2
 
 
 class CheckpointError(BeastError):
-    """A checkpoint cannot be used for this run."""
-
     exit_code = 2
 
 
 class Diverged(BeastError):
-    """Training has left the numbers behind.
-
-    Args:
-      what: happened.
-      algo: whose settings to change.
-    """
+    """Training has left the numbers behind: `what` happened, and settings of `algo` may help."""
 
     def __init__(self, what: str, algo: str) -> None:
         super().__init__(
@@ -89,12 +78,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent a malformed message.
-
-    Args:
-      sentence: what was wrong.
-      reason: the counter that this refusal is added to.
-    """
+    """A peer sent a malformed message; `reason` is the counter that the refusal is added to."""
 
     def __init__(self, sentence: str, reason: Refusal = "header") -> None:
         super().__init__(sentence)
@@ -106,11 +90,8 @@ class VersionMismatch(RemoteProtocolError):
 
     def __init__(self, theirs: int, ours: int, sender: int) -> None:
         super().__init__(f"the peer speaks protocol version {theirs}, this process speaks {ours}", "version")
-        self.theirs = theirs
         self.sender = sender
 
 
 class PeerLost(BeastError):
-    """A peer that this process cannot work without did not answer in time."""
-
     exit_code = 75

@@ -43,31 +43,23 @@ class _Steps(NamedTuple):
 
 
 class HostBatch:
-    """Memory that requests are received into.
-
-    Attributes:
-      rows: [max_rows, row_bytes] uint8, the step records as they came.
-      first: [max_rows] uint8, a view of their field `first`.
-      slots: [max_rows] int64, which slot each row belongs to.
-    """
+    """Memory that requests are received into."""
 
     def __init__(self, env: EnvSpec, max_rows: int, *, pinned: bool) -> None:
         row_bytes = step_record(env).row_bytes
         self.rows_tensor = torch.zeros(max_rows, row_bytes, dtype=torch.uint8, pin_memory=pinned)
         self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
         self.steps = _Steps.of(self.rows_tensor, env)
-        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()
-        self.slots: NDArray[np.int64] = self.slots_tensor.numpy()
-        self.first: NDArray[np.uint8] = self.steps.first.numpy()
+        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as they came
+        self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
+        self.first: NDArray[np.uint8] = self.steps.first.numpy()  #: [max_rows], a view of their field `first`
 
 
 class Inference:
     """One algorithm's policy, and the state of every environment that it acts in.
 
     Args:
-      algorithm: whose network acts.
       max_rows: largest batch.
-      device: to compute on.
       dtype: of the forward pass.
       seed: of the actions that are drawn.
       greedy: take the likeliest action instead of drawing one.
@@ -118,7 +110,6 @@ class Inference:
 
     @property
     def bytes_per_slot(self) -> int:
-        """Memory that one more environment takes."""
         return self._state.bytes_per_slot()
 
     def reserve(self, slots: int) -> None:
@@ -138,9 +129,7 @@ class Inference:
     def submit(self, n: int, *, with_cores: bool) -> None:
         """Compute the first n rows of `batch`, which becomes another one. Only after `done`.
 
-        Args:
-          n: rows that were received.
-          with_cores: whether `cores` is wanted: the recurrent state before each observation.
+        `with_cores` asks for `cores` too: the recurrent state before each observation.
         """
         host, other = self._batches
         self._batches = [other, host]

@@ -21,11 +21,7 @@ WORD = 8  #: bytes: fields of a row are padded to it, so frames move in 64-bit w
 
 
 class SlotRanges:
-    """Hands out ranges of slot numbers, first fit, and takes them back.
-
-    Args:
-      limit: slot numbers stay below it.
-    """
+    """Hands out ranges of slot numbers below `limit`, first fit, and takes them back."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -42,7 +38,6 @@ class SlotRanges:
         return None
 
     def release(self, slots: range) -> None:
-        """Take back what `allocate` gave."""
         self.used -= len(slots)
         merged: list[tuple[int, int]] = []
         for start, stop in sorted([*self._free, (slots.start, slots.stop)]):
@@ -60,7 +55,6 @@ class SlotState:
       env: shapes of frames and actions, and k, the depth of the frame stack.
       core_size: H, floats of recurrent state.
       max_rows: largest batch.
-      device: where they live.
     """
 
     def __init__(self, env: EnvSpec, core_size: int, max_rows: int, device: torch.device) -> None:

@@ -29,15 +29,7 @@ PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attemp
 
 
 class WeightsInbox:
-    """Receives weights for one network.
-
-    Args:
-      context: of this process.
-      endpoint: of the learner.
-      layout_id: of the network.
-      n_bytes: size of its flat weights.
-      resolve: finds what the learner's name stands for.
-    """
+    """Receives weights for one network, known by its `layout_id` and the `n_bytes` of its flat weights."""
 
     def __init__(
         self, context: Context, endpoint: str, layout_id: int, n_bytes: int, resolve: Resolve = Endpoint.addresses
@@ -59,7 +51,6 @@ class WeightsInbox:
 
     @property
     def pollable(self) -> list[object]:
-        """What `Poller` waits on."""
         return self._port.pollable if self._port else []
 
     @property
@@ -109,7 +100,6 @@ class WeightsInbox:
         return self._buffer
 
     def close(self) -> None:
-        """Close the socket."""
         if self._port is not None:
             self._retired += self._port.refused
             self._port.close()

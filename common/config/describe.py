@@ -59,13 +59,7 @@ def source(where: str) -> str:
 def settings_help(
     own: type[Section] = Section, config: RunConfig | None = None, origins: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Every setting with its value and meaning, by section, after the command's own flags.
-
-    Args:
-      own: flags of the command itself.
-      config: whose values to show; without it the defaults.
-      origins: of these values.
-    """
+    """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags."""
     config = config or RunConfig()
     run = {path: field for path, field in TREE.items() if "." not in path}
     parts = [
@@ -99,10 +93,6 @@ def as_text(value: Any) -> str:
 
 
 def _entry(flag: str, text: str) -> list[str]:
-    start = f"  {flag:<{COLUMN - 3}} "
-    if len(start) > COLUMN:
-        return [
-            start.rstrip(),
-            *textwrap.wrap(text, WIDTH, initial_indent=" " * COLUMN, subsequent_indent=" " * COLUMN),
-        ]
-    return textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=" " * COLUMN)
+    start, margin = f"  {flag:<{COLUMN - 3}} ", " " * COLUMN
+    alone = [start.rstrip()] if len(start) > COLUMN else []
+    return alone + textwrap.wrap(text, WIDTH, initial_indent=margin if alone else start, subsequent_indent=margin)

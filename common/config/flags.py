@@ -48,13 +48,7 @@ class CommandLine:
 
 
 def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandLine:
-    """Sort every flag to where it belongs.
-
-    Args:
-      argv: without the program's name.
-      own: flags that the command takes besides the settings of the run.
-      mistakes: sentences are added to it.
-    """
+    """Sort every flag to where it belongs; `own` are those of the command itself. Sentences are added to `mistakes`."""
     line = CommandLine()
     for flag in split(argv, mistakes):
         path = SHORT.get(flag.key, flag.key)

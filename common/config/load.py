@@ -2,10 +2,6 @@
 
     config = load(sys.argv[1:], os.environ)
 
-    --config run.yaml              learner: {batch_size: 32}
-    BEAST_LEARNER__BATCH_SIZE=32   BEAST_SEED=1
-    --learner.batch_size 32        --seed 1 --env CartPole-v1
-
 Several --config are read in turn, each over the one before; BEAST_CONFIG stands in for the flag.
 Every value of every layer is checked, also one that a higher layer replaces, and all mistakes are reported at once.
 """
@@ -72,17 +68,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str], *, describe: Describe 
 def gather(
     argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, describe: Describe | None = None
 ) -> Loaded:
-    """Read all layers and keep where each value came from.
-
-    Args:
-      argv: as for `load`.
-      environ: as for `load`.
-      own: flags of the command itself, beside the settings of the run.
-      describe: as for `load`.
-
-    Raises:
-      ConfigError: as for `load`.
-    """
+    """As `load`, and keep where each value came from. `own` are flags of the command itself."""
     mistakes: list[str] = []
     own_table = settings_of(own)
     line = read_flags(argv, own_table, mistakes)

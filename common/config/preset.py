@@ -37,17 +37,12 @@ FAMILIES = (
 
 
 def names() -> list[str]:
-    """Every preset there is."""
     return sorted(_files())
 
 
 def _files() -> dict[str, Path]:
     general = {path.stem: path for path in FOLDER.glob("*.yaml")}
     return general | {f"{path.stem}-{path.parts[-3]}": path for path in ALGORITHMS.glob("*/presets/*.yaml")}
-
-
-def _family_by_id(env_id: str) -> str | None:
-    return next((name for name, pattern in FAMILIES if pattern.match(env_id)), None)
 
 
 def _family_by_spaces(env: EnvSpec) -> str:
@@ -65,11 +60,11 @@ def fitting(
 
     Args:
       env_id: one id, or several with commas.
-      algo: its name.
       describe: tells what an environment of an unknown id looks like; without it any such is taken for a classic one.
       with_arguments: its constructor gets some, so that its id does not tell.
     """
-    family = _family_by_id(env_id.partition(",")[0].strip())
+    first = env_id.partition(",")[0].strip()
+    family = next((name for name, pattern in FAMILIES if pattern.match(first)), None)
     if describe and (with_arguments or not family):
         family = _family_by_spaces(describe())
     family, known = family or OTHERS, names()

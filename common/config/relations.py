@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from zerobeast.common.config.tree import RunConfig
 
-MAX_SQUASHED_LOG_STD = (
-    0.0  #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
-)
+#: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
+MAX_SQUASHED_LOG_STD = 0.0
 
 
 class Relation(NamedTuple):

@@ -31,7 +31,6 @@ def section_of(field: FieldInfo) -> type[Section] | None:
 
 
 def value_at(config: Section, path: str) -> Any:
-    """The value of one setting."""
     found: Any = config
     for name in path.split("."):
         found = getattr(found, name)

@@ -55,12 +55,7 @@ def own_address(environ: Mapping[str, str]) -> str:
 
 
 def view_at(address: str, role: str = "") -> ServiceView:
-    """The service whose page is at host:port.
-
-    Args:
-      address: host:port.
-      role: that it should have; empty for any.
-    """
+    """The service whose page is at host:port, if it has the role; any has the empty one."""
     page = fetch_page(address)
     found = str(page.get("role", "")) if page else ""
     if page is None:

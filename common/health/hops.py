@@ -1,10 +1,5 @@
 """How long each step on the way of an experience takes: histograms that the services keep and everybody can add up.
 
-    env-server   env_step                                                  a request's way through the environments
-    actor        env_round_trip, broker_round_trip, credit_wait            as the client sees it, wire included
-    broker       batch_wait, forward                                       from a request's arrival to its answer
-    learner      rollout_queue, learner_wait, update, publish              from a rollout's arrival to new weights
-
 The buckets are the same everywhere, so histograms of several processes, or of two moments, are added and subtracted
 number by number. One entry costs less than a microsecond, and there is one per message, never one per environment.
 """
@@ -12,7 +7,7 @@ number by number. One entry costs less than a microsecond, and there is one per 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +35,6 @@ HOPS: dict[str, dict[str, str]] = {
 }
 DECADES = range(-5, 2)  #: 10 us to 50 s
 EDGES_S = tuple(step * 10.0**decade for decade in DECADES for step in (1, 2, 5))  #: upper ends; one bucket more follows
-ENTRY = len(EDGES_S) + 2  #: numbers of a histogram: its buckets and its sum
 RECENT_S = 5.0
 
 
@@ -52,7 +46,6 @@ class Histogram:
     sum_s: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
         self.buckets[bisect_left(EDGES_S, seconds)] += 1
         self.sum_s += seconds
 
@@ -77,36 +70,23 @@ class Histogram:
 
 
 class Hops:
-    """The histograms of one process.
-
-    Args:
-      role: of its service.
-      now: when counting begins.
-    """
+    """The histograms of one process, of which a service of `role` has as many as hops."""
 
     def __init__(self, role: str, now: float) -> None:
         self._histograms = {name: Histogram() for name in HOPS.get(role, {})}
-        self._window = SlidingWindow(RECENT_S)
-        self._window.growth(now, *self._totals())
+        self._windows = {name: SlidingWindow(RECENT_S) for name in self._histograms}
+        self.page(now)
 
     def add(self, hop: str, seconds: float) -> None:
-        """Count one passage."""
         self._histograms[hop].add(seconds)
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
         """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same of the last seconds."""
-        _, grown = self._window.growth(now, *self._totals())
         page = {}
-        for index, (name, one) in enumerate(self._histograms.items()):
-            *passed, passed_s = grown[index * ENTRY : (index + 1) * ENTRY]
+        for name, one in self._histograms.items():
+            _, (*passed, passed_s) = self._windows[name].growth(now, *one.buckets, one.sum_s)
             page[name] = {"buckets": list(one.buckets), "sum_s": one.sum_s, "recent": passed, "recent_s": passed_s}
         return page
-
-    def _totals(self) -> Iterator[float]:
-        """The buckets and the sum of each hop, one hop after the other."""
-        for one in self._histograms.values():
-            yield from one.buckets
-            yield one.sum_s
 
 
 def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
@@ -140,14 +120,18 @@ def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
     found = {}
     for peer, (whole, parts) in served.items():
-        means = [recent(pages, hop).mean_s for hop in (whole, *parts)]
-        if None not in means:
-            trip, *inside = (value or 0.0 for value in means)
-            found[peer] = max(0.0, trip - sum(inside))
+        trip, inside = _mean_s(pages, whole), _mean_s(pages, *parts)
+        if trip is not None and inside is not None:
+            found[peer] = max(0.0, trip - inside)
     return found
 
 
 def step_s(pages: Sequence[Mapping[str, Any]]) -> float | None:
     """Mean seconds of one agent step of an env group: both round trips."""
-    trips = [recent(pages, hop).mean_s for hop in ("env_round_trip", "broker_round_trip")]
-    return None if None in trips else sum(value or 0.0 for value in trips)
+    return _mean_s(pages, "env_round_trip", "broker_round_trip")
+
+
+def _mean_s(pages: Sequence[Mapping[str, Any]], *hops: str) -> float | None:
+    """Mean seconds of these hops together; None where nothing passed one of them."""
+    means = [recent(pages, hop).mean_s for hop in hops]
+    return None if None in means else sum(mean or 0.0 for mean in means)

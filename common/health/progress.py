@@ -17,11 +17,7 @@ from typing import Any
 
 
 class Progress:
-    """What one service has got done, and since when it has got nothing done.
-
-    Args:
-      now: seconds of the clock that the other methods are given.
-    """
+    """What one service has got done, and since when it has got nothing done."""
 
     def __init__(self, now: float) -> None:
         self._done: object = None
@@ -39,7 +35,6 @@ class Progress:
           done: what differs after every piece of work that is done.
           idle: it has nothing to do.
           refused: messages refused since the start, by reason.
-          now: the time.
           awake_since: since when the process has run without a standstill; what it did not do before is excused.
         """
         self._refused = Counter(refused)

@@ -71,7 +71,6 @@ class EventFile:
         self._records.write(point.SerializeToString())
 
     def close(self) -> None:
-        """Close the file."""
         self._records.close()
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 class Journal:
     """An append-only file without a buffer: what could not be written whole is taken back at once.
 
-    Args:
-      path: made where it is missing.
-
     Raises:
       OSError: it cannot be opened.
     """
@@ -41,5 +38,4 @@ class Journal:
         self._size += len(entry)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

@@ -10,16 +10,13 @@ SPACING = 0.08  #: share of the window that lies between two marks at least, how
 class SlidingWindow:
     """Growth of totals over the last seconds; the first call opens it.
 
-        window = SlidingWindow(5.0)
-        window.growth(now, steps, waited_s)
-        steps_per_s, waiting_fraction = window.per_s(now, steps, waited_s)
-
-    Args:
-      span_s: how far back it reaches, if it has been open for so long.
+    window = SlidingWindow(5.0)
+    window.growth(now, steps, waited_s)
+    steps_per_s, waiting_fraction = window.per_s(now, steps, waited_s)
     """
 
     def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
+        self._span_s = span_s  #: how far back it reaches, if it has been open for so long
         self._marks: deque[tuple[float, tuple[float, ...]]] = deque()  #: (time, totals), oldest first
 
     def growth(self, now: float, *totals: float) -> tuple[float, list[float]]:

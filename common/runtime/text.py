@@ -12,9 +12,7 @@ _UNPRINTABLE_IN_LINES = re.compile(_UNPRINTABLE.pattern.replace(r"\x00-\x1f", r"
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Escape control characters as Python writes them: ESC becomes the four characters \x1b.
 
-    Args:
-      text: of anybody.
-      lines: it may have several, so that line feeds stay.
+    With `lines`, line feeds stay.
     """
     unprintable = _UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE
     return unprintable.sub(lambda found: repr(found[0])[1:-1], text)

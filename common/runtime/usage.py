@@ -40,11 +40,7 @@ def take_long_turns() -> None:
 
 
 class Usage:
-    """CPU share between two calls, and memory.
-
-    Args:
-      now: seconds of the clock that `measure` is given.
-    """
+    """CPU share between two calls, and memory."""
 
     def __init__(self, now: float) -> None:
         self._at = now

@@ -1,14 +1,5 @@
 """The shape that every service shares: open, ready, loop, drain, close.
 
-    class Broker(Service):
-        role = "broker"
-        def open(self): ...            # bind and connect
-        def poll(self, timeout_s): ... # wait for input at most that long, take what is there
-        def tick(self, now): ...       # act on time
-        def drain(self): ...           # stop taking work, finish what was accepted
-        def close(self): ...           # release; always runs
-        def report(self): ...          # numbers for the health page
-
 One thread, one loop. What is subtle lives in modules without sockets or clocks that this loop calls.
 """
 
@@ -41,19 +32,14 @@ STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped
 
 
 class Service(ABC):
-    """A process with one loop.
-
-    Args:
-      supervisor_pid: end when this is no longer the parent process, so that no orphan stays; 0 to never.
-      clock: monotonic seconds.
-    """
+    """A process with one loop."""
 
     role: ClassVar[str]
     work: ClassVar[tuple[str, ...]] = ("agent_steps",)  #: numbers of `report`: each piece of work done changes one
 
     def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.supervisor_pid = supervisor_pid
+        self.clock = clock  #: monotonic seconds
+        self.supervisor_pid = supervisor_pid  #: it ends when this is no longer its parent; 0: never
         self.stopping = False  #: set once, also by signal handlers
         self.state = "starting"
         self.run_name = ""  #: for the health page
@@ -142,10 +128,7 @@ class Service(ABC):
     def wait(self, poller: Poller, timeout_s: float, *, idle: bool = True) -> float:
         """Wait for input; returns the seconds that passed.
 
-        Args:
-          poller: what to wait on.
-          timeout_s: how long at most.
-          idle: nothing is being worked on meanwhile, in another process or on a device.
+        If `idle`, nothing is being worked on meanwhile, in another process or on a device.
         """
         before = self.clock()
         poller.wait(timeout_s)
@@ -174,10 +157,10 @@ class Service(ABC):
         return False
 
     def drain(self) -> None:
-        """Finish what was accepted, within DRAIN_LIMIT_S."""
+        """Stop taking work and finish what was accepted, within DRAIN_LIMIT_S."""
 
     def close(self) -> None:
-        """Release everything. Must work after a failed `open`."""
+        """Release everything. Always runs, and must work after a failed `open`."""
 
     def report(self) -> dict[str, Any]:
         """Plain numbers and strings about the loop, for the health page."""

@@ -61,16 +61,13 @@ class _Signals:
 
 
 def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run one service to its end.
+    """Run one service to its end; returns the exit code.
 
     Args:
       role: as in `services.<role>`.
       build: makes the service; imports what is heavy.
       argv: flags, without the program's name.
       environ: environment variables with settings.
-
-    Returns:
-      The exit code.
     """
     if argv[:1] == ["health"]:
         from zerobeast.common.health.command import main as health

@@ -24,12 +24,7 @@ MAX_NAMED = 1024  #: strangers that are remembered, so that each is logged once
 
 
 class Admission:
-    """Admits on each plane the keys of those roles that talk there.
-
-    Args:
-      context: whose servers ask; its end is this one's.
-      keys: of this process.
-    """
+    """Admits on each plane the keys of those roles that talk there. It ends with its context, whose servers ask."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
         self.refused = 0  #: connections

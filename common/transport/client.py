@@ -19,23 +19,14 @@ class ClientPort(Port):
     """The connecting end of a plane: requests out on a PUSH, replies in on a SUB with the client's own topic.
 
     Args:
-      context: of this process.
       plane: whose letter opens the topic.
-      endpoint: of the server.
       sender: random id of this client.
       send_hwm: requests that may wait in this process.
       linger_ms: how long closing waits for requests to leave.
     """
 
     def __init__(
-        self,
-        context: Context,
-        plane: Plane,
-        endpoint: str,
-        sender: int,
-        *,
-        send_hwm: int = 16,
-        linger_ms: int = 0,
+        self, context: Context, plane: Plane, endpoint: str, sender: int, *, send_hwm: int = 16, linger_ms: int = 0
     ) -> None:
         super().__init__(REPLY_KINDS[plane])
         self.plane = plane
@@ -49,6 +40,7 @@ class ClientPort(Port):
         send_hwm, linger_ms = self._limits
         self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
         self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
+        self.pollable = [self._replies]
         self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
         connect(self._context, self._replies, self.plane, place, REPLIES)
         connect(self._context, self._requests, self.plane, place, REQUESTS)
@@ -65,11 +57,6 @@ class ClientPort(Port):
         self.close()
         self._last = None
         self._open(place)
-
-    @property
-    def pollable(self) -> list[Any]:
-        """What `Poller` waits on."""
-        return [self._replies]
 
     def _check_sender(self, _frame: bytes | zmq.Frame, sender: int) -> None:
         if sender != self.sender:
@@ -98,6 +85,5 @@ class ClientPort(Port):
         return True
 
     def close(self) -> None:
-        """Close both sockets."""
         self._requests.close()
         self._replies.close(linger=0)

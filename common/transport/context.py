@@ -23,16 +23,11 @@ MAX_SOCKETS = 65_535  #: of a context, as many as libzmq counts; files run out b
 
 
 class Context:
-    """A ZeroMQ context; create it after the process has started and never share it with a fork.
-
-    Args:
-      keys: of this process; None for plain sockets.
-      insecure: plain sockets may be bound where other machines reach them.
-    """
+    """A ZeroMQ context; create it after the process has started and never share it with a fork."""
 
     def __init__(self, keys: Keys | None = None, *, insecure: bool = False) -> None:
-        self._keys = keys
-        self._insecure = insecure
+        self._keys = keys  #: of this process; None for plain sockets
+        self._insecure = insecure  #: plain sockets may be bound where other machines reach them
         self._zmq: zmq.Context[Socket] = zmq.Context()
         self._zmq.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._admission: Admission | None = None

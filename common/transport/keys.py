@@ -29,19 +29,9 @@ from zerobeast.common.wire.messages import Plane
 log = logging.getLogger(__name__)
 
 #: who serves each plane
-SERVERS = {
-    Plane.STEPS: "envserver",
-    Plane.INFERENCE: "broker",
-    Plane.ROLLOUTS: "learner",
-    Plane.WEIGHTS: "learner",
-}
+SERVERS = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: "learner", Plane.WEIGHTS: "learner"}
 #: who talks to it there
-CLIENTS = {
-    Plane.STEPS: "actor",
-    Plane.INFERENCE: "actor",
-    Plane.ROLLOUTS: "actor",
-    Plane.WEIGHTS: "broker",
-}
+CLIENTS = {Plane.STEPS: "actor", Plane.INFERENCE: "actor", Plane.ROLLOUTS: "actor", Plane.WEIGHTS: "broker"}
 PUBLIC, SECRET = "public", "secret"
 
 

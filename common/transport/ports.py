@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from zerobeast.common.errors import ConfigError, Refusal, RemoteProtocolError, VersionMismatch
+from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
@@ -56,6 +56,7 @@ class Port:
         self._kinds = kinds  #: that may come
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.malformed = 0  #: messages refused since the last that could be read
+        self.pollable: list[Any] = []  #: what `Poller` waits on
         self._last: Incoming | None = None
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
 
@@ -114,7 +115,6 @@ class ServerPort(Port):
     """The binding end of a plane: requests in on a PULL, replies out on an XPUB.
 
     Args:
-      context: of this process.
       plane: whose letter opens the topics.
       endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound from there on.
       receive_hwm: requests that may wait in this process, per client.
@@ -135,20 +135,11 @@ class ServerPort(Port):
             context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES
         )
         self._replies.set(zmq.XPUB_NODROP, 1)
+        self.pollable = [self._requests, self._replies]  # the latter: for arrivals, until `changes` has read them
         self._context = context
         self._owners = Owners() if context.encrypts(place) else None
         self._subscriptions = Subscriptions(self._replies, plane, self._owners, self.refuse)
-        try:
-            bind(context, self._requests, plane, place, REQUESTS)
-            bind(context, self._replies, plane, place, REPLIES)
-        except ConfigError:
-            self.close()
-            raise
-
-    @property
-    def pollable(self) -> list[Any]:
-        """What `Poller` waits on: requests, and arrivals of clients until `departures` has read them."""
-        return [self._requests, self._replies]
+        bind(context, plane, place, {REQUESTS: self._requests, REPLIES: self._replies})
 
     def receive(self) -> Incoming | None:
         """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""

@@ -14,7 +14,7 @@ import errno
 import math
 import random
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -79,13 +79,7 @@ def sendable(payload: Payload) -> memoryview:
 
 
 def make_socket(
-    context: Context,
-    kind: int,
-    *,
-    send_hwm: int = 1,
-    receive_hwm: int = 1,
-    linger_ms: int = 0,
-    most: int = 0,
+    context: Context, kind: int, *, send_hwm: int = 1, receive_hwm: int = 1, linger_ms: int = 0, most: int = 0
 ) -> zmq.Socket[bytes]:
     """A socket with all its limits; `most` bytes in a frame that it receives, 0 for MAX_FRAME_BYTES."""
     socket = context.socket(kind)
@@ -116,7 +110,18 @@ def connect(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: En
     socket.connect(place.socket(index))
 
 
-def bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
+def bind(context: Context, plane: Plane, place: Endpoint, sockets: Mapping[int, zmq.Socket[bytes]]) -> None:
+    """Bind the sockets of an endpoint by their numbers. If one cannot be, ConfigError says why, and all are closed."""
+    try:
+        for index, socket in sockets.items():
+            _bind(context, socket, plane, place, index)
+    except ConfigError:
+        for socket in sockets.values():
+            socket.close(linger=0)
+        raise
+
+
+def _bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
     context.protect_server(socket, plane, place)
     place.refuse_if_taken(index)
     socket.set(zmq.IPV6, int(place.host.startswith("[")))

@@ -28,9 +28,7 @@ class Subscriptions:
 
     Args:
       socket: which grants nothing by itself from here on.
-      plane: whose letter opens the topics.
       owners: of client ids; None where connections have no keys.
-      refuse: counts a refusal.
     """
 
     def __init__(

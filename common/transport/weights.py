@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import zmq
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
@@ -32,11 +31,7 @@ MAX_ARRIVALS = 64  #: served in one call: a flood of them must not keep a learne
 
 
 class WeightsPublisher:
-    """Broadcasts versions of the weights; a late subscriber gets the newest at once.
-
-    Args:
-      context: of this process.
-      endpoint: of the learner; its third socket carries the weights.
+    """Broadcasts versions of the weights, on the third socket of the learner's endpoint.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -45,17 +40,9 @@ class WeightsPublisher:
     def __init__(self, context: Context, endpoint: str) -> None:
         self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
+        self.pollable = [self._socket]  #: what `Poller` waits on
         self._newest: list[Any] = []
-        try:
-            bind(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint), WEIGHTS)
-        except ConfigError:
-            self.close()
-            raise
-
-    @property
-    def pollable(self) -> list[Any]:
-        """What `Poller` waits on."""
-        return [self._socket]
+        bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
@@ -89,20 +76,15 @@ class WeightsSubscriber(Port):
     def __init__(self, context: Context, endpoint: str) -> None:
         super().__init__()
         self._socket = make_socket(context, zmq.SUB, receive_hwm=2)
+        self.pollable = [self._socket]
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
         connect(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint).resolved(), WEIGHTS)
-
-    @property
-    def pollable(self) -> list[Any]:
-        """What `Poller` waits on."""
-        return [self._socket]
 
     def receive(self) -> Incoming | None:
         """The next well-formed version, or None. Raises VersionMismatch as `ClientPort.receive`."""
         return self._next(self._socket, len(WEIGHTS_TOPIC))
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close(linger=0)
 
 

@@ -49,5 +49,4 @@ def is_episode(entry: Any) -> bool:
 
 
 def _first(wrong: NDArray[np.bool_]) -> int:
-    """The first row with something wrong in it."""
     return int(np.argwhere(wrong)[0][0])

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
@@ -122,23 +122,14 @@ _LEAD = 6  # entries before the body
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Frame 0 of every message.
-
-    Attributes:
-      kind: which row of the catalogue this is.
-      sender: random 64-bit id of the client in this conversation, 0 on broadcasts.
-      slot: which stream of that client; an actor has one per env group.
-      epoch: random 64-bit id of one start of the server; 0 in a HELLO.
-      seq: number of the request; a reply repeats it.
-      body: the entries of `BODIES[kind]`.
-    """
+    """Frame 0 of every message."""
 
     kind: Kind
-    sender: int
-    slot: int = 0
-    epoch: int = 0
-    seq: int = 0
-    body: tuple[Any, ...] = field(default=())
+    sender: int  #: random 63-bit id of the client in this conversation, 0 on broadcasts
+    slot: int = 0  #: which stream of that client; an actor has one per env group
+    epoch: int = 0  #: random 63-bit id of one start of the server; 0 in a HELLO
+    seq: int = 0  #: number of the request; a reply repeats it
+    body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`
 
 
 def pack_header(header: Header) -> bytes:

@@ -54,16 +54,11 @@ class Session(Generic[S]):
 
 
 class SessionTable(Generic[S]):
-    """All conversations of a server.
-
-    Args:
-      epoch: random id of this start.
-      limit: sessions beyond which HELLO is answered with BUSY.
-    """
+    """All conversations of a server."""
 
     def __init__(self, epoch: int, limit: int = 4096) -> None:
-        self.epoch = epoch
-        self.limit = limit
+        self.epoch = epoch  #: random id of this start
+        self.limit = limit  #: sessions beyond which HELLO is answered with BUSY
         self._sessions: dict[int, dict[int, Session[S]]] = {}  # by sender and slot
         self._count = 0
         self._sweep_at = 0.0
@@ -99,7 +94,6 @@ class SessionTable(Generic[S]):
         return self._sessions.get(header.sender, {}).get(header.slot)
 
     def close(self, session: Session[S]) -> None:
-        """Remove one session."""
         slots = self._sessions.get(session.sender, {})
         if slots.pop(session.slot, None) is not None:
             self._count -= 1
@@ -115,9 +109,7 @@ class SessionTable(Generic[S]):
     def unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
         """Those that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
 
-        Args:
-          now: the time.
-          awake_since: since when they could have been heard.
+        None could be heard before `awake_since`.
         """
         if now < self._sweep_at:
             return []

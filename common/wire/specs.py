@@ -97,12 +97,9 @@ def _short(value: Any) -> str:
 
 
 def _read(kind: Any, value: Any, field: str) -> Any:
-    """What a peer says of one field, as that field's type. A whole number may stand for a float; no other may differ.
+    """What a peer says of one field, as its kind: a plain type, a tuple of one, a Literal of texts or a dataclass.
 
-    Args:
-      kind: a plain type, a tuple of one, a Literal of texts or a dataclass.
-      value: a plain msgpack value.
-      field: its name, for the sentence.
+    A whole number may stand for a float; no other type may differ.
     """
     wanted = {tuple: list, Literal: str}.get(get_origin(kind), dict if is_dataclass(kind) else kind)
     if kind is float and type(value) is int:
@@ -169,7 +166,6 @@ class ActionSpec:
         return "<f4" if self.kind == "box" else "<i8"
 
     def rules(self) -> Iterator[Rule]:
-        """What has to be true of an action space; each rule may rely on those before it."""
         box, discrete = self.kind == "box", self.kind == "discrete"
         yield self.kind in get_args(ActionKind), "action.kind", self.kind, " or ".join(get_args(ActionKind))
         yield _is_shape(self.shape), "action.shape", self.shape, SHAPE
@@ -220,7 +216,6 @@ class EnvSpec(_Description):
         return replace(self, env_id=ids) if self.env_id in ids.split(",") else self
 
     def rules(self) -> Iterator[Rule]:
-        """What has to be true of an environment, so that it can exist and its rows can travel; in order."""
         yield self.obs_dtype in DTYPES, "obs_dtype", self.obs_dtype, " or ".join(DTYPES)
         yield _is_shape(self.obs_shape), "obs_shape", self.obs_shape, SHAPE
         yield self.frame_stack >= 1, "frame_stack", self.frame_stack, "1 or more"
@@ -239,6 +234,5 @@ class PolicySpec(_Description):
     core_size: int  #: floats of recurrent state per environment, 0 for feed-forward
 
     def rules(self) -> Iterator[Rule]:
-        """What has to be true of a policy."""
         yield 0 < self.n_logits <= 2 * MAX_CHOICES, "n_logits", self.n_logits, f"1 to {2 * MAX_CHOICES}"
         yield 0 <= self.core_size <= MAX_CORE_SIZE, "core_size", self.core_size, f"0 to {MAX_CORE_SIZE}"

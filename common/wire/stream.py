@@ -37,21 +37,14 @@ class Reply(Enum):
 
 
 class Stream:
-    """The client's half of one conversation.
-
-    Args:
-      sender: id of this client.
-      slot: which of its streams this is.
-      terms: what HELLO asks for.
-      server: how error sentences name the other side.
-    """
+    """The client's half of one conversation."""
 
     def __init__(self, sender: int, slot: int, terms: dict[str, Any], server: str) -> None:
         self.sender = sender
-        self.slot = slot
-        self.hello_terms = terms
+        self.slot = slot  #: which of the client's streams this is
+        self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
-        self.server = server
+        self.server = server  #: how error sentences name the other side
         self.epoch = 0
         self.seq = 0
         self.open = False
@@ -71,7 +64,6 @@ class Stream:
 
     @property
     def waiting(self) -> bool:
-        """Whether a request is unanswered."""
         return self._outstanding is not None
 
     def request(self, kind: Kind, body: tuple[Any, ...], frames: Frames, now: float) -> None:
@@ -117,12 +109,7 @@ class Stream:
         return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
     def complaint(self, malformed: int, silence_s: float) -> str:
-        """What is wrong with a server that has given no answer for so long, as a sentence.
-
-        Args:
-          malformed: replies that could not be read meanwhile.
-          silence_s: how long.
-        """
+        """What is wrong with a server after `silence_s` without answers and `malformed` replies, as a sentence."""
         if self.busy:
             return f"no room at the {self.server} ({self.busy}) for {silence_s:g} s"
         if not malformed and not self.stale:
@@ -168,12 +155,7 @@ class Stream:
         self._lose(f"sends what cannot be used ({why})", now)
 
     def set_back(self, what: str, now: float) -> bool:
-        """Count a setback, and decide whether it is acted on at once.
-
-        Args:
-          what: the server did, for `trouble`.
-          now: the time.
-        """
+        """Count a setback, `what` the server did, and decide whether it is acted on at once."""
         self._in_a_row += 1
         self.heard_at = now
         if self._in_a_row <= PROMPT_SETBACKS:

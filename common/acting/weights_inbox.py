@@ -13,9 +13,9 @@ from collections import Counter, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError, VersionMismatch
+from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.transport import CHUNK_BYTES, Context, Incoming, WeightsSubscriber, checksum
+from zerobeast.common.transport import Context, Incoming, WeightsSubscriber, checksum, chunks
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Header, Kind
 
@@ -86,17 +86,26 @@ class WeightsInbox:
         """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
         found: Header | None = None
         for _ in range(MAX_VERSIONS):
-            incoming = self._receive()
-            if incoming is None:
-                break
-            self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
-            if self._wanted(incoming.header, found):
-                found = incoming.header if self._take(incoming) else None
-        if found is None or not self._genuine(found):
+            try:
+                incoming = self._port.receive() if self._port else None
+                if incoming is None:
+                    break
+                self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
+                if self._wanted(incoming.header, found):
+                    found = None  # whatever was in the buffer is overwritten
+                    self._take(incoming)
+                    found = incoming.header
+            except RemoteProtocolError as error:
+                self._refuse(error)
+        if found is None:
+            return None
+        version, _, _, expected, _ = found.body
+        if checksum(self._buffer) != expected:
+            self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
             return None
         if found.epoch != self._epoch:
             self._past_epochs.append(self._epoch)
-        self._epoch, self.version, self.complaint = found.epoch, found.body[0], ""
+        self._epoch, self.version, self.complaint = found.epoch, version, ""
         return self._buffer
 
     def close(self) -> None:
@@ -105,44 +114,28 @@ class WeightsInbox:
             self._port.close()
             self._port = None
 
-    def _receive(self) -> Incoming | None:
-        try:
-            return self._port.receive() if self._port else None
-        except VersionMismatch as error:
-            self._refuse(error)
-            return None
-
     def _wanted(self, header: Header, found: Header | None) -> bool:
-        """Whether to read this version's bytes. A learner that ended cannot come back with what still waited here."""
+        """Whether to read this version's bytes; raises RemoteProtocolError if they cannot be used.
+
+        A learner that ended cannot come back with what still waited here.
+        """
         if header.kind is not Kind.WEIGHTS:
-            self._refuse(RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind"))
-            return False
+            raise RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind")
         version, layout, n_bytes, _, _ = header.body
         if layout != self.layout_id or n_bytes != self._buffer.nbytes:
             sentence = (
                 f"the learner's architecture differs: layout {layout:#x} of {n_bytes} bytes, "
                 f"expected {self.layout_id:#x} of {self._buffer.nbytes}; give both the same configuration"
             )
-            self._refuse(RemoteProtocolError(sentence, "layout"))
-            return False
+            raise RemoteProtocolError(sentence, "layout")
         epoch, newest = (self._epoch, self.version) if found is None else (found.epoch, found.body[0])
         return version > newest if header.epoch == epoch else header.epoch not in self._past_epochs
 
-    def _take(self, incoming: Incoming) -> bool:
-        starts = range(0, self._buffer.nbytes, CHUNK_BYTES)
-        for start in starts:
-            chunk = self._buffer[start : start + CHUNK_BYTES]
-            if not incoming.into(chunk, last=start == starts[-1]):
-                self._refuse(RemoteProtocolError("weights arrived in chunks of another size", "payload"))
-                return False
-        return True
-
-    def _genuine(self, header: Header) -> bool:
-        version, _, _, expected, _ = header.body
-        if checksum(self._buffer) == expected:
-            return True
-        self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
-        return False
+    def _take(self, incoming: Incoming) -> None:
+        parts = chunks(self._buffer)
+        for place, chunk in enumerate(parts, 1):
+            if not incoming.into(chunk, last=place == len(parts)):
+                raise RemoteProtocolError("weights arrived in chunks of another size", "payload")
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self.complaint = str(error)

@@ -26,12 +26,10 @@ class Flag(NamedTuple):
 
     @property
     def key(self) -> str:
-        """How it is looked up."""
         return self.name.replace("-", "_")
 
     @property
     def where(self) -> str:
-        """How messages call it."""
         return f"flag --{self.name}"
 
 

@@ -58,13 +58,10 @@ def view_at(address: str, role: str = "") -> ServiceView:
     """The service whose page is at host:port, if it has the role; any has the empty one."""
     page = fetch_page(address)
     found = str(page.get("role", "")) if page else ""
-    if page is None:
-        return ServiceView(role or address, role, silent_s=UNREACHABLE, note=f"nobody answers at {address}")
-    if role and found != role:
-        return ServiceView(
-            role, role, silent_s=UNREACHABLE, note=f"the service at {address} is a {found or 'stranger'}"
-        )
-    return ServiceView(found if role else f"{found} {address}", found, page)
+    if page is not None and role in ("", found):
+        return ServiceView(found if role else f"{found} {address}", found, page)
+    note = f"nobody answers at {address}" if page is None else f"the service at {address} is a {found or 'stranger'}"
+    return ServiceView(role or address, role, silent_s=UNREACHABLE, note=note)
 
 
 def show(

@@ -56,7 +56,6 @@ def finite(value: Any) -> float | None:
 
 
 def written(value: float | None, layout: str) -> str:
-    """A number as `format` lays it out."""
     return UNKNOWN if value is None else format(value, layout)
 
 

@@ -54,10 +54,7 @@ class EnvConfig(Section):
     frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)
     frame_size: int = setting(84, "Atari: side of the square grey frame, pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
-        None,
-        "Atari: chance to repeat the action; by default 0.25 for ALE/<Game>-v5, 0 for others",
-        ge=0,
-        le=1,
+        None, "Atari: chance to repeat the action; by default 0.25 for ALE/<Game>-v5, 0 for others", ge=0, le=1
     )
     episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
     fire_reset: bool = setting(False, "Atari: press FIRE at a reset")

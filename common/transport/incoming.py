@@ -43,7 +43,7 @@ class Incoming:
         return Incoming(replace(self.header, slot=slot), self._socket)
 
     def frames(self) -> list[bytes]:
-        """All remaining frames, copied; for the control plane."""
+        """All remaining frames, copied."""
         frames = []
         while self.more:
             frames.append(self._socket.recv(zmq.NOBLOCK))

@@ -54,11 +54,8 @@ class Poller:
 
     def __init__(self, ports: Iterable[Any] = (), files: Sequence[int] = ()) -> None:
         self._poller = zmq.Poller()
-        for port in ports:
-            for entry in port.pollable:
-                self._poller.register(entry, zmq.POLLIN)
-        for file in files:
-            self._poller.register(file, zmq.POLLIN)
+        for entry in [*files, *(socket for port in ports for socket in port.pollable)]:
+            self._poller.register(entry, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> bool:
         """Return early as soon as anything can be read."""

@@ -25,10 +25,6 @@ class Subscriptions:
 
     A client that came back over a new connection is here before its old one is known to have ended. Hence they are
     counted.
-
-    Args:
-      socket: which grants nothing by itself from here on.
-      owners: of client ids; None where connections have no keys.
     """
 
     def __init__(
@@ -38,10 +34,10 @@ class Subscriptions:
         owners: Owners | None,
         refuse: Callable[[RemoteProtocolError], None],
     ) -> None:
-        socket.set(zmq.XPUB_MANUAL, 1)
+        socket.set(zmq.XPUB_MANUAL, 1)  # it grants nothing by itself from here on
         self._socket = socket
         self._plane = plane
-        self._owners = owners
+        self._owners = owners  #: of client ids; None if connections have no keys
         self._refuse = refuse
         self._held: Counter[int] = Counter()
         self._changes: dict[int, bool] = {}

@@ -19,10 +19,14 @@ def flaw(rows: NDArray[np.void]) -> str | None:
     """What makes rows [N] of any record unfit for use: NaN, infinity, a boolean other than 0 and 1; or None."""
     for name in rows.dtype.names or ():
         values = rows[name]
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            return f"{name} of row {_first(~np.isfinite(values))} holds a value that is not finite"
-        if values.dtype.kind == "b" and (values.view(np.uint8) > 1).any():
-            return f"{name} of row {_first(values.view(np.uint8) > 1)} holds a boolean other than 0 and 1"
+        if values.dtype.kind == "f":
+            wrong, what = ~np.isfinite(values), "a value that is not finite"
+        elif values.dtype.kind == "b":
+            wrong, what = values.view(np.uint8) > 1, "a boolean other than 0 and 1"
+        else:
+            continue
+        if wrong.any():
+            return f"{name} of row {np.argwhere(wrong)[0][0]} holds {what}"
     return None
 
 
@@ -46,7 +50,3 @@ def is_episode(entry: Any) -> bool:
     if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
         return False
     return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)
-
-
-def _first(wrong: NDArray[np.bool_]) -> int:
-    return int(np.argwhere(wrong)[0][0])

@@ -150,10 +150,8 @@ def pack_header(header: Header) -> bytes:
 def unpack_header(data: bytes | memoryview, check: Callable[[int], None] = lambda _sender: None) -> Header:
     """Decode and check a header.
 
-    Args:
-      data: its bytes.
-      check: raises RemoteProtocolError if this sender cannot be it. Comes before the version: a stranger's must not be
-        blamed on the client that it names.
+    `check` raises RemoteProtocolError if it cannot be of this sender. It comes before the version, or a client would be
+    told that its version is wrong when a stranger's is.
 
     Raises:
       VersionMismatch: the peer speaks another version.

@@ -101,16 +101,17 @@ class Inference:
             self._columns = [column(self._device_acts, answers, name) for name in ("action", "logits", "value")]
         self.layout_id = layout_id(self._net)
         self.weights_bytes = flatten(self._net).nbytes
-        self._try()
+        self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
+        # once on an empty observation: what cannot work fails here, not under a client's request
+        self.reserve(1)
+        self.submit(1, with_cores=True)
+        if self._finished is not None:
+            self._finished.synchronize()
 
     @property
     def batch(self) -> HostBatch:
         """Where requests are received now."""
         return self._batches[0]
-
-    @property
-    def bytes_per_slot(self) -> int:
-        return self._state.bytes_per_slot()
 
     def reserve(self, slots: int) -> None:
         """Make room for slot numbers below `slots`."""
@@ -161,13 +162,6 @@ class Inference:
         for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
             field[: len(slots)].copy_(answer)
         return core
-
-    def _try(self) -> None:
-        """Act once on an empty observation: what cannot work fails here, not under a client's request."""
-        self.reserve(1)
-        self.submit(1, with_cores=True)
-        if self._finished is not None:
-            self._finished.synchronize()
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

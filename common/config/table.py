@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -31,10 +32,7 @@ def section_of(field: FieldInfo) -> type[Section] | None:
 
 
 def value_at(config: Section, path: str) -> Any:
-    found: Any = config
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
+    return reduce(getattr, path.split("."), config)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

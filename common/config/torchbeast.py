@@ -55,12 +55,7 @@ FLAGS = (*SAME, *FIXED, MODE, *COUNTS, *NEEDLESS)
 
 
 def spread(counts: Mapping[str, int], value: Callable[[str], int]) -> dict[str, int]:
-    """What num_actors and num_buffers mean for the settings.
-
-    Args:
-      counts: those of the two that were given.
-      value: looks up a setting as all layers but this have it.
-    """
+    """What those of num_actors and num_buffers that were given mean for the settings; `value` looks one up."""
     groups = value("local.actors") * value("actor.env_groups")
     changes: dict[str, int] = {}
     envs = value("actor.envs_per_group")

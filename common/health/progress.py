@@ -3,10 +3,6 @@
 Ready and getting on are two things. A service is ready while it takes work: probes ask for that, since brokers learn
 the network from actors, and actors reach the brokers whose probes succeed. It stalls while it has work and gets none of
 it done. One that has nothing to do is idle, which is no fault of its own.
-
-    progress = Progress(now)
-    progress.note(numbers_of_what_is_done, idle=..., refused=..., now=..., awake_since=...)
-    page |= progress.page(now)
 """
 
 from __future__ import annotations

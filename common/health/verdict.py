@@ -160,13 +160,13 @@ def _training_bound(learner: Mapping[str, Any]) -> str:
 
 def _server_bound(services: Sequence[ServiceView]) -> str:
     """The service that is busy all the time, the one nearest to the learner first."""
-    if _is_busy(busy := _mean(services, "broker", "busy_fraction")):
+    if (busy := _mean(services, "broker", "busy_fraction") or 0.0) > BUSY:
         rows, most = _mean(services, "broker", "batch_rows_mean"), _mean(services, "broker", "max_batch_rows")
         batches = f"batches {count(rows)} of {count(most)} full"
         return f"inference-bound: {batches}, broker busy {share(busy)}: add a broker or a GPU"
-    if _is_busy(busy := _mean(services, "envserver", "busy_fraction")):
+    if (busy := _mean(services, "envserver", "busy_fraction") or 0.0) > BUSY:
         return f"environment-bound: env-servers busy {share(busy)}: add env-servers, or threads and workers to them"
-    if _is_busy(busy := _mean(services, "actor", "busy_fraction")):
+    if (busy := _mean(services, "actor", "busy_fraction") or 0.0) > BUSY:
         return f"actor-bound: actors busy {share(busy)}: add actors"
     return ""
 
@@ -189,10 +189,6 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
     idle = f"learner waits {share(waiting)}, brokers busy {share(broker)}, env-servers busy {share(env)}"
     return f"latency-bound: nobody is busy ({idle}): add actors or env groups"
-
-
-def _is_busy(value: float | None) -> bool:
-    return value is not None and value > BUSY
 
 
 def _full_machine(services: Sequence[ServiceView]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import zmq
 
@@ -12,14 +12,12 @@ from zerobeast.common.wire.messages import Header
 MAX_SURPLUS = 1 << 15  #: frames dropped in one call: a message can have millions, and a service's loop must turn
 
 
+@dataclass(slots=True)
 class Incoming:
     """A message whose header has been read and whose further frames still wait in the socket."""
 
-    __slots__ = ("_socket", "header")
-
-    def __init__(self, header: Header, socket: zmq.Socket[bytes]) -> None:
-        self.header = header
-        self._socket = socket
+    header: Header
+    _socket: zmq.Socket[bytes]
 
     def into(self, buffer: Payload, *, last: bool = True) -> bool:
         """Receive the next frame in place.

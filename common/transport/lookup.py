@@ -11,15 +11,11 @@ from zerobeast.common.runtime.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
 
-Resolve = Callable[[Endpoint], list[Endpoint]]
+Resolve = Callable[[Endpoint], list[Endpoint]]  #: what a name stands for now; raises PeerLost if it does not resolve
 
 
 class Lookup:
     """Looks one endpoint up, now and then, and logs a line whenever its name means something else than before.
-
-    Args:
-      endpoint: as the user wrote it.
-      resolve: what a name stands for now; raises PeerLost where it does not resolve.
 
     Raises:
       ConfigError: it is malformed, or "*", which a client cannot connect to.

@@ -44,8 +44,6 @@ from zerobeast.common.wire.messages import (
 log = logging.getLogger(__name__)
 
 MAX_PER_CALL = 16  #: bad messages, each worth up to a millisecond: a flood must not keep a service from its loop
-
-
 _UNREAD = Header(Kind.BYE, 0)
 
 
@@ -60,8 +58,8 @@ class Port:
         self._last: Incoming | None = None
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
 
-    def _read(self, socket: zmq.Socket[bytes], skip: int) -> Header | None:
-        """The next header, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
+    def _read(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
+        """The next message, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
         if self._last is not None and not self._last.discard():
             return None
         self._last = None
@@ -71,10 +69,12 @@ class Port:
             return None
         self._last = Incoming(_UNREAD, socket)
         data = memoryview(frame) if isinstance(frame, bytes) else frame.buffer
-        header = unpack_header(data[skip:], partial(self._check_sender, frame))
+        self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame))
         if header.kind not in self._kinds:
             raise RemoteProtocolError(f"{header.kind.name} does not belong here", "kind")
-        return header
+        if header.kind in BARE and self._last.more:
+            raise RemoteProtocolError(f"{header.kind.name} is one frame, and more came", "payload")
+        return self._last
 
     def _check_sender(self, frame: bytes | zmq.Frame, sender: int) -> None:
         """Raise RemoteProtocolError if a message is not of the conversation that it names."""
@@ -85,19 +85,14 @@ class Port:
         """The next well-formed message; None where none waits, or where too many bad ones were in its way."""
         for _ in range(MAX_PER_CALL):
             try:
-                header = self._read(socket, skip)
+                message = self._read(socket, skip)
             except VersionMismatch as error:
                 self._mismatched(error)
             except RemoteProtocolError as error:
                 self.refuse(error)
             else:
-                if header is None:
-                    return None
-                self._last = Incoming(header, socket)
-                if header.kind not in BARE or not self._last.more:
-                    self.malformed = 0
-                    return self._last
-                self.refuse(RemoteProtocolError(f"{header.kind.name} is one frame, and more came", "payload"))
+                self.malformed = 0 if message else self.malformed
+                return message
         return None
 
     def _mismatched(self, error: VersionMismatch) -> None:

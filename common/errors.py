@@ -1,16 +1,4 @@
-"""Every exception that this project raises on purpose.
-
-BeastError
-├── ConfigError            the user's setting is wrong: one sentence, exit 2, never retried
-├── EnvError               an environment cannot be built or run: named, contained to its session
-├── CheckpointError        a checkpoint is truncated, foreign or of another architecture: exit 2
-├── Diverged               loss, gradient or weights are not finite: training cannot go on, exit 1
-├── ProtocolError          a message that nobody can accept
-│   ├── LocalProtocolError    we built it: our bug, crash
-│   └── RemoteProtocolError   a peer built it: count it, drop it, go on
-│       └── VersionMismatch      a peer speaks another version of the protocol
-└── PeerLost               a peer stayed away past its deadline: exit 75, so that a supervisor retries
-"""
+"""Every exception that this project raises on purpose. Each says in its docstring what becomes of it."""
 
 from typing import Literal
 
@@ -48,19 +36,25 @@ class BeastError(Exception):
 
 
 class ConfigError(BeastError):
+    """A setting is unknown, missing, of the wrong type or impossible: one sentence, never retried."""
+
     exit_code = 2
 
 
 class EnvError(BeastError):
+    """An environment cannot be made, reset or stepped: named, contained to its session."""
+
     exit_code = 2
 
 
 class CheckpointError(BeastError):
+    """A checkpoint is truncated, foreign or of another architecture."""
+
     exit_code = 2
 
 
 class Diverged(BeastError):
-    """Training has left the numbers behind: `what` happened, and settings of `algo` may help."""
+    """Loss, gradient or weights are not finite: `what` happened, and settings of `algo` may help."""
 
     def __init__(self, what: str, algo: str) -> None:
         super().__init__(
@@ -74,11 +68,11 @@ class ProtocolError(BeastError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This process tried to send a malformed message."""
+    """This process tried to send a malformed message: our bug, it crashes."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent a malformed message; `reason` is the counter that the refusal is added to."""
+    """A peer sent a malformed message: counted under its `reason`, dropped, and the process goes on."""
 
     def __init__(self, sentence: str, reason: Refusal = "header") -> None:
         super().__init__(sentence)
@@ -94,4 +88,6 @@ class VersionMismatch(RemoteProtocolError):
 
 
 class PeerLost(BeastError):
+    """A peer stayed away past its deadline: a supervisor retries."""
+
     exit_code = 75

@@ -123,7 +123,7 @@ def test_an_answer_that_cannot_be_is_named(
 def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, endpoint: str) -> None:
     with (
         fake_server(context, endpoint, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
-        pytest.raises(RemoteProtocolError, match="action is None"),
+        pytest.raises(RemoteProtocolError, match="obs_shape is None"),
     ):
         EnvClient(context, endpoint, {}, 2, seed=0)
 

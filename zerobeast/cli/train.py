@@ -176,10 +176,12 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ineffective(given: Loaded) -> Iterator[str]:
-    """A sentence for every endpoint that is given: here the services meet at unix sockets of their own."""
+    """A sentence for every setting that is given and that `beast train` decides itself."""
     for path in differences(given.config):
         if path.endswith(".endpoint"):
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
+        if path == "learner.when_done":
+            yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
 
 
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:

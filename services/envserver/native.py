@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
-from zerobeast.services.envserver.vector import InlineVectorEnv, contained
+from zerobeast.services.envserver.vector import contained
 
 
-class NativeVectorEnv(InlineVectorEnv):
+class NativeVectorEnv(InlineEnvs):
     """Steps a gymnasium vector environment whose autoreset is NEXT_STEP.
 
     Such an environment has one random generator for all of its copies: the session's seed seeds it.
@@ -33,7 +34,7 @@ class NativeVectorEnv(InlineVectorEnv):
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
 
-    def finish_reset(self) -> None:
+    def reset(self) -> None:
         """See the base class."""
         obs, _ = self._env.reset(seed=self._seed)
         self._seed = None

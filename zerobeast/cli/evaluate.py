@@ -29,7 +29,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.run_folder import trained
@@ -135,7 +135,7 @@ def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
         except PeerLost as error:
             raise (BeastError(child.explain()) if child.poll() is not None else error) from error
         finally:
-            _end(child)
+            stop([child], STOP_LIMIT_S)
 
 
 def _wait_for(status: Path, child: Child) -> None:
@@ -148,14 +148,6 @@ def _wait_for(status: Path, child: Child) -> None:
         if time.monotonic() > deadline:
             raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
         time.sleep(0.01)
-
-
-def _end(child: Child) -> None:
-    child.terminate()
-    deadline = time.monotonic() + STOP_LIMIT_S
-    while child.running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    child.kill()
 
 
 def _play(

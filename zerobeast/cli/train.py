@@ -36,7 +36,6 @@ from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.trust import names_code, refuse_code
-from zerobeast.launcher.view import RunTitle
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train [settings] --help   every setting with the value that it then has
@@ -185,13 +184,12 @@ def _ineffective(given: Loaded) -> Iterator[str]:
 
 
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
-    run = RunTitle(config.name, config.env.id, config.algo, config.total_steps)
     start = time.monotonic()
     fleet = Fleet(config, sockets, environ, keep_open=(lock,))
     with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
-        screen = make_screen(run, pages.snapshot, plain=plain)
+        screen = make_screen(config, pages.snapshot, plain=plain)
         try:
-            ending = Supervisor(fleet.stages(), lambda stopping: screen.update(stopping=stopping)).run()
+            ending = Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
         finally:
             screen.close()
         page = pages.snapshot().page("learner")
@@ -203,7 +201,7 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
     if ending.finished or page.get("agent_steps"):
         # a page is as old as a second; the last row is the end itself, unless the learner was killed
         newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
-        _conclude(config, view.summary(run, newest, time.monotonic() - start, finished=ending.finished), ending)
+        _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
     elif not ending.sentence:
         _say(f"{config.name}: stopped before its first update")
     return ending.code

@@ -38,7 +38,6 @@ class GroupPlane:
         self.cut = 0  #: rollouts in progress that sessions lost here have cost
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
-        """What to send now."""
         return self.stream.due(now) if self.greets else None
 
     def mark_sent(self, now: float) -> None:

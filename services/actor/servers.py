@@ -102,7 +102,6 @@ class Servers:
                     yield port, message
 
     def close(self) -> None:
-        """Close all connections."""
         for port in self.ports.values():
             port.close()
         self.ports = {}

@@ -8,8 +8,6 @@ from zerobeast.common.health.hops import Hops
 
 
 class Wait(StrEnum):
-    """What a group waits for."""
-
     CONNECT = "connect"
     ENV = "env"
     BROKER = "broker"
@@ -35,7 +33,6 @@ class Waits:
         self._booked_at, self._entered_at = now, now
 
     def enter(self, wait: Wait, now: float) -> None:
-        """Wait for something else."""
         self.book(now)
         if wait is not Wait.CONNECT and self.current in HOP_OF:
             self._hops.add(HOP_OF[self.current], now - self._entered_at)

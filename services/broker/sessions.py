@@ -7,7 +7,6 @@ built for it there and then. Descriptions come from the network, so each is boun
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,13 +99,11 @@ class Sessions:
         return self.table.open(header, Client(slots), now)
 
     def leave(self, sender: int) -> None:
-        """End every session of a client."""
         for session in self.table.leave(sender):
             self.end(session)
 
     def bye(self, header: Header) -> None:
-        """End a session. A client that leaves need not know which start of the broker it leaves."""
-        if session := self.table.of(replace(header, epoch=self.table.epoch)):
+        if session := self.table.of(header):
             self.end(session)
 
     def end(self, session: Session[Client]) -> None:

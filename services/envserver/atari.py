@@ -54,7 +54,6 @@ class AtariVectorEnv(InlineEnvs):
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
     def reset(self) -> None:
-        """See the base class."""
         obs, info = self._env.reset(seed=self._seeds)
         self._seeds = None
         self._life_lost[:] = self._game_over[:] = False
@@ -62,12 +61,10 @@ class AtariVectorEnv(InlineEnvs):
         self.fill_first(obs[:, 0])
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         actions[self._life_lost] = self._resume_action
         self._env.send(actions)
 
     def finish_step(self) -> None:
-        """See the base class."""
         obs, reward, terminated, truncated, info = self._env.recv()
         first = self._life_lost | self._game_over
         self._game_over = terminated | truncated

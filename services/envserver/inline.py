@@ -106,19 +106,16 @@ class InlineVectorEnv(VectorEnv):
         self._begun: list[Callable[[], None]] | None = None  #: what finishes it
 
     def reset(self) -> None:
-        """See the base class."""
         self._begun = [env.reset for _, env in self._parts] if self._was_reset else []
         self._was_reset = True
 
     def step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
                 env.begin_step(actions[part])
         self._begun = [env.finish_step for _, env in self._parts]
 
     def collect(self) -> bool:
-        """See the base class."""
         if self._made < self.num_envs:
             self._make_or_reset_next()
             return self._made == self.num_envs
@@ -130,7 +127,6 @@ class InlineVectorEnv(VectorEnv):
         return True
 
     def close(self) -> None:
-        """See the base class."""
         for _, env in self._parts:
             env.close()
 

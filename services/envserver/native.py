@@ -35,25 +35,21 @@ class NativeVectorEnv(InlineEnvs):
         self._actions: NDArray[Any] = np.empty(0)
 
     def reset(self) -> None:
-        """See the base class."""
         obs, _ = self._env.reset(seed=self._seed)
         self._seed = None
         self._done[:] = False
         self.fill_first(obs)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         self._actions = self._adapt(actions)
 
     def finish_step(self) -> None:
-        """See the base class."""
         obs, reward, terminated, truncated, _ = self._env.step(self._actions)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
         self.fill(obs, reward, terminated, truncated, first)
 
     def close(self) -> None:
-        """See the base class."""
         with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
             self._env.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +55,6 @@ class EnvServer(Service):
         self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
         self._port: ServerPort | None = None
-        self._resources = ExitStack()
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
@@ -66,15 +64,13 @@ class EnvServer(Service):
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
-        """Bind."""
         context = open_context(self._security, self.role)
-        self._resources.callback(context.term)
+        self.resources.callback(context.term)
         self._port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
-        self._resources.callback(self._port.close)
+        self.resources.callback(self._port.close)
         self._poller = Poller([self._port])
 
     def poll(self, timeout_s: float) -> None:
-        """Take requests, then answer whatever is finished."""
         self.wait(self._poller, timeout_s, idle=self.idle())
         for _ in range(MAX_REQUESTS_PER_TURN):
             message = self.port.receive()
@@ -100,7 +96,6 @@ class EnvServer(Service):
         ]
 
     def idle(self) -> bool:
-        """Whether no request is being worked on."""
         return not any(session.state.request for session in self.table)
 
     def deadline(self) -> float:
@@ -119,7 +114,7 @@ class EnvServer(Service):
         while self._leaving:
             self.tick(self.clock())
             time.sleep(0.005)
-        self._resources.close()
+        super().close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
@@ -151,8 +146,7 @@ class EnvServer(Service):
             if header.kind is Kind.HELLO:
                 self._hello(header)
             elif header.kind is Kind.BYE:
-                # A client that leaves need not know the epoch: it may not have been welcomed yet.
-                if session := self.table.of(replace(header, epoch=self.table.epoch)):
+                if session := self.table.of(header):
                     self._end(session)
             elif header.kind in (Kind.RESET, Kind.STEP):
                 self._request(message)

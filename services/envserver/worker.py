@@ -161,7 +161,6 @@ class Shard:
                 self._in_a_row[i] = 0
 
     def close(self) -> None:
-        """Close every environment."""
         for env in self._envs:
             _close(env)
 

@@ -85,19 +85,15 @@ class WorkerVectorEnv(VectorEnv):
 
     @property
     def processes(self) -> int:
-        """See the base class."""
         return len(self._workers) + len(self._leaving)
 
     def reset(self) -> None:
-        """See the base class."""
         self._begin(RESET, None)
 
     def step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         self._begin(STEP, actions)
 
     def collect(self) -> bool:
-        """See the base class."""
         now = time.monotonic()
         for worker in self._workers:
             if worker.pipe is None and worker.awaits and now >= worker.since:
@@ -113,7 +109,6 @@ class WorkerVectorEnv(VectorEnv):
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
-        """See the base class."""
         for worker in self._workers:
             if worker.pipe is None or not worker.awaits:
                 continue
@@ -129,13 +124,11 @@ class WorkerVectorEnv(VectorEnv):
         self._reap()
 
     def close(self) -> None:
-        """See the base class."""
         for worker in self._workers:
             self._drop(worker)
         self._workers = []
 
     def closed(self, *, force: bool) -> bool:
-        """See the base class."""
         if force:
             for process, _ in self._leaving:
                 process.kill()

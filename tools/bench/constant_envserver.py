@@ -23,14 +23,12 @@ class _ConstantEnvs(InlineEnvs):
     """N environments that show the same for ever."""
 
     def reset(self) -> None:
-        """See the base class."""
         self.fill_first(np.zeros_like(self.rows["obs"]))
 
     def begin_step(self, actions: NDArray[Any]) -> None:
         """See the base class."""
 
     def finish_step(self) -> None:
-        """See the base class."""
         self.rows["first"] = False
 
     def close(self) -> None:

@@ -62,8 +62,6 @@ class EvaluateFlags(Section):
 
 
 class Episode(NamedTuple):
-    """One whole episode."""
-
     value: float  #: undiscounted, unclipped return
     length: int  #: agent steps
 
@@ -153,7 +151,6 @@ def _wait_for(status: Path, child: Child) -> None:
 def _play(
     folder: Path, config: RunConfig, task: str, flags: EvaluateFlags, endpoint: str, *, quiet: bool
 ) -> dict[str, Any]:
-    """Play the episodes of one environment and describe them."""
     from zerobeast.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)

@@ -40,7 +40,6 @@ Every command explains itself with --help. Services run by hand as well:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
     _replace_closed_streams()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)

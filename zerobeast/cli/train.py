@@ -57,7 +57,6 @@ class TrainFlags(Section):
 
 
 def main(argv: list[str]) -> int:
-    """`beast train`; returns the exit code."""
     settings = [flag for flag in argv if flag not in ("-h", "--help")]
     if len(settings) < len(argv):
         return _help(settings)
@@ -124,8 +123,6 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
 
 
 class Settled(NamedTuple):
-    """What to run."""
-
     config: RunConfig
     flags: TrainFlags
     saved: RunConfig | None  #: of the run that continues

@@ -107,7 +107,6 @@ class Child:
         return self._process is not None and self.poll() is None
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         if self._process is not None and self.running:
             self._process.terminate()
 

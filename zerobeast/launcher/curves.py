@@ -48,7 +48,6 @@ class Curves:
             self._fault = ""
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

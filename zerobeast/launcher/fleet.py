@@ -107,7 +107,6 @@ class Fleet:
         return child
 
     def start_all(self) -> None:
-        """Start as many services of each role as the settings say."""
         for child in self.add_all():
             child.start()
 
@@ -118,7 +117,6 @@ class Fleet:
 
     @property
     def learner_endpoint(self) -> str:
-        """Where the learner is reached."""
         return f"ipc://{self._sockets}/l"
 
     def child(self, name: str) -> Child:

@@ -72,7 +72,6 @@ class LiveScreen(Screen):
         self._live.start()
 
     def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        """Redraw."""
         self._live.update(view.screen(self.run, snapshot, stopping=stopping), refresh=True)
 
     def close(self) -> None:
@@ -94,7 +93,6 @@ class LineScreen(Screen):
         self._warned: tuple[str, ...] = ()
 
     def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        """Add a line."""
         for warning in snapshot.warnings:
             if warning not in self._warned:
                 self._write(warning)

@@ -54,7 +54,6 @@ class EnvServer(Service):
         self.settings = config.envserver
         self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
-        self._port: ServerPort | None = None
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
@@ -66,9 +65,9 @@ class EnvServer(Service):
     def open(self) -> None:
         context = open_context(self._security, self.role)
         self.resources.callback(context.term)
-        self._port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
-        self.resources.callback(self._port.close)
-        self._poller = Poller([self._port])
+        self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
+        self.resources.callback(self.port.close)
+        self._poller = Poller([self.port])
 
     def poll(self, timeout_s: float) -> None:
         self.wait(self._poller, timeout_s, idle=self.idle())
@@ -118,6 +117,8 @@ class EnvServer(Service):
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
+        if self.state == "starting":
+            return {}
         (steps_per_s,) = self._window.per_s(self.clock(), self._agent_steps)
         envs = [session.state.env for session in self.table]
         return {
@@ -128,17 +129,11 @@ class EnvServer(Service):
             "episodes": self._episodes,
             "env_errors": self._past_errors + sum(env.errors for env in envs),
             "env_timeouts": self._past_timeouts + sum(env.timeouts for env in envs),
-            "refused": sum(self._port.refused.values()) if self._port else 0,
-            "refused_by_reason": dict(self._port.refused) if self._port else {},
-            "dropped": self._port.dropped if self._port else 0,
+            "refused": self.port.refused.total(),
+            "refused_by_reason": dict(self.port.refused),
+            "dropped": self.port.dropped,
             "agent_steps_per_s": round(steps_per_s, 1),
         }
-
-    @property
-    def port(self) -> ServerPort:
-        """The bound port; there is one from `open` to `close`."""
-        assert self._port is not None
-        return self._port
 
     def _handle(self, message: Incoming) -> None:
         header = message.header

@@ -162,7 +162,9 @@ def _play(
             rows = envs.reset()
             while not counter.complete:
                 rows, _ = envs.step(player.act(rows))
-                _announce(counter.add(rows), counter, quiet=quiet)
+                episodes = counter.add(rows)
+                if not quiet:
+                    _announce(episodes, counter)
     finally:
         context.term()
     return describe(counter.episodes, envs.spec.frame_skip) | {
@@ -223,9 +225,7 @@ def describe(episodes: list[Episode], frame_skip: int) -> dict[str, Any]:
     }
 
 
-def _announce(episodes: list[Episode], counter: EpisodeCounter, *, quiet: bool) -> None:
-    if quiet:
-        return
+def _announce(episodes: list[Episode], counter: EpisodeCounter) -> None:
     number = len(counter.episodes) - len(episodes)
     if number == 0 and episodes:
         sys.stdout.write("episode      return  agent steps\n")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
@@ -71,7 +71,7 @@ def _help(argv: list[str]) -> int:
     try:
         loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of)
     except ConfigError as error:
-        _complain(f"beast train: {error}; below are the settings without these flags")
+        _say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
     sys.stdout.write(f"{HELP}\n{settings_help(config=loaded.config, origins=loaded.origins)}\n")
     return 0
@@ -194,7 +194,7 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
     if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
         ending = Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     if ending.sentence:
-        _complain(f"beast train: {ending.sentence}")
+        _say(f"beast train: {ending.sentence}", sys.stderr)
     if ending.finished or page.get("agent_steps"):
         # a page is as old as a second; the last row is the end itself, unless the learner was killed
         newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
@@ -224,12 +224,6 @@ def beast() -> str:
     return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"
 
 
-def _complain(text: str) -> None:
+def _say(text: str, file: TextIO | None = None) -> None:
     with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        print(text, file=file, flush=True)

@@ -59,11 +59,6 @@ class Curves:
 
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:
     """Tag -> mean milliseconds over the last seconds, of every hop that anything passed."""
-    means = {}
-    for role, hops in HOPS.items():
-        pages = [view.page for view in snapshot.services if view.role == role]
-        for hop in hops:
-            mean_s = recent(pages, hop).mean_s
-            if mean_s is not None:
-                means[f"hops_ms/{role}.{hop}"] = 1000 * mean_s
-    return means
+    pages = {role: [view.page for view in snapshot.services if view.role == role] for role in HOPS}
+    means = {f"{role}.{hop}": recent(pages[role], hop).mean_s for role, hops in HOPS.items() for hop in hops}
+    return {f"hops_ms/{name}": 1000 * mean_s for name, mean_s in means.items() if mean_s is not None}

@@ -11,20 +11,15 @@ more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.runtime.roles import STOPPING
 from zerobeast.common.runtime.signals import handled
-from zerobeast.launcher.child import BAD_INPUT, TURN_S, Child, await_end, signal_name
-
-log = logging.getLogger(__name__)
+from zerobeast.launcher.child import BAD_INPUT, TURN_S, Child, await_end
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the clearest of them first
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
@@ -59,7 +54,7 @@ class Supervisor:
 
     def run(self) -> Ending:
         """Start everything, wait for the end, stop everything. Leaves no process behind, whatever happens."""
-        with self._listening():
+        with handled(SIGNALS, lambda number, _frame: self._signals.append(number)):
             try:
                 ending = self._start_and_wait()
             finally:
@@ -84,7 +79,9 @@ class Supervisor:
     def _after_a_death(self) -> Ending:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""
         deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline and not self._signals and not any(map(_explains, self.children)):
+        while time.monotonic() < deadline and not self._signals:
+            if any(child.poll() == BAD_INPUT for child in self.children):
+                break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
             return Ending(0, finished=True)
@@ -126,20 +123,6 @@ class Supervisor:
     def _turn(self, *, stopping: bool) -> None:
         self._watch(stopping)
         time.sleep(TURN_S)
-
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        def note(number: int, _frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        with handled(SIGNALS, note):
-            yield
-        if self._signals:
-            log.debug("stopped by %s", signal_name(self._signals[0]))
-
-
-def _explains(child: Child) -> bool:
-    return child.poll() == BAD_INPUT
 
 
 def _rank(code: int | None) -> int:

@@ -51,11 +51,6 @@ class GroupPlane:
     def take(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
         """Take a message, and say what it means. An answer that cannot be used ends the session that it is of.
 
-        Args:
-          message: for this group.
-          refuse: counts what cannot be used.
-          now: the time.
-
         Raises:
           ConfigError: a peer refuses for good, or offers something impossible or else than before.
         """

@@ -19,12 +19,7 @@ HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CRE
 
 
 class Waits:
-    """The waits of one group, of which it has one at a time.
-
-    Args:
-      now: seconds.
-      hops: of the actor.
-    """
+    """The waits of one group, of which it has one at a time. `now` is in seconds."""
 
     def __init__(self, now: float, hops: Hops) -> None:
         self.current = Wait.CONNECT

@@ -51,12 +51,7 @@ class Running(NamedTuple):
 
 
 class Broker(Service):
-    """Central inference for any number of actors.
-
-    Args:
-      config: of the run.
-      instance: which of the brokers this is, and who supervises it.
-    """
+    """Central inference for any number of actors."""
 
     role = "broker"
     work = ("rows",)

@@ -46,15 +46,7 @@ class Client:
 
 
 class Sessions:
-    """Admits sessions.
-
-    Args:
-      config: of the run.
-      epoch: of this start of the broker.
-      device: of inference.
-      dtype: of the forward pass.
-      seed: of the actions that are drawn.
-    """
+    """Admits sessions. `seed` is that of the actions that are drawn."""
 
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)

@@ -17,7 +17,7 @@ from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.native import has_native, make_native
+from zerobeast.services.envserver.native import NativeVectorEnv, has_native
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -44,7 +44,7 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
         return _make_atari(rom, config, num_envs, seed, server.threads or 1)
     if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
-        return InlineVectorEnv(partial(make_native, config), num_envs, seed, num_envs)
+        return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 
 

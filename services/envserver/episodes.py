@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 
 
 class EpisodeTracker:
-    """Sums per environment until its episode is over.
-
-    Args:
-      num_envs: N.
-    """
+    """Sums for each of N environments until its episode is over."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)

@@ -20,12 +20,7 @@ from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, 
 
 
 class InlineEnvs(ABC):
-    """Base of backends that step inside this process, in code that does not wait for anybody.
-
-    Args:
-      spec: of one environment.
-      num_envs: N.
-    """
+    """Base of backends: N environments that step inside this process, in code that does not wait for anybody."""
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs

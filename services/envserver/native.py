@@ -20,15 +20,23 @@ class NativeVectorEnv(InlineEnvs):
     Such an environment has one random generator for all of its copies: the session's seed seeds it.
 
     Args:
-      env: made by `make_native`.
-      env_id: as the user wrote it.
+      config: which environment; its id has a vectorised implementation.
+      num_envs: N.
       seed: of the first reset.
+
+    Raises:
+      EnvError: it cannot be made.
     """
 
-    def __init__(self, env: Any, env_id: str, seed: int) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int) -> None:
+        import gymnasium
+
+        kwargs: dict[str, Any] = dict(config.kwargs)
+        with contained(f"env.id {config.id!r} cannot be made"):
+            env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         obs = obs_layout(env.single_observation_space)
-        super().__init__(env_spec(env_id, obs, env.single_action_space), env.num_envs)
-        self._env = env
+        super().__init__(env_spec(config.id, obs, env.single_action_space), num_envs)
+        self._env: Any = env
         self._adapt = ActionAdapter(env.single_action_space)
         self._seed: int | None = seed
         self._done = np.zeros(self.num_envs, np.bool_)
@@ -71,17 +79,3 @@ def has_native(env_id: str) -> bool:
     if not (isinstance(creator, type) and issubclass(creator, VectorEnv)):
         return False
     return bool(creator.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP)
-
-
-def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv:
-    """The environment of an id that has one.
-
-    Raises:
-      EnvError: it cannot be made.
-    """
-    import gymnasium
-
-    kwargs: dict[str, Any] = dict(config.kwargs)
-    with contained(f"env.id {config.id!r} cannot be made"):
-        env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    return NativeVectorEnv(env, config.id, seed)

@@ -39,12 +39,7 @@ RATE_SPAN_S = 5.0
 
 
 class EnvServer(Service):
-    """Hosts environments for every client that says HELLO.
-
-    Args:
-      config: of the run; the section `envserver` is this service's own.
-      instance: which env-server this is.
-    """
+    """Hosts environments for every client that says HELLO."""
 
     role = "envserver"
     work = ("agent_steps", "sessions", "sessions_making")
@@ -210,17 +205,14 @@ class EnvServer(Service):
         for session in sessions_to_advance(self.table, make=began >= self._make_at):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
-            self._collect(session)
+            try:
+                if session.state.env.collect():
+                    self._answer(session)
+            except EnvError as error:
+                self._fail(session, error)
             if makes:
                 now, plays = self.clock(), any(other.asked_at is not None for other in self.table)
                 self._make_at = now + (now - began if plays else 0.0)
-
-    def _collect(self, session: Session[Hosted]) -> None:
-        try:
-            if session.state.env.collect():
-                self._answer(session)
-        except EnvError as error:
-            self._fail(session, error)
 
     def _answer(self, session: Session[Hosted]) -> None:
         hosted = session.state

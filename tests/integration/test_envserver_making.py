@@ -23,7 +23,7 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import catalogue, sessions
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -49,7 +49,7 @@ class Thread:
     def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, _threads: int) -> InlineEnvs:
         self.begun.append(seed)
         time.sleep(self.make_s)
-        return make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
+        return NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
 
 
 class Processes:

@@ -9,7 +9,7 @@ from zerobeast.services.envserver import catalogue
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.vector import VectorEnv
 
 pytestmark = pytest.mark.unit
@@ -80,7 +80,7 @@ def test_the_threads_of_a_session_are_shared_out_over_its_parts(
 
     def emulator(_rom: str, _config: EnvConfig, n: int, seed: int, threads: int) -> InlineEnvs:
         asked.append((n, threads))
-        return make_native(EnvConfig(id="CartPole-v1"), n, seed)
+        return NativeVectorEnv(EnvConfig(id="CartPole-v1"), n, seed)
 
     monkeypatch.setattr(catalogue, "AtariVectorEnv", emulator)
     made(make_vector_env(BREAKOUT, num_envs, 0, EnvServerConfig(threads=threads))).close()

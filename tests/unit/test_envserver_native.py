@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 
 from zerobeast.common.settings.run import EnvConfig
-from zerobeast.services.envserver.native import NativeVectorEnv, make_native
+from zerobeast.services.envserver.native import NativeVectorEnv
 
 pytestmark = pytest.mark.unit
 
 
 def cartpole(num_envs: int, seed: int = 0) -> NativeVectorEnv:
-    env = make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
+    env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
     env.reset()
     return env
 

@@ -181,11 +181,7 @@ def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:
 
 
 class EpisodeCounter:
-    """Adds up rewards and keeps the first `quota` episodes of every environment.
-
-    Args:
-      quota: [N].
-    """
+    """Adds up rewards and keeps the first `quota` [N] episodes of every environment."""
 
     def __init__(self, quota: NDArray[np.int64]) -> None:
         self.episodes: list[Episode] = []

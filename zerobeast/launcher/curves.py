@@ -20,11 +20,7 @@ PERIOD_S = 10.0
 
 
 class Curves:
-    """Writes the mean milliseconds of every hop, every PERIOD_S.
-
-    Args:
-      run: folder of the run.
-    """
+    """Writes the mean milliseconds of every hop, every PERIOD_S, into the folder of a run."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / run_files.TENSORBOARD_SERVICES

@@ -29,14 +29,7 @@ class _Console(Console):
 
 
 class Screen(ABC):
-    """Shows snapshots at its own pace.
-
-    Args:
-      run: what is shown.
-      source: where snapshots come from.
-      console: to write to.
-      period_s: between two pictures.
-    """
+    """Shows the snapshots of `source` at its own pace, `period_s` between two pictures."""
 
     def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, period_s: float) -> None:
         self.run, self.source, self.console = run, source, console

@@ -66,14 +66,7 @@ def _numbers(run: RunConfig, snapshot: Snapshot, learner: Mapping[str, Any]) -> 
 
 
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
-    """One sentence about a run that has ended.
-
-    Args:
-      run: which.
-      learner: its last page.
-      seconds: since the launcher started.
-      finished: whether the last step was reached.
-    """
+    """One sentence about a run that has ended, from the learner's last page and the seconds since its start."""
     steps = run.total_steps if finished else number(learner, "agent_steps")
     mean = number(learner, "mean_return_100")
     result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"

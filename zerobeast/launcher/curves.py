@@ -35,7 +35,8 @@ class Curves:
             return
         self._next_at = time.monotonic() + PERIOD_S
         try:
-            self._write(hop_means_ms(snapshot), int(steps))
+            self._file = self._file or EventFile(self._folder, int(steps) - 1)
+            self._file.write(hop_means_ms(snapshot), int(steps))
         except OSError as error:
             if not self._fault:
                 log.warning("%s: no curves of the hops: %s", self._folder, error.strerror or error)
@@ -46,11 +47,6 @@ class Curves:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-    def _write(self, values: dict[str, float], step: int) -> None:
-        if self._file is None:
-            self._file = EventFile(self._folder, step - 1)
-        self._file.write(values, step)
 
 
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:

@@ -29,11 +29,9 @@ def private_folder() -> Iterator[Path]:
     place = tempfile.gettempdir()
     if len(f"{place}/{PREFIX}{RANDOM}{LONGEST_SOCKET}") > MAX_IPC_PATH:
         place = SHORT_PLACE
-    with (
-        tempfile.TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True) as folder,
-        _held(Path(folder)),
-    ):
-        yield Path(folder)
+    folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True)
+    with folder as name, _held(Path(name)):
+        yield Path(name)
 
 
 @contextlib.contextmanager

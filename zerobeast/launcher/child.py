@@ -24,25 +24,15 @@ _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to start.
+    """What to start."""
 
-    Attributes:
-      role: of the service, as in `python -m zerobeast.services.<role>`.
-      index: which of the processes of that role.
-      command: argv, the interpreter first.
-      environ: the whole environment of the process.
-      log: file that stdout and stderr are appended to.
-      status: file in which the service says where its health page is.
-      keep_open: file descriptors that the child inherits.
-    """
-
-    role: str
-    index: int
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    log: Path
-    status: Path
-    keep_open: tuple[int, ...] = ()
+    role: str  #: of the service, as in `python -m zerobeast.services.<role>`
+    index: int  #: which of the processes of that role
+    command: Sequence[str]  #: argv, the interpreter first
+    environ: Mapping[str, str]  #: all of it
+    log: Path  #: file that stdout and stderr are appended to
+    status: Path  #: file in which the service says where its health page is
+    keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
 
     @property
     def name(self) -> str:

@@ -54,7 +54,9 @@ class Player:
     ) -> None:
         config = config or load(["--config", str(folder / run_files.CONFIG)], {})
         checkpoint = folder / run_files.CHECKPOINT
-        saved = read(folder)
+        saved = Checkpoints(folder).load()
+        if saved is None:
+            raise CheckpointError(f"{folder}: there is no checkpoint yet")
         env = env.among(config.env.id)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
@@ -86,18 +88,6 @@ class Player:
             time.sleep(POLL_S)
         actions: NDArray[Any] = self._inference.acts.view(self._acts)[: self._num_envs, 0]["action"]
         return actions
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """What the newest checkpoint of a run holds.
-
-    Raises:
-      CheckpointError: it is missing or damaged.
-    """
-    saved = Checkpoints(folder).load()
-    if saved is None:
-        raise CheckpointError(f"{folder}: there is no checkpoint yet")
-    return saved
 
 
 def _same_environment(checkpoint: Path, saved: dict[str, Any], env: EnvSpec) -> None:

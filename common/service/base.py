@@ -5,6 +5,7 @@ One thread, one loop. What is subtle lives in modules without sockets or clocks 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -53,6 +54,7 @@ class Service(ABC):
         self._usage, self._waited_idle_s = Usage(clock()), 0.0
         self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
+        self.resources = contextlib.ExitStack()  #: what `open` took
 
     def run(self) -> int:
         """Run until told to stop; return the exit code."""
@@ -161,6 +163,7 @@ class Service(ABC):
 
     def close(self) -> None:
         """Release everything. Always runs, and must work after a failed `open`."""
+        self.resources.close()
 
     def report(self) -> dict[str, Any]:
         """Plain numbers and strings about the loop, for the health page."""

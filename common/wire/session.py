@@ -88,8 +88,11 @@ class SessionTable(Generic[S]):
         return session
 
     def of(self, header: Header) -> Session[S] | None:
-        """The session of a HELLO or request, or None where this start of the server has none."""
-        if header.kind is not Kind.HELLO and header.epoch != self.epoch:
+        """The session of a HELLO, BYE or request, or None where this start of the server has none.
+
+        HELLO and BYE need not know the epoch: a client that leaves may not have been welcomed yet.
+        """
+        if header.kind not in (Kind.HELLO, Kind.BYE) and header.epoch != self.epoch:
             return None
         return self._sessions.get(header.sender, {}).get(header.slot)
 

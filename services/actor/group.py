@@ -75,11 +75,9 @@ class EnvGroup:
         self.waits = waits
 
     def deadline(self) -> float:
-        """When a plane has something to repeat."""
         return min(self.steps.deadline(), self.inference.deadline(), self.rollouts.deadline())
 
     def take(self, plane: Plane, message: Incoming, refuse: Refuse, now: float) -> None:
-        """Act on a message; see `GroupPlane.take`."""
         reply = self.planes[plane].take(message, refuse, now)
         if reply is Reply.WELCOME:
             self._introduce()

@@ -38,7 +38,6 @@ class GroupPlane:
         self.cut = 0  #: rollouts in progress that sessions lost here have cost
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
-        """What to send now."""
         return self.stream.due(now) if self.greets else None
 
     def mark_sent(self, now: float) -> None:
@@ -51,11 +50,6 @@ class GroupPlane:
 
     def take(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
         """Take a message, and say what it means. An answer that cannot be used ends the session that it is of.
-
-        Args:
-          message: for this group.
-          refuse: counts what cannot be used.
-          now: the time.
 
         Raises:
           ConfigError: a peer refuses for good, or offers something impossible or else than before.

@@ -106,9 +106,8 @@ class RolloutBuilder:
         self._rows["last_action"][:, t] = self._action
 
     def _carry_over(self, done: Rows) -> None:
-        last = self.unroll_length
         for name in ("first", "reward", "terminated", "truncated", "last_action"):
-            self._rows[name][:, 0] = done[name][:, last]
+            self._rows[name][:, 0] = done[name][:, -1]
         self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
 
     def _stack_at_end(self, done: Rows) -> NDArray[Any]:

@@ -16,15 +16,7 @@ LINGER_MS = 200  #: for BYE to leave
 
 
 class Servers:
-    """Who serves an actor's groups on one plane.
-
-    Args:
-      plane: which.
-      lookup: of the name that may stand for several servers.
-      sender: id of this actor.
-      directory: which group uses which server.
-      timeouts: of the actor.
-    """
+    """Who serves an actor's groups on one plane: `lookup` is of the name that may stand for several servers."""
 
     def __init__(self, plane: Plane, lookup: Lookup, sender: int, directory: Directory, timeouts: Timeouts) -> None:
         self.plane = plane
@@ -102,7 +94,6 @@ class Servers:
                     yield port, message
 
     def close(self) -> None:
-        """Close all connections."""
         for port in self.ports.values():
             port.close()
         self.ports = {}

@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 from zerobeast.common.config.process import Instance
@@ -75,21 +74,19 @@ class Actor(Service):
             servers(Plane.ROLLOUTS, config.learner.endpoint),
         ]
         self._links = {each: [Link(group, each, timeouts, now) for group in self.groups] for each in self._servers}
-        self._resources = ExitStack()
         self._reconnects = 0
         self._window = SlidingWindow(RATE_SPAN_S)
 
     def open(self) -> None:
         """Connect; names that do not resolve yet are looked up again."""
         self._context = open_context(self.config.security, self.role)
-        self._resources.callback(self._context.term)
+        self.resources.callback(self._context.term)
         for servers in self._servers:
-            self._resources.callback(servers.close)
+            self.resources.callback(servers.close)
         self._poller = Poller()
         self._look_for_servers(self.clock())
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for replies, then act on all that are there."""
         self._send_due(self.clock())
         if not all(servers.ports for servers in self._servers):
             timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
@@ -117,10 +114,6 @@ class Actor(Service):
             self._receive(learner, self.clock())
         for link in self._greeting:
             link.farewell()
-
-    def close(self) -> None:
-        """Close the sockets."""
-        self._resources.close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""

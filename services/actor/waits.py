@@ -8,8 +8,6 @@ from zerobeast.common.health.hops import Hops
 
 
 class Wait(StrEnum):
-    """What a group waits for."""
-
     CONNECT = "connect"
     ENV = "env"
     BROKER = "broker"
@@ -21,12 +19,7 @@ HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CRE
 
 
 class Waits:
-    """The waits of one group, of which it has one at a time.
-
-    Args:
-      now: seconds.
-      hops: of the actor.
-    """
+    """The waits of one group, of which it has one at a time. `now` is in seconds."""
 
     def __init__(self, now: float, hops: Hops) -> None:
         self.current = Wait.CONNECT
@@ -35,7 +28,6 @@ class Waits:
         self._booked_at, self._entered_at = now, now
 
     def enter(self, wait: Wait, now: float) -> None:
-        """Wait for something else."""
         self.book(now)
         if wait is not Wait.CONNECT and self.current in HOP_OF:
             self._hops.add(HOP_OF[self.current], now - self._entered_at)

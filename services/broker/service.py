@@ -8,7 +8,6 @@ compute, `inference` computes, `weights` checks versions; here they meet the soc
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +34,6 @@ MAX_MESSAGES = 1024  #: taken in one turn, so that a flood cannot keep a batch f
 
 
 class Request(NamedTuple):
-    """One request in a batch."""
-
     session: Session[Client]
     start: int  #: its first row
     with_core: bool
@@ -54,12 +51,7 @@ class Running(NamedTuple):
 
 
 class Broker(Service):
-    """Central inference for any number of actors.
-
-    Args:
-      config: of the run.
-      instance: which of the brokers this is, and who supervises it.
-    """
+    """Central inference for any number of actors."""
 
     role = "broker"
     work = ("rows",)
@@ -72,7 +64,6 @@ class Broker(Service):
         self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._rows = self._requests = self._batches = 0  #: answered so far
         self._window = SlidingWindow(RATE_SPAN_S)
-        self._resources = ExitStack()
         self._inbox: WeightsInbox | None = None
         self._running: Running | None = None
         self._held: Incoming | None = None  # a request that waits in the socket for the next batch
@@ -89,14 +80,13 @@ class Broker(Service):
         torch.set_num_threads(settings.threads or 1)
         self._sessions = Sessions(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
         self._context = open_context(self.config.security, self.role)
-        self._resources.callback(self._context.term)
+        self.resources.callback(self._context.term)
         self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
-        self._resources.callback(self._port.close)
+        self.resources.callback(self._port.close)
         self._poller = Poller([self._port])
         log.info("infers on %s in %s", device, dtype)
 
     def poll(self, timeout_s: float) -> None:
-        """Take requests, departures and weights."""
         if self._held is None:
             self.wait(self._poller, timeout_s)
         self._collect()
@@ -140,10 +130,6 @@ class Broker(Service):
                 break
         for session in self._sessions.table:
             self._port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
-
-    def close(self) -> None:
-        """Close the sockets."""
-        self._resources.close()
 
     def report(self) -> dict[str, Any]:
         """Rates of the last seconds, and what was refused."""
@@ -197,7 +183,7 @@ class Broker(Service):
         if self._inbox is None:
             endpoint = self.config.learner.endpoint
             self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes)
-            self._resources.callback(self._inbox.close)
+            self.resources.callback(self._inbox.close)
         session = self._sessions.admit(header, rows, self.clock())
         if session is None:
             busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")

@@ -7,7 +7,6 @@ built for it there and then. Descriptions come from the network, so each is boun
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +46,7 @@ class Client:
 
 
 class Sessions:
-    """Admits sessions.
-
-    Args:
-      config: of the run.
-      epoch: of this start of the broker.
-      device: of inference.
-      dtype: of the forward pass.
-      seed: of the actions that are drawn.
-    """
+    """Admits sessions. `seed` is that of the actions that are drawn."""
 
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
@@ -100,13 +91,11 @@ class Sessions:
         return self.table.open(header, Client(slots), now)
 
     def leave(self, sender: int) -> None:
-        """End every session of a client."""
         for session in self.table.leave(sender):
             self.end(session)
 
     def bye(self, header: Header) -> None:
-        """End a session. A client that leaves need not know which start of the broker it leaves."""
-        if session := self.table.of(replace(header, epoch=self.table.epoch)):
+        if session := self.table.of(header):
             self.end(session)
 
     def end(self, session: Session[Client]) -> None:

@@ -12,11 +12,7 @@ from zerobeast.common.wire.specs import ActionSpec
 
 
 class ActionCheck:
-    """The legal actions of one session.
-
-    Args:
-      spec: of one environment's action.
-    """
+    """The legal actions of one session, where `spec` is of one environment's action."""
 
     def __init__(self, spec: ActionSpec) -> None:
         self.spec = spec

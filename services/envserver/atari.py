@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import InlineVectorEnv, contained
+from zerobeast.services.envserver.vector import contained
 
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
 
 
-class AtariVectorEnv(InlineVectorEnv):
+class AtariVectorEnv(InlineEnvs):
     """N copies of one game.
 
     A lost life is handled here and not by ale-py (0.12.1), which would restart the whole game at each: with
@@ -52,8 +53,7 @@ class AtariVectorEnv(InlineVectorEnv):
         self._life_lost = np.zeros(num_envs, np.bool_)  #: the newest row ended by it and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
-    def finish_reset(self) -> None:
-        """See the base class."""
+    def reset(self) -> None:
         obs, info = self._env.reset(seed=self._seeds)
         self._seeds = None
         self._life_lost[:] = self._game_over[:] = False
@@ -61,12 +61,10 @@ class AtariVectorEnv(InlineVectorEnv):
         self.fill_first(obs[:, 0])
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         actions[self._life_lost] = self._resume_action
         self._env.send(actions)
 
     def finish_step(self) -> None:
-        """See the base class."""
         obs, reward, terminated, truncated, info = self._env.recv()
         first = self._life_lost | self._game_over
         self._game_over = terminated | truncated

@@ -16,8 +16,8 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
-from zerobeast.services.envserver.incremental import IncrementalVectorEnv
-from zerobeast.services.envserver.native import has_native, make_native
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.native import NativeVectorEnv, has_native
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -44,7 +44,7 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
         return _make_atari(rom, config, num_envs, seed, server.threads or 1)
     if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
-        return IncrementalVectorEnv(partial(make_native, config), num_envs, seed, num_envs)
+        return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 
 
@@ -52,10 +52,10 @@ def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: 
     most = min(num_envs, EMULATORS_AT_ONCE)
     threads_of_part = math.ceil(threads * most / num_envs)  # parts are stepped side by side
 
-    def make(n: int, first_seed: int) -> VectorEnv:
+    def make(n: int, first_seed: int) -> InlineEnvs:
         return AtariVectorEnv(rom, config, n, first_seed, threads_of_part)
 
-    return IncrementalVectorEnv(make, num_envs, seed, most)
+    return InlineVectorEnv(make, num_envs, seed, most)
 
 
 def games() -> dict[str, str]:

@@ -16,17 +16,12 @@ from pathlib import Path
 MARK = "ZEROBEAST_WORKER"
 
 
-def new_mark() -> str:
-    """A mark that no other worker has."""
-    return secrets.token_hex(8)
-
-
 @contextlib.contextmanager
-def marked(mark: str) -> Iterator[None]:
-    """What this process starts meanwhile carries the mark."""
-    os.environ[MARK] = mark
+def marked() -> Iterator[str]:
+    """What this process starts meanwhile carries a mark that no other worker has, which is yielded."""
+    os.environ[MARK] = mark = secrets.token_hex(8)
     try:
-        yield
+        yield mark
     finally:
         del os.environ[MARK]
 

@@ -19,7 +19,6 @@ POLL_S = 0.1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns the exit code."""
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print
     try:

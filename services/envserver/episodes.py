@@ -9,23 +9,18 @@ from numpy.typing import NDArray
 
 
 class EpisodeTracker:
-    """Sums per environment until its episode is over.
-
-    Args:
-      num_envs: N.
-    """
+    """Sums for each of N environments until its episode is over."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
 
-    def clear(self) -> None:
-        """Forget every episode in progress, as a reset does."""
-        self._returns[:] = 0
-        self._lengths[:] = 0
+    def forget(self, envs: NDArray[Any] | slice) -> None:
+        """Forget the episodes in progress of some environments, which have been cut off.
 
-    def forget(self, envs: NDArray[Any]) -> None:
-        """Forget the episodes in progress where `envs` [N] is true: they have been cut off."""
+        Args:
+          envs: their indices, or a mask [N].
+        """
         self._returns[envs] = 0
         self._lengths[envs] = 0
 

@@ -9,50 +9,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
-from zerobeast.services.envserver.vector import InlineVectorEnv, contained
+from zerobeast.services.envserver.vector import contained
 
 
-class NativeVectorEnv(InlineVectorEnv):
+class NativeVectorEnv(InlineEnvs):
     """Steps a gymnasium vector environment whose autoreset is NEXT_STEP.
 
     Such an environment has one random generator for all of its copies: the session's seed seeds it.
 
     Args:
-      env: made by `make_native`.
-      env_id: as the user wrote it.
+      config: which environment; its id has a vectorised implementation.
+      num_envs: N.
       seed: of the first reset.
+
+    Raises:
+      EnvError: it cannot be made.
     """
 
-    def __init__(self, env: Any, env_id: str, seed: int) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int) -> None:
+        import gymnasium
+
+        kwargs: dict[str, Any] = dict(config.kwargs)
+        with contained(f"env.id {config.id!r} cannot be made"):
+            env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         obs = obs_layout(env.single_observation_space)
-        super().__init__(env_spec(env_id, obs, env.single_action_space), env.num_envs)
-        self._env = env
+        super().__init__(env_spec(config.id, obs, env.single_action_space), num_envs)
+        self._env: Any = env
         self._adapt = ActionAdapter(env.single_action_space)
         self._seed: int | None = seed
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
 
-    def finish_reset(self) -> None:
-        """See the base class."""
+    def reset(self) -> None:
         obs, _ = self._env.reset(seed=self._seed)
         self._seed = None
         self._done[:] = False
         self.fill_first(obs)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         self._actions = self._adapt(actions)
 
     def finish_step(self) -> None:
-        """See the base class."""
         obs, reward, terminated, truncated, _ = self._env.step(self._actions)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
         self.fill(obs, reward, terminated, truncated, first)
 
     def close(self) -> None:
-        """See the base class."""
         with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
             self._env.close()
 
@@ -74,17 +79,3 @@ def has_native(env_id: str) -> bool:
     if not (isinstance(creator, type) and issubclass(creator, VectorEnv)):
         return False
     return bool(creator.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP)
-
-
-def make_native(config: EnvConfig, num_envs: int, seed: int) -> NativeVectorEnv:
-    """The environment of an id that has one.
-
-    Raises:
-      EnvError: it cannot be made.
-    """
-    import gymnasium
-
-    kwargs: dict[str, Any] = dict(config.kwargs)
-    with contained(f"env.id {config.id!r} cannot be made"):
-        env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    return NativeVectorEnv(env, config.id, seed)

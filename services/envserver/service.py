@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -40,12 +39,7 @@ RATE_SPAN_S = 5.0
 
 
 class EnvServer(Service):
-    """Hosts environments for every client that says HELLO.
-
-    Args:
-      config: of the run; the section `envserver` is this service's own.
-      instance: which env-server this is.
-    """
+    """Hosts environments for every client that says HELLO."""
 
     role = "envserver"
     work = ("agent_steps", "sessions", "sessions_making")
@@ -55,8 +49,6 @@ class EnvServer(Service):
         self.settings = config.envserver
         self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
-        self._port: ServerPort | None = None
-        self._resources = ExitStack()
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
@@ -66,15 +58,13 @@ class EnvServer(Service):
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
-        """Bind."""
         context = open_context(self._security, self.role)
-        self._resources.callback(context.term)
-        self._port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
-        self._resources.callback(self._port.close)
-        self._poller = Poller([self._port])
+        self.resources.callback(context.term)
+        self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
+        self.resources.callback(self.port.close)
+        self._poller = Poller([self.port])
 
     def poll(self, timeout_s: float) -> None:
-        """Take requests, then answer whatever is finished."""
         self.wait(self._poller, timeout_s, idle=self.idle())
         for _ in range(MAX_REQUESTS_PER_TURN):
             message = self.port.receive()
@@ -100,7 +90,6 @@ class EnvServer(Service):
         ]
 
     def idle(self) -> bool:
-        """Whether no request is being worked on."""
         return not any(session.state.request for session in self.table)
 
     def deadline(self) -> float:
@@ -119,10 +108,12 @@ class EnvServer(Service):
         while self._leaving:
             self.tick(self.clock())
             time.sleep(0.005)
-        self._resources.close()
+        super().close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last few seconds."""
+        if self.state == "starting":
+            return {}
         (steps_per_s,) = self._window.per_s(self.clock(), self._agent_steps)
         envs = [session.state.env for session in self.table]
         return {
@@ -133,17 +124,11 @@ class EnvServer(Service):
             "episodes": self._episodes,
             "env_errors": self._past_errors + sum(env.errors for env in envs),
             "env_timeouts": self._past_timeouts + sum(env.timeouts for env in envs),
-            "refused": sum(self._port.refused.values()) if self._port else 0,
-            "refused_by_reason": dict(self._port.refused) if self._port else {},
-            "dropped": self._port.dropped if self._port else 0,
+            "refused": self.port.refused.total(),
+            "refused_by_reason": dict(self.port.refused),
+            "dropped": self.port.dropped,
             "agent_steps_per_s": round(steps_per_s, 1),
         }
-
-    @property
-    def port(self) -> ServerPort:
-        """The bound port; there is one from `open` to `close`."""
-        assert self._port is not None
-        return self._port
 
     def _handle(self, message: Incoming) -> None:
         header = message.header
@@ -151,8 +136,7 @@ class EnvServer(Service):
             if header.kind is Kind.HELLO:
                 self._hello(header)
             elif header.kind is Kind.BYE:
-                # A client that leaves need not know the epoch: it may not have been welcomed yet.
-                if session := self.table.of(replace(header, epoch=self.table.epoch)):
+                if session := self.table.of(header):
                     self._end(session)
             elif header.kind in (Kind.RESET, Kind.STEP):
                 self._request(message)
@@ -221,17 +205,14 @@ class EnvServer(Service):
         for session in sessions_to_advance(self.table, make=began >= self._make_at):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
-            self._collect(session)
+            try:
+                if session.state.env.collect():
+                    self._answer(session)
+            except EnvError as error:
+                self._fail(session, error)
             if makes:
                 now, plays = self.clock(), any(other.asked_at is not None for other in self.table)
                 self._make_at = now + (now - began if plays else 0.0)
-
-    def _collect(self, session: Session[Hosted]) -> None:
-        try:
-            if session.state.env.collect():
-                self._answer(session)
-        except EnvError as error:
-            self._fail(session, error)
 
     def _answer(self, session: Session[Hosted]) -> None:
         hosted = session.state

@@ -18,8 +18,6 @@ MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 
 @dataclass
 class Hosted:
-    """The environments of one session."""
-
     env: VectorEnv
     request: Header | None  #: being worked on; the HELLO at first
     check: ActionCheck | None = None

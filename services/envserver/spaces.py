@@ -81,11 +81,7 @@ def env_spec(
 
 
 class ActionAdapter:
-    """Turns legal actions into what a space expects.
-
-    Args:
-      space: of one environment.
-    """
+    """Turns legal actions into what the space of one environment expects."""
 
     def __init__(self, space: Any) -> None:
         from gymnasium import spaces

@@ -12,7 +12,7 @@ the next, its action is ignored and its reward is 0.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import MAX_ROW_BYTES, EnvSpec
-from zerobeast.services.envserver.episodes import EpisodeTracker
 
 Episodes = list[list[float | int]]
 
@@ -118,88 +117,3 @@ class VectorEnv(ABC):
         """Whether everything is released; with `force`, what resists is killed."""
         del force
         return True
-
-
-class InlineVectorEnv(VectorEnv):
-    """Base of backends that step inside this process, in code that does not wait for anybody.
-
-    Args:
-      spec: of one environment.
-      num_envs: N.
-    """
-
-    inline = True
-
-    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self.spec = spec
-        self.rows = rows_for(spec, num_envs)
-        self.statistics = EpisodeTracker(num_envs)
-        self._begun: Callable[[], None] | None = lambda: None  # creation is the first thing to collect
-
-    @abstractmethod
-    def finish_reset(self) -> None:
-        """Fill rows with the first of every episode."""
-
-    @abstractmethod
-    def begin_step(self, actions: NDArray[Any]) -> None:
-        """Hand the actions over."""
-
-    @abstractmethod
-    def finish_step(self) -> None:
-        """Fill rows and episodes."""
-
-    def reset(self) -> None:
-        """See the base class."""
-        self._begun = self.finish_reset
-
-    def step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
-        with contained(f"environment {self.spec.env_id!r} cannot take a step"):
-            self.begin_step(actions)
-        self._begun = self.finish_step
-
-    def collect(self) -> bool:
-        """See the base class."""
-        begun, self._begun = self._begun, None
-        if begun is None:
-            return False
-        self.episodes = []
-        with contained(f"environment {self.spec.env_id!r} has failed"):
-            begun()
-        return True
-
-    def fill_first(self, obs: NDArray[Any]) -> None:
-        """Write rows of which every one opens an episode."""
-        self.statistics.clear()
-        self._check(obs, self.rows["reward"])
-        self.rows["obs"] = obs
-        self.rows["first"] = True
-        for name in ("reward", "terminated", "truncated"):
-            self.rows[name] = 0
-
-    def fill(
-        self,
-        obs: NDArray[Any],
-        reward: NDArray[Any],
-        terminated: NDArray[Any],
-        truncated: NDArray[Any],
-        first: NDArray[Any],
-    ) -> None:
-        """Write rows, all arguments [N, ...]; what a first row must not carry is left out."""
-        rows = self.rows
-        self._check(obs, reward)
-        rows["obs"] = obs
-        rows["first"] = first
-        rows["reward"] = np.where(first, 0, reward)
-        rows["terminated"] = terminated & ~first
-        rows["truncated"] = truncated & ~first
-
-    def _check(self, obs: NDArray[Any], reward: NDArray[Any]) -> None:
-        """Refuse what no policy could learn from; numpy would stretch a wrong shape in silence."""
-        wanted = self.rows["obs"].shape
-        if np.shape(obs) != wanted:
-            raise EnvError(f"environment {self.spec.env_id!r}: observations {np.shape(obs)}, expected {wanted}")
-        for what, values in (("an observation", obs), ("a reward", reward)):
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")

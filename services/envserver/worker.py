@@ -62,18 +62,18 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
     faulthandler.enable()  # a crash, and the server's SIGABRT to a process that hangs, write where it is
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_die_with_server, daemon=True).start()
-    try:
-        shard = Shard(env_id, kwargs, num_envs, seed)
-    except EnvError as error:
-        connection.send_bytes(pack({"fatal": str(error), "failures": [[0, _trace(error)]] if error.__cause__ else []}))
-        return
-    try:
-        connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
-        while True:
-            _answer(connection, shard)
-    except (EOFError, ConnectionError):
-        shard.close()
-        _end_descendants()
+    with contextlib.suppress(EOFError, ConnectionError):  # the server has closed the pipe
+        try:
+            shard = Shard(env_id, kwargs, num_envs, seed)
+        except EnvError as error:
+            failures = [[0, _trace(error)]] if error.__cause__ else []
+            connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
+            return
+        with contextlib.closing(shard):
+            connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+            while True:
+                _answer(connection, shard)
+    _end_descendants()
 
 
 def _answer(connection: Connection, shard: Shard) -> None:
@@ -161,7 +161,6 @@ class Shard:
                 self._in_a_row[i] = 0
 
     def close(self) -> None:
-        """Close every environment."""
         for env in self._envs:
             _close(env)
 

@@ -28,7 +28,7 @@ from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import unpack
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver.descendants import end_marked, marked, new_mark
+from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.vector import VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import RESET, STEP, backoff_s, serve
@@ -49,11 +49,10 @@ class _Worker:
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
     mark: str = ""  #: that whatever it starts carries
-    seed: int | None = None  #: for its first process
+    seed: int = 0  #: for its first process
     awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for; without a process: when there shall be one
     deaths: int = 0
-    replaced: bool = False  #: has to reset before it can answer
     hangs: str = ""  #: for how long it has not answered, where that was too long
 
     @property
@@ -85,19 +84,15 @@ class WorkerVectorEnv(VectorEnv):
 
     @property
     def processes(self) -> int:
-        """See the base class."""
         return len(self._workers) + len(self._leaving)
 
     def reset(self) -> None:
-        """See the base class."""
         self._begin(RESET, None)
 
     def step(self, actions: NDArray[Any]) -> None:
-        """See the base class."""
         self._begin(STEP, actions)
 
     def collect(self) -> bool:
-        """See the base class."""
         now = time.monotonic()
         for worker in self._workers:
             if worker.pipe is None and worker.awaits and now >= worker.since:
@@ -113,7 +108,6 @@ class WorkerVectorEnv(VectorEnv):
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
-        """See the base class."""
         for worker in self._workers:
             if worker.pipe is None or not worker.awaits:
                 continue
@@ -129,13 +123,11 @@ class WorkerVectorEnv(VectorEnv):
         self._reap()
 
     def close(self) -> None:
-        """See the base class."""
         for worker in self._workers:
             self._drop(worker)
         self._workers = []
 
     def closed(self, *, force: bool) -> bool:
-        """See the base class."""
         if force:
             for process, _ in self._leaving:
                 process.kill()
@@ -152,17 +144,16 @@ class WorkerVectorEnv(VectorEnv):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
     def _start(self, worker: _Worker) -> None:
-        seed, worker.seed = worker.seed, None
-        worker.mark = new_mark()
+        seed = None if self._opened else worker.seed
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, for all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
-            with theirs, marked(worker.mark):  # closed, so that the end of the process is the end of the pipe
+            with theirs, marked() as worker.mark:  # closed, so that the end of the process is the end of the pipe
                 worker.process = self._context.Process(
                     target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
                 )
                 worker.process.start()
-        worker.pipe, worker.awaits, worker.replaced = ours, "spec", seed is None
+        worker.pipe, worker.awaits = ours, "spec"
         worker.since, worker.hangs = time.monotonic(), ""
         self._poll.register(ours, select.POLLIN)
         self._list_files()
@@ -215,7 +206,7 @@ class WorkerVectorEnv(VectorEnv):
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
             self._died(worker)
             return
-        worker.awaits, worker.replaced = "", False
+        worker.awaits = ""
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
 
@@ -227,7 +218,7 @@ class WorkerVectorEnv(VectorEnv):
         elif spec != self._declared:
             raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self._declared}")
         worker.awaits = ""
-        if worker.replaced:
+        if self._opened:
             worker.awaits, worker.since = "rows", time.monotonic()
             assert worker.pipe is not None
             with contextlib.suppress(OSError):

@@ -22,9 +22,9 @@ from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import catalogue, sessions
-from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 pytestmark = pytest.mark.integration
@@ -46,10 +46,10 @@ class Thread:
         self.begun: list[int] = []
         monkeypatch.setattr(catalogue, "AtariVectorEnv", self._make)
 
-    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, _threads: int) -> VectorEnv:
+    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, _threads: int) -> InlineEnvs:
         self.begun.append(seed)
         time.sleep(self.make_s)
-        return make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
+        return NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
 
 
 class Processes:

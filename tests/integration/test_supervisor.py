@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.runtime.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.supervisor import Ending, Stage, Supervisor
+from zerobeast.launcher.supervisor import Ending, Supervisor
 
 pytestmark = pytest.mark.integration
 
@@ -40,15 +41,14 @@ sys.exit({code})
 
 
 class Fleet:
-    """Four children in the order of stopping: actor, envserver, broker, learner."""
+    """A child of each role."""
 
     def __init__(self, folder: Path, **scripts: str) -> None:
         self.folder = folder
-        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in ("actor", "envserver", "broker", "learner")}
+        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in ROLES}
         self.children = {role: self._child(role, text) for role, text in texts.items()}
-        stages = [Stage([child], 0.5) for child in self.children.values()]
         self.turns: list[Callable[[], None]] = []
-        self.supervisor = Supervisor(stages, self._watch)
+        self.supervisor = Supervisor(list(self.children.values()), self._watch)
 
     def _child(self, role: str, text: str) -> Child:
         return Child(
@@ -241,11 +241,11 @@ sys.exit(Idle(supervisor_pid=int(sys.argv[1])).run())
 LAUNCHER = """
 import os, sys, pathlib
 from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.supervisor import Stage, Supervisor
+from zerobeast.launcher.supervisor import Supervisor
 folder = pathlib.Path(sys.argv[1])
 command = [sys.executable, "-c", sys.argv[2], str(os.getpid())]
 child = Child(ChildSpec("learner", 0, command, dict(os.environ), folder / "learner-0.log", folder / "s.json"))
-Supervisor([Stage([child], 1.0)]).run()
+Supervisor([child]).run()
 """
 
 

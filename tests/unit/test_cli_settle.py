@@ -44,9 +44,10 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     assert config.folder == tmp_path / "new" / "y"
 
 
-def test_an_endpoint_that_has_no_effect_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settle(["--root", str(tmp_path), "--broker.endpoint", "tcp://host:1"], {}, NOW)
-    assert capsys.readouterr().out.startswith("flag --broker.endpoint has no effect: ")
+@pytest.mark.parametrize("flag", ["--broker.endpoint tcp://host:1", "--learner.when_done stay"])
+def test_a_setting_that_has_no_effect_is_said(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settle(["--root", str(tmp_path), *flag.split()], {}, NOW)
+    assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")
 
 
 def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(

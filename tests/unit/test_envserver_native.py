@@ -3,23 +3,20 @@ import numpy as np
 import pytest
 
 from zerobeast.common.settings.run import EnvConfig
-from zerobeast.services.envserver.native import NativeVectorEnv, make_native
+from zerobeast.services.envserver.native import NativeVectorEnv
 
 pytestmark = pytest.mark.unit
 
 
 def cartpole(num_envs: int, seed: int = 0) -> NativeVectorEnv:
-    env = make_native(EnvConfig(id="CartPole-v1"), num_envs, seed)
-    assert env.collect(), "creation"
-    assert not env.collect(), "only once"
+    env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
     env.reset()
-    assert env.collect()
     return env
 
 
 def step(env: NativeVectorEnv, actions: np.ndarray) -> np.ndarray:
-    env.step(actions)
-    assert env.collect()
+    env.begin_step(actions)
+    env.finish_step()
     return env.rows
 
 
@@ -63,6 +60,5 @@ def test_a_seed_decides_the_first_reset_and_later_ones_differ() -> None:
     assert (start == same.rows["obs"]).all()
     assert (start != other.rows["obs"]).any()
     one.reset()
-    assert one.collect()
     assert (start != one.rows["obs"]).any()
     assert one.rows["first"].all()

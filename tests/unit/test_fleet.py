@@ -17,30 +17,23 @@ def told(child: Child, flag: str) -> str:
     return command[command.index(flag) + 1]
 
 
-def staged(*flags: str) -> list[list[Child]]:
-    """Children of a run under these flags, in the order in which they are stopped."""
-    services = fleet.Fleet(load(["--name", "x", *flags], {}), Path("/tmp/s"), {}, keep_open=(9,))
-    services.add_all()
-    return [list(stage.children) for stage in services.stages()]
-
-
-def test_children_are_staged_actors_first_and_the_learner_last() -> None:
-    stages = staged("--local.actors", "3", "--local.env_servers", "2")
-    names = [[child.spec.name for child in stage] for stage in stages]
-    assert names == [["actor 0", "actor 1", "actor 2"], ["envserver 0", "envserver 1"], ["broker 0"], ["learner 0"]]
+def children(*flags: str) -> list[Child]:
+    """Children of a run under these flags, in the order in which they are started."""
+    return fleet.Fleet(load(["--name", "x", *flags], {}), Path("/tmp/s"), {}, keep_open=(9,)).add_all()
 
 
 def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
-    actors, servers, brokers, learners = staged("--local.actors", "3", "--local.env_servers", "2")
+    found = {child.spec.name: child for child in children("--local.actors", "3", "--local.env_servers", "2")}
+    assert list(found) == ["learner 0", "broker 0", "envserver 0", "envserver 1", "actor 0", "actor 1", "actor 2"]
     one, two = "ipc:///tmp/s/e0", "ipc:///tmp/s/e1"
-    assert [told(child, "--envserver.endpoint") for child in actors] == [one, two, one]
-    assert [told(child, "--envserver.endpoint") for child in servers] == [one, two]
-    assert {told(child, "--learner.endpoint") for child in (*actors, *brokers, *learners)} == {"ipc:///tmp/s/l"}
+    uses = {name: told(child, "--envserver.endpoint") for name, child in found.items() if name[0] in "ea"}
+    assert uses == {"envserver 0": one, "envserver 1": two, "actor 0": one, "actor 1": two, "actor 2": one}
+    assert {told(child, "--learner.endpoint") for child in found.values()} == {"ipc:///tmp/s/l"}
 
 
 def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path: Path) -> None:
     def starts() -> set[str]:
-        return {told(child, "--start") for stage in staged("--root", str(tmp_path)) for child in stage}
+        return {told(child, "--start") for child in children("--root", str(tmp_path))}
 
     (tmp_path / "x").mkdir()
     metrics = tmp_path / "x" / "metrics.csv"
@@ -53,7 +46,7 @@ def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path
 
 
 def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
-    ports = [told(child, "--health.port") for stage in reversed(staged("--health.port", "9000")) for child in stage]
+    ports = [told(child, "--health.port") for child in children("--health.port", "9000")]
     assert ports == ["9000", "9001", "9002", "9003"]
 
 

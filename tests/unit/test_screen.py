@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.screen import LineScreen, make_screen
-from zerobeast.launcher.view import RunTitle
 
 pytestmark = pytest.mark.unit
 
-RUN = RunTitle("x", "CartPole-v1", "impala", 1000)
+RUN = RunConfig(name="x")
 
 
 def test_a_pipe_that_nobody_reads_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.launcher.pages import Snapshot
-from zerobeast.launcher.view import MAX_SERVICES, RunTitle, line, screen, summary
+from zerobeast.launcher.view import MAX_SERVICES, line, screen, summary
 
 pytestmark = pytest.mark.unit
 
-RUN = RunTitle("PongNoFrameskip-v4-impala-20260131-120000", "PongNoFrameskip-v4", "impala", 10_000_000)
+PONG = "PongNoFrameskip-v4"
+RUN = RunConfig(name=f"{PONG}-impala-20260131-120000", env=EnvConfig(id=PONG), total_steps=10_000_000)
 LEARNER: dict[str, Any] = {
     "state": "ready",
     "uptime_s": 3725.0,
@@ -104,7 +107,7 @@ def test_nothing_known_yet_shows_services_that_start() -> None:
 
 def test_large_numbers_still_fit_80_columns() -> None:
     page = LEARNER | {"agent_steps": 9_999_999_999, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
-    run = RunTitle(RUN.name, RUN.env_id, RUN.algo, 20_000_000_000)
+    run = RUN.model_copy(update={"total_steps": 20_000_000_000})
     busy = ACTOR | {"waiting_broker_fraction": 1.0, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
     views = (
         ServiceView("learner 0", "learner", page, 0, 25 << 30, 12.5),

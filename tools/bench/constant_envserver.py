@@ -13,33 +13,36 @@ from zerobeast.common.service.entry import main
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver.__main__ import build
-from zerobeast.services.envserver.vector import InlineVectorEnv
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 
 ENV_ID = "Constant-v0"
 ENV = EnvSpec(ENV_ID, (4,), "<f4", ActionSpec.discrete(2))
 
 
-class ConstantVectorEnv(InlineVectorEnv):
+class _ConstantEnvs(InlineEnvs):
     """N environments that show the same for ever."""
 
-    def finish_reset(self) -> None:
-        """See the base class."""
+    def reset(self) -> None:
         self.fill_first(np.zeros_like(self.rows["obs"]))
 
     def begin_step(self, actions: NDArray[Any]) -> None:
         """See the base class."""
 
     def finish_step(self) -> None:
-        """See the base class."""
         self.rows["first"] = False
 
     def close(self) -> None:
         """See the base class."""
 
 
-def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> ConstantVectorEnv:
+def constant(env: EnvSpec, num_envs: int) -> InlineVectorEnv:
+    """N environments that look like this."""
+    return InlineVectorEnv(lambda n, _first_seed: _ConstantEnvs(env, n), num_envs, seed=0, most=num_envs)
+
+
+def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> InlineVectorEnv:
     """Stands in for `zerobeast.services.envserver.catalogue.make_vector_env`."""
-    return ConstantVectorEnv(ENV, num_envs)
+    return constant(ENV, num_envs)
 
 
 if __name__ == "__main__":

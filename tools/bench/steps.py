@@ -25,7 +25,8 @@ from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.env_client import EnvClient
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.tools.bench.constant_envserver import ConstantVectorEnv
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.tools.bench.constant_envserver import constant
 from zerobeast.tools.bench.figures import Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse_plane
 from zerobeast.tools.bench.pingpong import NO_COMPILER, round_trip_us
@@ -57,8 +58,8 @@ def measure(seconds: float) -> list[Figure]:
 def serve_steps(pipe: Connection, config: RunConfig) -> None:
     """Serve constant environments until the pipe ends."""
 
-    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> ConstantVectorEnv:
-        return ConstantVectorEnv(ENV, num_envs)
+    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> VectorEnv:
+        return constant(ENV, num_envs)
 
     with patch("zerobeast.services.envserver.service.make_vector_env", make):
         serve(pipe, EnvServer(config, Instance()))

@@ -178,7 +178,7 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
     learner.intake.port = UnreliablePort(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
     for at, server in enumerate([*brokers, *servers]):
         faults = trial.inference if isinstance(server, Broker) else trial.steps
-        server._port = UnreliablePort(server._port, faults, trial.seed + at)  # type: ignore[attr-defined]
+        server.port = UnreliablePort(server.port, faults, trial.seed + at)  # type: ignore[attr-defined]
     actors = [
         service(Actor, at, broker=f"b{at % trial.brokers}", envserver=f"e{at % trial.env_servers}")
         for at in range(trial.actors)

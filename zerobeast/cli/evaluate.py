@@ -29,7 +29,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.run_folder import trained
@@ -62,8 +62,6 @@ class EvaluateFlags(Section):
 
 
 class Episode(NamedTuple):
-    """One whole episode."""
-
     value: float  #: undiscounted, unclipped return
     length: int  #: agent steps
 
@@ -135,7 +133,7 @@ def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
         except PeerLost as error:
             raise (BeastError(child.explain()) if child.poll() is not None else error) from error
         finally:
-            _end(child)
+            stop([child], STOP_LIMIT_S)
 
 
 def _wait_for(status: Path, child: Child) -> None:
@@ -150,18 +148,9 @@ def _wait_for(status: Path, child: Child) -> None:
         time.sleep(0.01)
 
 
-def _end(child: Child) -> None:
-    child.terminate()
-    deadline = time.monotonic() + STOP_LIMIT_S
-    while child.running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    child.kill()
-
-
 def _play(
     folder: Path, config: RunConfig, task: str, flags: EvaluateFlags, endpoint: str, *, quiet: bool
 ) -> dict[str, Any]:
-    """Play the episodes of one environment and describe them."""
     from zerobeast.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
@@ -173,7 +162,9 @@ def _play(
             rows = envs.reset()
             while not counter.complete:
                 rows, _ = envs.step(player.act(rows))
-                _announce(counter.add(rows), counter, quiet=quiet)
+                episodes = counter.add(rows)
+                if not quiet:
+                    _announce(episodes, counter)
     finally:
         context.term()
     return describe(counter.episodes, envs.spec.frame_skip) | {
@@ -190,11 +181,7 @@ def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:
 
 
 class EpisodeCounter:
-    """Adds up rewards and keeps the first `quota` episodes of every environment.
-
-    Args:
-      quota: [N].
-    """
+    """Adds up rewards and keeps the first `quota` [N] episodes of every environment."""
 
     def __init__(self, quota: NDArray[np.int64]) -> None:
         self.episodes: list[Episode] = []
@@ -234,9 +221,7 @@ def describe(episodes: list[Episode], frame_skip: int) -> dict[str, Any]:
     }
 
 
-def _announce(episodes: list[Episode], counter: EpisodeCounter, *, quiet: bool) -> None:
-    if quiet:
-        return
+def _announce(episodes: list[Episode], counter: EpisodeCounter) -> None:
     number = len(counter.episodes) - len(episodes)
     if number == 0 and episodes:
         sys.stdout.write("episode      return  agent steps\n")

@@ -40,7 +40,6 @@ Every command explains itself with --help. Services run by hand as well:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
     _replace_closed_streams()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
@@ -58,7 +57,9 @@ def _dispatch(argv: list[str]) -> int:
         sys.stdout.write(f"beast {__version__}\n")
         return 0
     if argv[0] not in COMMANDS:
-        return _unknown(argv[0])
+        what = "option" if argv[0].startswith("-") else "command"
+        sys.stderr.write(f"beast: unknown {what} {argv[0]!r}{suggestion(argv[0], COMMANDS)}\n")
+        return ConfigError.exit_code
     return _guarded(argv[0], argv[1:])
 
 
@@ -96,12 +97,6 @@ def _guarded(name: str, argv: list[str]) -> int:
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _unknown(name: str) -> int:
-    what = "option" if name.startswith("-") else "command"
-    sys.stderr.write(f"beast: unknown {what} {name!r}{suggestion(name, COMMANDS)}\n")
-    return ConfigError.exit_code
 
 
 def _main_of(module: str) -> Callable[[list[str]], int]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
@@ -36,7 +36,6 @@ from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.trust import names_code, refuse_code
-from zerobeast.launcher.view import RunTitle
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train [settings] --help   every setting with the value that it then has
@@ -58,7 +57,6 @@ class TrainFlags(Section):
 
 
 def main(argv: list[str]) -> int:
-    """`beast train`; returns the exit code."""
     settings = [flag for flag in argv if flag not in ("-h", "--help")]
     if len(settings) < len(argv):
         return _help(settings)
@@ -73,7 +71,7 @@ def _help(argv: list[str]) -> int:
     try:
         loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of)
     except ConfigError as error:
-        _complain(f"beast train: {error}; below are the settings without these flags")
+        _say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
     sys.stdout.write(f"{HELP}\n{settings_help(config=loaded.config, origins=loaded.origins)}\n")
     return 0
@@ -125,8 +123,6 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
 
 
 class Settled(NamedTuple):
-    """What to run."""
-
     config: RunConfig
     flags: TrainFlags
     saved: RunConfig | None  #: of the run that continues
@@ -176,20 +172,21 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ineffective(given: Loaded) -> Iterator[str]:
-    """A sentence for every endpoint that is given: here the services meet at unix sockets of their own."""
+    """A sentence for every setting that is given and that `beast train` decides itself."""
     for path in differences(given.config):
         if path.endswith(".endpoint"):
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
+        if path == "learner.when_done":
+            yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
 
 
 def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
-    run = RunTitle(config.name, config.env.id, config.algo, config.total_steps)
     start = time.monotonic()
     fleet = Fleet(config, sockets, environ, keep_open=(lock,))
     with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
-        screen = make_screen(run, pages.snapshot, plain=plain)
+        screen = make_screen(config, pages.snapshot, plain=plain)
         try:
-            ending = Supervisor(fleet.stages(), lambda stopping: screen.update(stopping=stopping)).run()
+            ending = Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
         finally:
             screen.close()
         page = pages.snapshot().page("learner")
@@ -197,11 +194,11 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
     if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
         ending = Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     if ending.sentence:
-        _complain(f"beast train: {ending.sentence}")
+        _say(f"beast train: {ending.sentence}", sys.stderr)
     if ending.finished or page.get("agent_steps"):
         # a page is as old as a second; the last row is the end itself, unless the learner was killed
         newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
-        _conclude(config, view.summary(run, newest, time.monotonic() - start, finished=ending.finished), ending)
+        _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
     elif not ending.sentence:
         _say(f"{config.name}: stopped before its first update")
     return ending.code
@@ -227,12 +224,6 @@ def beast() -> str:
     return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"
 
 
-def _complain(text: str) -> None:
+def _say(text: str, file: TextIO | None = None) -> None:
     with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        print(text, file=file, flush=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,18 +30,6 @@ CLEARLY = 1.05  #: times faster, from where on a change is more than noise
 Values = dict[str, Any]  #: path of a setting -> value
 
 
-def _one_more(*paths: str) -> Callable[[Values], Iterator[Values]]:
-    return lambda best: ({**best, path: best[path] + 1} for path in paths)
-
-
-def _neighbours(path: str) -> Callable[[Values], Iterator[Values]]:
-    return lambda best: ({**best, path: best[path] + step} for step in (1, -1) if best[path] + step > 0)
-
-
-def _twice_and_half(path: str) -> Callable[[Values], Iterator[Values]]:
-    return lambda best: ({**best, path: value} for value in (best[path] * 2, best[path] // 2) if value)
-
-
 def _both_precisions(best: Values) -> Iterator[Values]:
     for value in ("float32", "bfloat16"):
         yield {**best, "broker.precision": value, "learner.precision": value}
@@ -54,13 +42,23 @@ class Dimension(NamedTuple):
     candidates: Callable[[Values], Iterator[Values]]  #: what to try around a combination
 
 
-THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
+def _one_by_one(paths: tuple[str, ...], around: Callable[[int], Iterable[int]]) -> Dimension:
+    """Settings that are varied one at a time, to the positive ones of the values `around` theirs."""
+
+    def candidates(best: Values) -> Iterator[Values]:
+        return ({**best, path: value} for path in paths for value in around(best[path]) if value > 0)
+
+    return Dimension(paths, candidates)
+
+
 DIMENSIONS = {
-    "threads": Dimension(THREADS, _one_more(*THREADS)),
+    "threads": _one_by_one(
+        ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers"), lambda n: (n + 1,)
+    ),
     "precision": Dimension(("broker.precision", "learner.precision"), _both_precisions),
-    "groups": Dimension(("actor.env_groups",), _neighbours("actor.env_groups")),
-    "envs": Dimension(("actor.envs_per_group",), _twice_and_half("actor.envs_per_group")),
-    "batch": Dimension(("learner.batch_size",), _twice_and_half("learner.batch_size")),
+    "groups": _one_by_one(("actor.env_groups",), lambda n: (n + 1, n - 1)),
+    "envs": _one_by_one(("actor.envs_per_group",), lambda n: (2 * n, n // 2)),
+    "batch": _one_by_one(("learner.batch_size",), lambda n: (2 * n, n // 2)),
 }
 
 

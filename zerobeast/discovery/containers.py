@@ -16,13 +16,7 @@ LAST_LINE = 200  #: characters of a line that says why a container cannot be ask
 
 
 def ask(execute: Sequence[str], name: str, role: str) -> ServiceView:
-    """The service in a running container, by the health command of its image.
-
-    Args:
-      execute: the command that runs another one in the container.
-      name: of the service.
-      role: of the service.
-    """
+    """The service in a running container, by the health command of its image, which `execute` runs there."""
     try:
         answer = json.loads(output([*execute, "python", "-m", f"zerobeast.services.{role}", "health", "--json"]))
         page = answer["services"][0]["page"]
@@ -37,11 +31,7 @@ def unreachable(name: str, role: str, note: str, code: int | None = None) -> Ser
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The last line of a container's log, which says why it ended.
-
-    Args:
-      logs: the command that prints it.
-    """
+    """The last line of a container's log, which says why it ended; `logs` is the command that prints it."""
     try:
         lines = output(logs, errors=True).splitlines()
     except ConfigError as error:
@@ -50,11 +40,7 @@ def last_words(logs: Sequence[str]) -> str:
 
 
 def output(command: Sequence[str], *, errors: bool = False) -> str:
-    """What a command prints.
-
-    Args:
-      command: to run.
-      errors: whether that includes standard error.
+    """What a command prints; with `errors`, on standard error too.
 
     Raises:
       ConfigError: it is not installed, does not answer in time, or fails without printing anything.

@@ -8,12 +8,14 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zerobeast.common.errors import BeastError
 
+TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
 #: "12:00:01.250 learner-0 I message", as `zerobeast.common.runtime.logs` writes what needs no attention
@@ -22,25 +24,15 @@ _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to start.
+    """What to start."""
 
-    Attributes:
-      role: of the service, as in `python -m zerobeast.services.<role>`.
-      index: which of the processes of that role.
-      command: argv, the interpreter first.
-      environ: the whole environment of the process.
-      log: file that stdout and stderr are appended to.
-      status: file in which the service says where its health page is.
-      keep_open: file descriptors that the child inherits.
-    """
-
-    role: str
-    index: int
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    log: Path
-    status: Path
-    keep_open: tuple[int, ...] = ()
+    role: str  #: of the service, as in `python -m zerobeast.services.<role>`
+    index: int  #: which of the processes of that role
+    command: Sequence[str]  #: argv, the interpreter first
+    environ: Mapping[str, str]  #: all of it
+    log: Path  #: file that stdout and stderr are appended to
+    status: Path  #: file in which the service says where its health page is
+    keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
 
     @property
     def name(self) -> str:
@@ -105,7 +97,6 @@ class Child:
         return self._process is not None and self.poll() is None
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         if self._process is not None and self.running:
             self._process.terminate()
 
@@ -149,6 +140,26 @@ class Child:
         except OSError:
             return []
         return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def await_end(children: Sequence[Child], limit_s: float) -> bool:
+    """Wait for children to end; returns whether all have within the limit."""
+    deadline = time.monotonic() + limit_s
+    while any(child.running for child in children):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(TURN_S)
+    return True
+
+
+def stop(children: Sequence[Child], limit_s: float) -> None:
+    """Ask children to stop, and kill those that still run after the limit."""
+    for child in children:
+        child.terminate()
+    await_end(children, limit_s)
+    for child in children:
+        child.kill()
+        child.poll()
 
 
 BAD_INPUT = 2  #: exit code of a service whose settings are wrong

@@ -20,11 +20,7 @@ PERIOD_S = 10.0
 
 
 class Curves:
-    """Writes the mean milliseconds of every hop, every PERIOD_S.
-
-    Args:
-      run: folder of the run.
-    """
+    """Writes the mean milliseconds of every hop, every PERIOD_S, into the folder of a run."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / run_files.TENSORBOARD_SERVICES
@@ -39,7 +35,8 @@ class Curves:
             return
         self._next_at = time.monotonic() + PERIOD_S
         try:
-            self._write(hop_means_ms(snapshot), int(steps))
+            self._file = self._file or EventFile(self._folder, int(steps) - 1)
+            self._file.write(hop_means_ms(snapshot), int(steps))
         except OSError as error:
             if not self._fault:
                 log.warning("%s: no curves of the hops: %s", self._folder, error.strerror or error)
@@ -48,23 +45,12 @@ class Curves:
             self._fault = ""
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
-
-    def _write(self, values: dict[str, float], step: int) -> None:
-        if self._file is None:
-            self._file = EventFile(self._folder, step - 1)
-        self._file.write(values, step)
 
 
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:
     """Tag -> mean milliseconds over the last seconds, of every hop that anything passed."""
-    means = {}
-    for role, hops in HOPS.items():
-        pages = [view.page for view in snapshot.services if view.role == role]
-        for hop in hops:
-            mean_s = recent(pages, hop).mean_s
-            if mean_s is not None:
-                means[f"hops_ms/{role}.{hop}"] = 1000 * mean_s
-    return means
+    pages = {role: [view.page for view in snapshot.services if view.role == role] for role in HOPS}
+    means = {f"{role}.{hop}": recent(pages[role], hop).mean_s for role, hops in HOPS.items() for hop in hops}
+    return {f"hops_ms/{name}": 1000 * mean_s for name, mean_s in means.items() if mean_s is not None}

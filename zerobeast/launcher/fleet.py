@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -21,15 +20,11 @@ from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.common.runtime.roles import ROLES, STOPPING
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.run_folder import start
-from zerobeast.launcher.supervisor import Stage
 from zerobeast.launcher.threads import thread_flags, threads_of
 
-#: how long the next role waits for one to stop; the learner is asked after at most 2 s
-HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 10.0  #: for a service to end in order
-TURN_S = 0.05
 PAGE_LIMIT_S = 5.0
 
 
@@ -73,14 +68,7 @@ class Fleet:
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         for name in list(self.frozen):
             self.thaw(name)
-        for child in self.children:
-            child.terminate()
-        deadline = time.monotonic() + STOP_LIMIT_S
-        while any(child.running for child in self.children) and time.monotonic() < deadline:
-            time.sleep(TURN_S)
-        for child in self.children:
-            child.kill()
-            child.poll()
+        stop(self.children, STOP_LIMIT_S)
 
     def add(self, role: str, *flags: str, module: str = "") -> Child:
         """One more service, which is not started yet.
@@ -119,15 +107,8 @@ class Fleet:
         return child
 
     def start_all(self) -> None:
-        """Start as many services of each role as the settings say."""
         for child in self.add_all():
             child.start()
-
-    def stages(self) -> list[Stage]:
-        """The services in the order of stopping, for a supervisor."""
-        return [
-            Stage([each for each in self.children if each.spec.role == role], HEAD_START_S[role]) for role in STOPPING
-        ]
 
     @property
     def status_folder(self) -> Path:
@@ -136,7 +117,6 @@ class Fleet:
 
     @property
     def learner_endpoint(self) -> str:
-        """Where the learner is reached."""
         return f"ipc://{self._sockets}/l"
 
     def child(self, name: str) -> Child:
@@ -167,11 +147,9 @@ class Fleet:
         self.down.update(names)
         for name in names:
             os.kill(self.child(name).pid, number)
-        deadline = time.monotonic() + STOP_LIMIT_S
-        while running := [name for name in names if self.child(name).running]:
-            if time.monotonic() > deadline:
-                raise BeastError(f"{running[0]} has not ended {STOP_LIMIT_S:.0f} s after {number.name}")
-            time.sleep(TURN_S)
+        if not await_end([self.child(name) for name in names], STOP_LIMIT_S):
+            running = next(name for name in names if self.child(name).running)
+            raise BeastError(f"{running} has not ended {STOP_LIMIT_S:.0f} s after {number.name}")
         return {name: self.child(name).poll() or 0 for name in names}
 
     def restart(self, name: str) -> None:
@@ -182,8 +160,8 @@ class Fleet:
     def retire(self) -> dict[str, int]:
         """Ask all services to end in order, actors first and the learner last; returns exit codes by name."""
         codes: dict[str, int] = {}
-        for stage in self.stages():
-            codes |= self.end([child.spec.name for child in stage.children], signal.SIGTERM)
+        for role in STOPPING:
+            codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
         return codes
 
 

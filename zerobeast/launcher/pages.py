@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -96,7 +95,7 @@ class _Source:
         self._page: dict[str, Any] = {}
         self._page_at = time.monotonic()
         self._usage = _Usage()
-        self._log_at = _size(child.spec.log)
+        self._log_at = child.spec.log.stat().st_size if child.spec.log.exists() else 0
 
     def view(self, now: float) -> ServiceView:
         return ServiceView(
@@ -153,7 +152,3 @@ class _Usage:
         if self._at:
             self.cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._at))
         self.memory_bytes, self._cpu_s, self._at = memory, cpu_s, now
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

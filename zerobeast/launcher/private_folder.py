@@ -18,7 +18,7 @@ from zerobeast.common.runtime.endpoints import MAX_IPC_PATH
 
 PREFIX, LOCK = "beast-", "owner.lock"
 SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there
-LONGEST_SOCKET = "/e999.2"  #: what is appended to the folder
+RANDOM, LONGEST_SOCKET = "12345678", "/e999.2"  #: what is appended, by tempfile and for the sockets
 
 
 @contextlib.contextmanager
@@ -26,15 +26,12 @@ def private_folder() -> Iterator[Path]:
     """A folder that no other user can enter, with a path short enough for sockets; removed afterwards."""
     for place in dict.fromkeys((tempfile.gettempdir(), SHORT_PLACE)):
         remove_abandoned(Path(place))
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    if len(str(folder) + LONGEST_SOCKET) > MAX_IPC_PATH:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHORT_PLACE))
-    try:
-        with _held(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    place = tempfile.gettempdir()
+    if len(f"{place}/{PREFIX}{RANDOM}{LONGEST_SOCKET}") > MAX_IPC_PATH:
+        place = SHORT_PLACE
+    folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True)
+    with folder as name, _held(Path(name)):
+        yield Path(name)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import psutil
+
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -33,16 +35,13 @@ def default_name(config: RunConfig, now: datetime) -> str:
     """<env>-<algorithm>-<date>-<time>, such as Pong-v5-impala-20260131-235959, for a run without a name."""
     suffix = f"-{config.algo}-{now:%Y%m%d-%H%M%S}"
     env = re.sub(r"[^A-Za-z0-9._]+", "-", config.env.id).strip("-._") or "run"
-    return next(name for name in _numbered(env[: MAX_NAME - len(suffix) - 3] + suffix) if not _taken(config, name))
+    return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(suffix) - 3] + suffix)).name
 
 
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{n}" for n in range(2, 100))
-
-
-def _taken(config: RunConfig, name: str) -> bool:
-    return (Path(config.root).expanduser() / name).exists()
+def _free(folder: Path) -> Path:
+    """This folder or, if it exists, one with a number behind its name that does not."""
+    numbered = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 100))
+    return next(path for path in (folder, *numbered) if not path.exists())
 
 
 @contextlib.contextmanager
@@ -77,29 +76,16 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(descriptor)
+            holder = os.pread(descriptor, 32, 0)
         else:
             return
-        if holder and _alive(holder):
-            raise ConfigError(f"run {folder.name!r} is already running here (process {holder}); give another --name")
+        if holder.isdigit() and psutil.pid_exists(int(holder)):
+            raise ConfigError(
+                f"run {folder.name!r} is already running here (process {int(holder)}); give another --name"
+            )
         if time.monotonic() >= deadline:
             raise ConfigError(f"run {folder.name!r} still has services of an earlier start running; end them first")
         time.sleep(RETRY_S)
-
-
-def _holder(descriptor: int) -> int:
-    text = os.pread(descriptor, 32, 0)
-    return int(text) if text.isdigit() else 0
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def set_aside(folder: Path, now: datetime) -> Path | None:
@@ -113,11 +99,7 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
     """
     if not folder.exists():
         return None
-    target = next(
-        path
-        for name in _numbered(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}")
-        if not (path := folder.with_name(name)).exists()
-    )
+    target = _free(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
     with claimed(folder):
         try:
             folder.rename(target)

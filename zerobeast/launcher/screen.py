@@ -11,9 +11,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.live import Live
 
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.launcher import view
 from zerobeast.launcher.pages import Snapshot
-from zerobeast.launcher.view import RunTitle
 
 REFRESH_S = 0.5
 LINE_PERIOD_S = 5.0
@@ -29,16 +29,9 @@ class _Console(Console):
 
 
 class Screen(ABC):
-    """Shows snapshots at its own pace.
+    """Shows the snapshots of `source` at its own pace, `period_s` between two pictures."""
 
-    Args:
-      run: what is shown.
-      source: where snapshots come from.
-      console: to write to.
-      period_s: between two pictures.
-    """
-
-    def __init__(self, run: RunTitle, source: Callable[[], Snapshot], console: Console, period_s: float) -> None:
+    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, period_s: float) -> None:
         self.run, self.source, self.console = run, source, console
         self._period_s = period_s
         self._due = 0.0
@@ -66,13 +59,12 @@ class Screen(ABC):
 class LiveScreen(Screen):
     """Redraws one picture in place."""
 
-    def __init__(self, run: RunTitle, source: Callable[[], Snapshot], console: Console) -> None:
+    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console) -> None:
         super().__init__(run, source, console, REFRESH_S)
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 
     def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        """Redraw."""
         self._live.update(view.screen(self.run, snapshot, stopping=stopping), refresh=True)
 
     def close(self) -> None:
@@ -88,13 +80,12 @@ class LiveScreen(Screen):
 class LineScreen(Screen):
     """Adds a line now and then, and every new warning."""
 
-    def __init__(self, run: RunTitle, source: Callable[[], Snapshot], console: Console) -> None:
+    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console) -> None:
         super().__init__(run, source, console, LINE_PERIOD_S)
         self._due = time.monotonic() + LINE_PERIOD_S  # there is nothing to say yet
         self._warned: tuple[str, ...] = ()
 
     def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        """Add a line."""
         for warning in snapshot.warnings:
             if warning not in self._warned:
                 self._write(warning)
@@ -106,7 +97,7 @@ class LineScreen(Screen):
         self.console.file.flush()
 
 
-def make_screen(run: RunTitle, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
+def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
     """The live view on a terminal that can show it, lines elsewhere or where `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII

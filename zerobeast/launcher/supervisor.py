@@ -5,45 +5,29 @@ a signal (Ctrl-C, TERM, HUP)     all are stopped                                
 a second Ctrl-C                  all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
 
-Children are asked to stop stage by stage, in the order in which they are given: the learner last, so that it writes
-its checkpoint when nothing arrives any more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
+Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
+more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 from zerobeast.common.errors import BeastError, PeerLost
+from zerobeast.common.runtime.roles import STOPPING
 from zerobeast.common.runtime.signals import handled
-from zerobeast.launcher.child import BAD_INPUT, Child, signal_name
+from zerobeast.launcher.child import BAD_INPUT, TURN_S, Child, await_end
 
-log = logging.getLogger(__name__)
-
-TURN_S = 0.05  #: how late a death or a signal is noticed
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the clearest of them first
+#: how long the next role waits for one to stop; the learner is asked after at most 2 s
+HEAD_START_S = {"actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
 KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED_ON = (BAD_INPUT, PeerLost.exit_code)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Children that are stopped together.
-
-    Attributes:
-      children: of one role.
-      head_start_s: how long the next stage waits for them; those that are slower may go on stopping beside it.
-    """
-
-    children: Sequence[Child]
-    head_start_s: float
 
 
 @dataclass(frozen=True)
@@ -59,20 +43,18 @@ class Supervisor:
     """Runs the children of one run.
 
     Args:
-      stages: in the order of stopping; the last holds the learner alone.
+      children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
     """
 
-    def __init__(self, stages: Sequence[Stage], watch: Callable[[bool], None] = lambda _stopping: None) -> None:
-        self.stages = stages
-        self.children = [child for stage in stages for child in stage.children]
-        self.learner = stages[-1].children[0]
+    def __init__(self, children: Sequence[Child], watch: Callable[[bool], None] = lambda _stopping: None) -> None:
+        self.children, self.learner = children, children[0]
         self._watch = watch
         self._signals: list[int] = []
 
     def run(self) -> Ending:
         """Start everything, wait for the end, stop everything. Leaves no process behind, whatever happens."""
-        with self._listening():
+        with handled(SIGNALS, lambda number, _frame: self._signals.append(number)):
             try:
                 ending = self._start_and_wait()
             finally:
@@ -81,7 +63,7 @@ class Supervisor:
 
     def _start_and_wait(self) -> Ending:
         try:
-            for child in reversed(self.children):
+            for child in self.children:
                 child.start()
         except BeastError as error:
             return Ending(error.exit_code, str(error))
@@ -97,7 +79,9 @@ class Supervisor:
     def _after_a_death(self) -> Ending:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""
         deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline and not self._signals and not any(map(_explains, self.children)):
+        while time.monotonic() < deadline and not self._signals:
+            if any(child.poll() == BAD_INPUT for child in self.children):
+                break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
             return Ending(0, finished=True)
@@ -108,16 +92,15 @@ class Supervisor:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S
-        for stage in self.stages:
-            for child in stage.children:
+        for role in STOPPING:
+            asked = [child for child in self.children if child.spec.role == role]
+            for child in asked:
                 child.terminate()
-            self._await(stage.children, min(deadline, time.monotonic() + stage.head_start_s))
+            self._await(asked, min(deadline, time.monotonic() + HEAD_START_S[role]))
         self._await(self.children, deadline)
         for child in self.children:
             child.kill()
-        gone = time.monotonic() + KILL_LIMIT_S
-        while any(child.running for child in self.children) and time.monotonic() < gone:
-            time.sleep(TURN_S)
+        await_end(self.children, KILL_LIMIT_S)
 
     def _await(self, children: Sequence[Child], deadline: float) -> None:
         while any(child.running for child in children) and time.monotonic() < deadline and not self._impatient:
@@ -140,20 +123,6 @@ class Supervisor:
     def _turn(self, *, stopping: bool) -> None:
         self._watch(stopping)
         time.sleep(TURN_S)
-
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        def note(number: int, _frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        with handled(SIGNALS, note):
-            yield
-        if self._signals:
-            log.debug("stopped by %s", signal_name(self._signals[0]))
-
-
-def _explains(child: Child) -> bool:
-    return child.poll() == BAD_INPUT
 
 
 def _rank(code: int | None) -> int:

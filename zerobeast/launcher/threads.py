@@ -7,7 +7,6 @@ use the cores that are left and never more, since threads that wait for a core i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.usage import cores
@@ -17,16 +16,8 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
 
 
-class Threads(NamedTuple):
-    """Threads of each service; those of the env-server are C++ threads, or worker processes."""
-
-    learner: int
-    broker: int
-    envserver: int
-
-
-def share_out(available: int, envs_per_group: int, *, gpu: bool) -> Threads:
-    """Threads for this many cores.
+def share_out(available: int, envs_per_group: int, *, gpu: bool) -> tuple[int, int, int]:
+    """Threads of learner, broker and env-server (C++ threads, or worker processes) for this many cores.
 
     Args:
       available: cores.
@@ -35,18 +26,18 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool) -> Threads:
     """
     learner = 1 if gpu else max(1, round(LEARNER_SHARE * available))
     broker = 1 if gpu else max(1, round(BROKER_SHARE * available))
-    return Threads(learner, broker, min(envs_per_group, max(1, available - learner - broker)))
+    return learner, broker, min(envs_per_group, max(1, available - learner - broker))
 
 
 def threads_of(config: RunConfig) -> dict[str, int]:
     """Setting -> threads of each service of a run on this machine: as given, or its share of the cores."""
-    threads = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
-    servers = config.local.env_servers
+    learner, broker, envserver = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
+    each = max(1, envserver // config.local.env_servers)
     wanted = {
-        "learner.threads": (config.learner.threads, threads.learner),
-        "broker.threads": (config.broker.threads, threads.broker),
-        "envserver.threads": (config.envserver.threads, max(1, threads.envserver // servers)),
-        "envserver.workers": (config.envserver.workers, max(1, threads.envserver // servers)),
+        "learner.threads": (config.learner.threads, learner),
+        "broker.threads": (config.broker.threads, broker),
+        "envserver.threads": (config.envserver.threads, each),
+        "envserver.workers": (config.envserver.workers, each),
     }
     return {name: given or share for name, (given, share) in wanted.items()}
 

@@ -7,7 +7,6 @@ for logs and pipes; `summary` is what stays when it is over.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import UNKNOWN, count, decimal, duration, milliseconds, number, percent
 from zerobeast.common.health.verdict import verdict
@@ -26,17 +26,7 @@ MAX_TROUBLED = 3  #: services that a plain line names
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "ended": "dim"}
 
 
-@dataclass(frozen=True)
-class RunTitle:
-    """What does not change while a run trains."""
-
-    name: str
-    env_id: str
-    algo: str
-    total_steps: int
-
-
-def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> RenderableType:
+def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> RenderableType:
     """The live view."""
     parts: list[RenderableType] = [
         _title(run, stopping=stopping),
@@ -53,7 +43,7 @@ def screen(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> Rend
     return Group(*parts)
 
 
-def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
+def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
     known = _numbers(run, snapshot, learner) if learner else ["starting"]
@@ -63,7 +53,7 @@ def line(run: RunTitle, snapshot: Snapshot, *, stopping: bool = False) -> str:
     return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
 
 
-def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> list[str]:
+def _numbers(run: RunConfig, snapshot: Snapshot, learner: Mapping[str, Any]) -> list[str]:
     return [
         f"{count(number(learner, 'agent_steps'))}/{run.total_steps:,} agent steps",
         f"{percent(figures.done(run.total_steps, learner))}, ETA {duration(figures.eta_s(run.total_steps, learner))}",
@@ -75,15 +65,8 @@ def _numbers(run: RunTitle, snapshot: Snapshot, learner: Mapping[str, Any]) -> l
     ]
 
 
-def summary(run: RunTitle, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
-    """One sentence about a run that has ended.
-
-    Args:
-      run: which.
-      learner: its last page.
-      seconds: since the launcher started.
-      finished: whether the last step was reached.
-    """
+def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
+    """One sentence about a run that has ended, from the learner's last page and the seconds since its start."""
     steps = run.total_steps if finished else number(learner, "agent_steps")
     mean = number(learner, "mean_return_100")
     result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
@@ -119,13 +102,13 @@ def _queue(learner: Mapping[str, Any]) -> str:
     return f"{count(number(learner, 'queue_rows'))}/{count(number(learner, 'queue_capacity'))}"
 
 
-def _title(run: RunTitle, *, stopping: bool) -> Text:
+def _title(run: RunConfig, *, stopping: bool) -> Text:
     title = Text(run.name, style="bold", no_wrap=True, overflow="ellipsis")
-    title.append(f"  {run.env_id}, {run.algo}", style="not bold dim")
+    title.append(f"  {run.env.id}, {run.algo}", style="not bold dim")
     return title.append("  stopping", style="yellow") if stopping else title
 
 
-def _progress(run: RunTitle, learner: Mapping[str, Any]) -> Table:
+def _progress(run: RunConfig, learner: Mapping[str, Any]) -> Table:
     share = figures.done(run.total_steps, learner)
     eta = duration(figures.eta_s(run.total_steps, learner))
     grid = Table.grid(padding=(0, 1), expand=True)

@@ -8,8 +8,8 @@ from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver import catalogue
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.incremental import IncrementalVectorEnv
-from zerobeast.services.envserver.native import make_native
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.vector import VectorEnv
 
 pytestmark = pytest.mark.unit
@@ -23,12 +23,12 @@ def made(env: VectorEnv) -> VectorEnv:
     return env
 
 
-def emulators(n: int, seed: int) -> VectorEnv:
+def emulators(n: int, seed: int) -> InlineEnvs:
     return AtariVectorEnv("breakout", BREAKOUT, n, seed, threads=1)
 
 
 def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
-    whole, parts = made(emulators(5, 3)), made(IncrementalVectorEnv(emulators, 5, 3, most=2))
+    whole, parts = (made(InlineVectorEnv(emulators, 5, 3, most)) for most in (5, 2))
     assert parts.spec == whole.spec
     generator, ends = np.random.default_rng(0), 0
     for t in range(400):
@@ -52,11 +52,11 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
 def test_each_turn_makes_a_part_or_resets_it_with_its_seeds() -> None:
     asked = []
 
-    def make(n: int, seed: int) -> VectorEnv:
+    def make(n: int, seed: int) -> InlineEnvs:
         asked.append((n, seed))
         return emulators(n, seed)
 
-    env = IncrementalVectorEnv(make, 5, 10, most=2)
+    env = InlineVectorEnv(make, 5, 10, most=2)
     assert asked == []
     turns = [(env.collect(), len(asked)) for _ in range(6)]
     assert turns == [(False, 1), (False, 1), (False, 2), (False, 2), (False, 3), (True, 3)]
@@ -78,9 +78,9 @@ def test_the_threads_of_a_session_are_shared_out_over_its_parts(
 ) -> None:
     asked = []
 
-    def emulator(_rom: str, _config: EnvConfig, n: int, seed: int, threads: int) -> VectorEnv:
+    def emulator(_rom: str, _config: EnvConfig, n: int, seed: int, threads: int) -> InlineEnvs:
         asked.append((n, threads))
-        return make_native(EnvConfig(id="CartPole-v1"), n, seed)
+        return NativeVectorEnv(EnvConfig(id="CartPole-v1"), n, seed)
 
     monkeypatch.setattr(catalogue, "AtariVectorEnv", emulator)
     made(make_vector_env(BREAKOUT, num_envs, 0, EnvServerConfig(threads=threads))).close()
@@ -89,6 +89,6 @@ def test_the_threads_of_a_session_are_shared_out_over_its_parts(
 
 def test_rows_that_fit_no_message_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.services.envserver.vector.MAX_ROW_BYTES", 5 * 7104 - 1)
-    env = IncrementalVectorEnv(emulators, 5, 0, most=2)
+    env = InlineVectorEnv(emulators, 5, 0, most=2)
     with pytest.raises(EnvError, match="5 observations"):
         env.collect()

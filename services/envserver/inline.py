@@ -1,0 +1,145 @@
+"""Environments that are made and stepped in this thread, a part at a time: while one is made, no other session steps.
+
+A thread would not help: ale-py (0.12.1) holds Python's lock for all of an emulator's making.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.episodes import EpisodeTracker
+from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, rows_for
+
+
+class InlineEnvs(ABC):
+    """Base of backends: N environments that step inside this process, in code that does not wait for anybody."""
+
+    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
+        self.spec, self.num_envs = spec, num_envs
+        self.rows = rows_for(spec, num_envs)
+        self.episodes: Episodes = []
+        self.statistics = EpisodeTracker(num_envs)
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Fill rows with the first of every episode."""
+
+    @abstractmethod
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        """Hand the actions over."""
+
+    @abstractmethod
+    def finish_step(self) -> None:
+        """Fill rows and episodes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the environments."""
+
+    def fill_first(self, obs: NDArray[Any]) -> None:
+        """Write rows of which every one opens an episode."""
+        self.statistics.forget(slice(None))
+        self.episodes = []
+        no = np.zeros(self.num_envs, np.bool_)
+        self.fill(obs, np.zeros(self.num_envs), no, no, first=~no)
+
+    def fill(
+        self,
+        obs: NDArray[Any],
+        reward: NDArray[Any],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
+        first: NDArray[Any],
+    ) -> None:
+        """Write rows, all arguments [N, ...]; what a first row must not carry is left out."""
+        rows = self.rows
+        self._check(obs, reward)
+        rows["obs"] = obs
+        rows["first"] = first
+        rows["reward"] = np.where(first, 0, reward)
+        rows["terminated"] = terminated & ~first
+        rows["truncated"] = truncated & ~first
+
+    def _check(self, obs: NDArray[Any], reward: NDArray[Any]) -> None:
+        """Refuse what no policy could learn from; numpy would stretch a wrong shape in silence."""
+        wanted = self.rows["obs"].shape
+        if np.shape(obs) != wanted:
+            raise EnvError(f"environment {self.spec.env_id!r}: observations {np.shape(obs)}, expected {wanted}")
+        for what, values in (("an observation", obs), ("a reward", reward)):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")
+
+
+class InlineVectorEnv(VectorEnv):
+    """N environments in one or more parts, stepped side by side.
+
+    Each `collect` makes a part, or resets one for the first time: seeding an emulator takes as long as making it.
+
+    Args:
+      make: n environments, seeded from a number on.
+      num_envs: N.
+      seed: environment i gets seed + i at its first reset.
+      most: environments of a part.
+    """
+
+    inline = True
+
+    def __init__(self, make: Callable[[int, int], InlineEnvs], num_envs: int, seed: int, most: int) -> None:
+        super().__init__(num_envs)
+        self._make, self._seed, self._most = make, seed, most
+        self._parts: list[tuple[slice, InlineEnvs]] = []
+        self._made = 0  #: environments that exist and were reset
+        self._was_reset = False
+        self._begun: list[Callable[[], None]] | None = None  #: what finishes it
+
+    def reset(self) -> None:
+        self._begun = [env.reset for _, env in self._parts] if self._was_reset else []
+        self._was_reset = True
+
+    def step(self, actions: NDArray[Any]) -> None:
+        with contained(f"environment {self.spec.env_id!r} cannot take a step"):
+            for part, env in self._parts:
+                env.begin_step(actions[part])
+        self._begun = [env.finish_step for _, env in self._parts]
+
+    def collect(self) -> bool:
+        if self._made < self.num_envs:
+            self._make_or_reset_next()
+            return self._made == self.num_envs
+        if self._begun is None:
+            return False
+        self._finish(*self._begun)
+        self._begun = None
+        self.episodes = list(chain.from_iterable(env.episodes for _, env in self._parts))
+        return True
+
+    def close(self) -> None:
+        for _, env in self._parts:
+            env.close()
+
+    def _make_or_reset_next(self) -> None:
+        """Reset the newest part, or make the next."""
+        if self._parts and self._parts[-1][0].stop > self._made:
+            part, env = self._parts[-1]
+            self._finish(env.reset)
+            self._made = part.stop
+            return
+        part = slice(self._made, min(self._made + self._most, self.num_envs))
+        env = self._make(part.stop - part.start, self._seed + part.start)
+        if not self._parts:
+            self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
+        env.rows = self.rows[part]
+        self._parts.append((part, env))
+
+    def _finish(self, *calls: Callable[[], None]) -> None:
+        with contained(f"environment {self.spec.env_id!r} has failed"):
+            for call in calls:
+                call()

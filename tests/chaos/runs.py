@@ -7,11 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
-from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.watch import RunWatch
@@ -53,16 +51,14 @@ def learned(watch: RunWatch, more: float = 1.0) -> bool:
 
 def closes(watch: RunWatch) -> Balance:
     """Settle the accounts, and say what is wrong with them."""
-    balance, config = watch.settle(), watch.fleet.config.learner
-    assert list(verdict.accounts(balance, config.window, watch.audit.steps, config.unroll_length)) == []
+    balance = watch.settle()
+    assert watch.wrong_accounts(balance) == []
     return balance
 
 
 def page(fleet: Fleet, role: str) -> dict[str, Any]:
     """Of the first service of a role; empty while it does not answer."""
-    child = fleet.child(f"{role} 0")
-    found = announced_page(child.spec.status, 5.0) or {}
-    return found if found.get("pid") == child.pid else {}
+    return fleet.child(f"{role} 0").page()
 
 
 def log(fleet: Fleet, role: str) -> str:

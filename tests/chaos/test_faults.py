@@ -13,7 +13,6 @@ import pytest
 
 from tests.chaos.runs import closes, learned, training
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
@@ -63,10 +62,7 @@ def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(
     assert balance.used > 0
     assert balance.dropped["learner died after its checkpoint"] > 0, "it was killed, and its checkpoint was older"
     assert all(balance.cut[peer] > 0 for peer in ("envserver", "broker", "actor"))
-    starts = sum("learner 0" in event.fault.targets for event in run.events)
-    groups = fleet.config.local.actors * fleet.config.actor.env_groups
-    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
-    assert list(verdict.versions(len(watch.versions), starts, watch.version_drops, groups)) == []
+    assert watch.wrong_messages(run.starts_of_the_learner) == []
     assert learned(watch, 200), "it goes on after the accounts are settled"
     assert set(fleet.retire().values()) == {0}
     lines = (fleet.config.folder / "metrics.csv").read_text().splitlines()

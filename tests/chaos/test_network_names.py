@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.runtime.roles import SERVERS
-from zerobeast.tools.chaos.network_faults import UNDER_WAY
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
-from zerobeast.tools.chaos.network_run import SMALL, START_LIMIT_S
+from zerobeast.tools.chaos.network_run import SMALL
 
 pytestmark = pytest.mark.chaos
 
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
     with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=2.5) as run:
-        run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
         yield run
 
 

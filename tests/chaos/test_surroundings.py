@@ -19,7 +19,6 @@ from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.inject import FaultInjector
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -129,8 +128,7 @@ def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint(run: Fau
 def test_in_the_end_every_rollout_is_accounted_for(run: FaultInjector) -> None:
     watch, fleet = run.watch, run.fleet
     assert closes(watch).dropped.keys() == {"learner died after its checkpoint"}
-    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
-    assert list(verdict.versions(len(watch.versions), 1, watch.version_drops, fleet.config.actor.env_groups)) == []
+    assert watch.wrong_messages(1) == []
     assert set(fleet.retire().values()) == {0}
 
 

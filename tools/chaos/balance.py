@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 Stream = tuple[int, int]  #: sender, slot
@@ -49,10 +49,6 @@ class Balance:
     def lost(self) -> int:
         """Everything that was begun and not learned from, and will not be."""
         return sum(self.dropped.values()) + sum(self.cut.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @dataclass

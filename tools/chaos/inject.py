@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from zerobeast.common.errors import BeastError
@@ -44,13 +44,8 @@ class Event:
     def as_dict(self, start: float) -> dict[str, Any]:
         """For JSON, moments in seconds since the start."""
         moments = {name: round(getattr(self, name) - start, 2) for name in ("at", "over_at", "ready_at")}
-        back = None if self.recovery_s is None else round(self.recovery_s, 2)
-        entries = asdict(self) | moments | {"start_s": round(self.start_s, 2), "recovery_s": back}
-        return {key: value for key, value in entries.items() if key not in ("back_at", "fault")} | {
-            "kind": str(self.fault.kind),
-            "targets": list(self.fault.targets),
-            "pause_s": round(self.fault.pause_s, 2),
-        }
+        spans = {"start_s": self.start_s, "recovery_s": self.recovery_s}
+        return self.fault._asdict() | moments | spans | {"usual": self.usual, "lost": self.lost, "broken": self.broken}
 
 
 class FaultInjector:
@@ -76,12 +71,10 @@ class FaultInjector:
         self.events.append(event)
         if fault.kind is FaultKind.STOP:
             self._stop(event)
+            event.ready_at = event.over_at
         else:
             self._end(event)
-        names = set(fault.targets)
-        if not watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= watch.ready.keys()):
-            raise BeastError(f"{', '.join(sorted(names - watch.ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
-        event.ready_at = max(watch.ready[name] for name in names) if fault.kind is not FaultKind.STOP else event.over_at
+            self._wait_until_ready(event)
         self._see_it_back(event)
         event.lost = watch.audit.balance().lost - before
         return event
@@ -89,6 +82,11 @@ class FaultInjector:
     def disturbances(self) -> list[Interval]:
         """From each fault until the run was back."""
         return [(event.at, event.back_at or event.ready_at + WATCHED_S) for event in self.events]
+
+    @property
+    def starts_of_the_learner(self) -> int:
+        """After the first, at most."""
+        return sum("learner 0" in event.fault.targets for event in self.events)
 
     def _stop(self, event: Event) -> None:
         for name in event.fault.targets:
@@ -108,6 +106,12 @@ class FaultInjector:
         for name in event.fault.targets:
             self.fleet.restart(name)
         event.over_at = time.monotonic()
+
+    def _wait_until_ready(self, event: Event) -> None:
+        names, ready = set(event.fault.targets), self.watch.ready
+        if not self.watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= ready.keys()):
+            raise BeastError(f"{', '.join(sorted(names - ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
+        event.ready_at = max(ready[name] for name in names)
 
     def _see_it_back(self, event: Event) -> None:
         if event.usual is None:

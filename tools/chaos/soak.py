@@ -16,13 +16,14 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.faults import FaultKind, draw
 from zerobeast.tools.chaos.inject import Event, FaultInjector
 from zerobeast.tools.chaos.plot import draw_soak
@@ -164,39 +165,32 @@ class Soak:
             self.broken.append(event.broken)
 
     def _judge(self, injector: FaultInjector) -> None:
-        fleet, watch, events = injector.fleet, injector.watch, injector.events
-        config, journal = fleet.config, watch.audit
+        watch = injector.watch
         balance = watch.settle()
-        self.say(f"accounts: {balance.as_dict()}")
-        starts = sum("learner 0" in event.fault.targets for event in events)
-        groups = config.local.actors * config.actor.env_groups
-        self.broken += [
-            *verdict.accounts(balance, config.learner.window, journal.steps, config.learner.unroll_length),
-            *verdict.memory(watch.memory),
-            *verdict.versions(len(watch.versions), starts, watch.version_drops, groups),
-            *verdict.strangeness(watch.refused, watch.env_errors),
-        ]
-        for name, code in fleet.retire().items():
+        self.say(f"accounts: {asdict(balance)}")
+        wrong = watch.wrong_messages(injector.starts_of_the_learner)
+        self.broken += [*watch.wrong_accounts(balance), *verdict.memory(watch.memory), *wrong]
+        for name, code in injector.fleet.retire().items():
             if code:
                 self.broken.append(f"{name} ended with exit code {code} after SIGTERM")
 
     def _collect(self, injector: FaultInjector) -> None:
         watch, events, start = injector.watch, injector.events, self._started_at
-        table = verdict.rows(events)
+        rows = table.of_services(events)
         moments, rates = watch.progress.rates(1.0)
         self.result = {
             "settings": list(self._flags),
             "minutes": self.options.minutes,
             "seed": injector.fleet.config.seed,
-            "balance": watch.audit.balance().as_dict(),
+            "balance": asdict(watch.audit.balance()),
             "versions": list(watch.versions.values()),
-            "version_drops": watch.version_drops,
+            "version_drops": watch.total("policy_version_drops"),
             "refused": watch.refused,
-            "table": table,
+            "table": rows,
             "events": [event.as_dict(start) for event in events],
             "rate": [[round(at - start, 2), round(rate, 2)] for at, rate in zip(moments, rates, strict=True)],
             "memory_mib": {name: verdict.ends(points) for name, points in watch.memory.items()},
         }
-        self.say("\n" + verdict.as_table(table))
+        self.say("\n" + table.markdown(rows))
         if self.options.plot:
             draw_soak(self.options.plot, watch, events, start)

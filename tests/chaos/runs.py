@@ -1,19 +1,14 @@
 """A run of real processes that tests disturb, and what is seen of it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.watch import RunWatch
-from zerobeast.tools.throwaway_run import ThrowawayRun
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
@@ -24,21 +19,6 @@ TINY = (
     *("--learner.unroll_length", "5", "--learner.batch_size", "4"),
     *("--learner.log_every_s", "0.2", "--learner.checkpoint_every_s", "0.3"),
 )
-
-
-@contextmanager
-def training(
-    folder: Path, flags: Sequence[str], modules: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[FaultInjector]:
-    """A run that has begun to learn; see `ThrowawayRun`."""
-    context = Context()
-    try:
-        with ThrowawayRun(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
-            fleet.start_all()
-            assert learned(watch), "training never began"
-            yield FaultInjector(fleet, watch)
-    finally:
-        context.term()
 
 
 def learned(watch: RunWatch, more: float = 1.0) -> bool:

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import Note
-from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
+from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.chaos.inject import FaultInjector
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     (folder / "leaping" / "sitecustomize.py").write_text(LEAPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder / "leaping"))
-        with training(folder, [*TINY, *LIMITS]) as injector:
+        with disturbed_run(folder, [*TINY, *LIMITS]) as injector:
             yield injector
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, FaultKind, ServiceFault, draw
+from zerobeast.tools.chaos.faults import STOPS_S, FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import Event
 
 pytestmark = pytest.mark.unit
@@ -38,8 +38,9 @@ def test_every_role_and_every_kind_has_its_turn_and_two_services_are_never_the_s
     assert all(len(set(fault.targets)) == len(fault.targets) for fault in drawn)
     assert 0.15 < sum(len(fault.targets) == 2 for fault in drawn) / len(drawn) < 0.25
     stops = [fault.pause_s for fault in drawn if fault.kind is FaultKind.STOP]
-    assert SHORTEST_STOP_S <= min(stops) < 2 * SHORTEST_STOP_S
-    assert LONGEST_STOP_S / 2 < max(stops) <= LONGEST_STOP_S
+    shortest, longest = STOPS_S
+    assert shortest <= min(stops) < 2 * shortest
+    assert longest / 2 < max(stops) <= longest
 
 
 def test_faults_of_a_sort_make_one_row() -> None:

@@ -29,11 +29,7 @@ class Usage(NamedTuple):
 
 
 class AnswerWatch:
-    """Looks at the pages of services until it is left.
-
-    Args:
-      children: whose.
-    """
+    """Looks at the pages of services until it is left."""
 
     def __init__(self, children: Sequence[Child]) -> None:
         self.loop_age_s = {child.spec.name: 0.0 for child in children}  #: the worst that a page has shown

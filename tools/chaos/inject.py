@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
 from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
+BEGIN_LIMIT_S = 180.0  #: for a run to learn
 START_LIMIT_S = 120.0  #: for a process to be ready
 RECOVERY_LIMIT_S = 10.0  #: the promise
 WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
@@ -41,6 +48,16 @@ class Event:
         """From ready to the rate of before."""
         return None if self.back_at is None else max(0.0, self.back_at - self.ready_at)
 
+    def __str__(self) -> str:
+        """For people."""
+        fault, back = self.fault, "never" if self.recovery_s is None else f"{self.recovery_s:.1f} s"
+        what = "stopped" if fault.kind is FaultKind.STOP else f"started in {self.start_s:.1f} s, down"
+        usual = "" if self.usual is None else f" to {self.usual:.0f}/s"
+        names = " + ".join(fault.targets)
+        return (
+            f"{fault.kind} {names}: {what} for {fault.pause_s:.1f} s, back{usual} in {back}, {self.lost} rollouts lost"
+        )
+
     def as_dict(self, start: float) -> dict[str, Any]:
         """For JSON, moments in seconds since the start."""
         moments = {name: round(getattr(self, name) - start, 2) for name in ("at", "over_at", "ready_at")}
@@ -48,13 +65,28 @@ class Event:
         return self.fault._asdict() | moments | spans | {"usual": self.usual, "lost": self.lost, "broken": self.broken}
 
 
-class FaultInjector:
-    """Does faults, one after the other.
+@contextmanager
+def disturbed_run(
+    flags: Sequence[str], folder: Path, *, brokers: int = 1, modules: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[FaultInjector]:
+    """A run that has begun to learn; see `ThrowawayRun`.
 
-    Args:
-      fleet: to do them to.
-      watch: to see what becomes of them with.
+    Raises:
+      BeastError: it does not begin, or a service has ended.
     """
+    with ExitStack() as resources:
+        context = Context()
+        resources.callback(context.term)
+        fleet = resources.enter_context(ThrowawayRun(flags, folder, brokers=brokers, modules=modules))
+        watch = resources.enter_context(closing(RunWatch(fleet, context)))
+        fleet.start_all()
+        if not watch.until(time.monotonic() + BEGIN_LIMIT_S, lambda: watch.progress.total(time.monotonic()) > 0):
+            raise BeastError(f"training did not start within {BEGIN_LIMIT_S:.0f} s")
+        yield FaultInjector(fleet, watch)
+
+
+class FaultInjector:
+    """Does faults to a fleet, one after the other, and watches what becomes of them."""
 
     def __init__(self, fleet: Fleet, watch: RunWatch) -> None:
         self.fleet, self.watch = fleet, watch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from zerobeast.common.errors import BeastError
 from zerobeast.tools.chaos import network_faults, network_load, network_loss, network_names, table
 from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast.tools.chaos.network_run import PLANES, ProxiedRun
@@ -30,13 +32,13 @@ def main(argv: list[str]) -> int:
             network_loss.enter([sys.executable, "-P", "-m", "zerobeast", "chaos", "network", *argv])
         sys.stdout.write(f"no packets are lost, since that cannot be done here: {why}\n")
     trials = []
-    for experiment in experiments(options.only, options.times, options.seed, lose_packets=options.inside):
-        with tempfile.TemporaryDirectory(prefix="beast-") as folder:
-            for trial in experiment(Path(folder)):
-                trials.append(trial)
-                name = ": ".join(filter(None, [trial.plane, trial.fault]))
-                sys.stdout.write(f"{name}: {trial.trouble or 'held'}, {table.in_seconds(trial.recovery_s)}\n")
-                sys.stdout.flush()
+    for fault, experiment in experiments(options.only, options.times, options.seed, lose_packets=options.inside):
+        for trial in _tried(fault, experiment):
+            trials.append(trial)
+            name = ": ".join(filter(None, [trial.plane, trial.fault]))
+            back = "" if trial.recovery_s is None else f", {trial.recovery_s:.1f} s"
+            sys.stdout.write(f"{name}: {trial.trouble or 'held'}{back}\n")
+            sys.stdout.flush()
     rows = table.of_network(trials)
     sys.stdout.write(table.markdown(rows))
     if options.json:
@@ -44,8 +46,16 @@ def main(argv: list[str]) -> int:
     return int(any(trial.trouble for trial in trials))
 
 
-def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iterator[Experiment]:
-    """All that there is to try.
+def _tried(fault: str, experiment: Experiment) -> Iterator[NetworkTrial]:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder:
+        try:
+            yield from experiment(Path(folder))
+        except BeastError as error:
+            yield NetworkTrial(fault, math.inf, trouble=str(error))
+
+
+def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iterator[tuple[str, Experiment]]:
+    """All that there is to try, by name.
 
     Args:
       only: what the name of a fault has to hold.
@@ -56,9 +66,9 @@ def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iter
     chance = random.Random(seed)  # noqa: S311 - a moment, not a secret
     for fault in network_faults.faults() + (network_loss.faults() if lose_packets else []):
         if planes := [plane for plane in PLANES if only in f"{plane}: {fault.name}"]:
-            yield partial(_on_planes, fault=fault, planes=planes * times, chance=chance)
+            yield fault.name, partial(_on_planes, fault=fault, planes=planes * times, chance=chance)
     others = {"names": network_names.trials, **network_load.TRIALS}
-    yield from [experiment for name, experiment in others.items() if only in name] * times
+    yield from [entry for entry in others.items() if only in entry[0]] * times
 
 
 def _on_planes(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from zerobeast.common.errors import BeastError
 from zerobeast.tools.chaos.network_run import LARGE, SMALL, UNDER_WAY, ProxiedRun, WatchedRun
 from zerobeast.tools.chaos.proxy import Proxy
 
@@ -76,16 +75,15 @@ def attempt(
       fault: what happens.
       chance: decides about the moment.
       rate_s: over which rates are taken, before and after.
+
+    Raises:
+      BeastError: a service has ended.
     """
-    trial = NetworkTrial(fault.name, plane=plane)
     run.wait(chance.random())
     rate, cut, memory = run.rate(0.0, rate_s), run.page("actor")["rollouts_cut"], run.memory()
-    try:
-        went_on = _happens(run, run.proxies[plane], fault)
-        recovery_s = _recovery(run, plane)
-        kept = run.until(lambda: run.rate(0.0, rate_s) >= LEFT * rate, RECOVERY_LIMIT_S) < math.inf
-    except BeastError as error:
-        return trial._replace(recovery_s=math.inf, trouble=str(error))
+    went_on = _happens(run, run.proxies[plane], fault)
+    recovery_s = _recovery(run, plane)
+    kept = run.until(lambda: run.rate(0.0, rate_s) >= LEFT * rate, RECOVERY_LIMIT_S) < math.inf
     stops = fault.lasts_s > 0 and not fault.slows and plane != "weights"  # with old weights training goes on
     troubles = {
         "never recovered": recovery_s == math.inf,
@@ -94,18 +92,14 @@ def attempt(
         "training went on, so nothing happened": stops and went_on,
     } | growth(run, memory)
     cut = run.page("actor")["rollouts_cut"] - cut
-    return trial._replace(recovery_s=recovery_s, cut=cut, trouble=trouble(troubles))
+    return NetworkTrial(fault.name, recovery_s, cut, trouble(troubles), plane=plane)
 
 
 def settled(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
     """Hold what was completed against what was learned from, since the start of the run."""
-    try:
-        balance = run.watch.settle()
-    except BeastError as error:
-        return trial._replace(trouble=trial.trouble or str(error))
-    return trial._replace(
-        lost=max(0, balance.gap), trouble="; ".join(filter(None, [trial.trouble, *run.watch.wrong_accounts(balance)]))
-    )
+    balance = run.watch.settle()
+    troubles = filter(None, [trial.trouble, *run.watch.wrong_accounts(balance)])
+    return trial._replace(lost=max(0, balance.gap), trouble="; ".join(troubles))
 
 
 def growth(run: WatchedRun, memory: Mapping[str, float]) -> dict[str, bool]:

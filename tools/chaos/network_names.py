@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import SERVERS
@@ -85,21 +84,17 @@ def trials(folder: Path) -> Iterator[NetworkTrial]:
 
 def move(run: NamedRun, role: str) -> NetworkTrial:
     """A name changes its address under a running server, which ends later."""
-    trial = NetworkTrial(f"the DNS name of the {role} moves to another address")
-    try:
-        said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
-        if role != "learner":  # there is one of a run
-            run.second(role)
-            run.until(lambda: len(run.pages(role)) > 1)
-        run.mean({role: (NEW,)})
-        stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
-        run.end([f"{role} 0"], signal.SIGKILL)
-        if role == "learner":
-            run.second(role)
-            run.watch.follow(run.endpoints[role])
-        recovery_s = _recovers(run)
-    except BeastError as error:
-        return trial._replace(recovery_s=math.inf, trouble=str(error))
+    said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
+    if role != "learner":  # there is one of a run
+        run.second(role)
+        run.until(lambda: len(run.pages(role)) > 1)
+    run.mean({role: (NEW,)})
+    stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
+    run.end([f"{role} 0"], signal.SIGKILL)
+    if role == "learner":
+        run.second(role)
+        run.watch.follow(run.endpoints[role])
+    recovery_s = _recovers(run)
     troubles = {
         "running connections did not stay": not stayed,
         f"{early} rollouts were cut short while the old server was there": bool(early),
@@ -108,28 +103,24 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
         "looked up too often": run.looked_up_too_often(),
     }
     cut = run.page("actor")["rollouts_cut"] - cut
-    return trial._replace(recovery_s=recovery_s, cut=cut, trouble=trouble(troubles))
+    return NetworkTrial(f"the DNS name of the {role} moves to another address", recovery_s, cut, trouble(troubles))
 
 
 def forget(run: NamedRun) -> NetworkTrial:
     """No name means anything for a while, and finding that out takes long."""
-    trial = NetworkTrial(f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s")
     meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
-    try:
-        rate = run.rate(0.0, RATE_S)
-        run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
-        stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
-        run.mean(meant)
-        run.wait(STAY_S / run.hurry)
-    except BeastError as error:
-        return trial._replace(recovery_s=math.inf, trouble=str(error))
+    rate = run.rate(0.0, RATE_S)
+    run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
+    stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
+    run.mean(meant)
+    run.wait(STAY_S / run.hurry)
     lines = {role: run.lines_about(role) - before for role, before in said.items()}
     troubles = {
         "running connections did not stay": not stayed,
         f"log lines: {lines}": set(lines.values()) != {2},
         "looked up too often": run.looked_up_too_often(),
     }
-    return trial._replace(trouble=trouble(troubles))
+    return NetworkTrial(f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s", trouble=trouble(troubles))
 
 
 def _recovers(run: NamedRun) -> float:

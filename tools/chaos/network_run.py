@@ -107,7 +107,7 @@ class WatchedRun(ThrowawayRun):
         self.watch.until(time.monotonic() + seconds)
 
     def rate(self, warmup_s: float, seconds: float) -> float:
-        """Updates a second over these seconds, after others."""
+        """Updates a second over these seconds, after `warmup_s` others."""
         self.wait(warmup_s)
         before, since = self.watch.version, time.monotonic()
         self.wait(seconds)

@@ -15,14 +15,7 @@ PERIOD_S = 2.0
 
 
 def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float) -> None:
-    """Write the picture.
-
-    Args:
-      out: file to write.
-      watch: what was seen.
-      events: the faults.
-      start: moment that counts as 0.
-    """
+    """Write the picture to this file. `start` is the moment that counts as 0."""
     import matplotlib as mpl
 
     mpl.use("Agg")

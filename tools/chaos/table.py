@@ -56,11 +56,6 @@ def markdown(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def in_seconds(value: float | None) -> str:
-    """For people; a dash for None."""
-    return "-" if value is None else f"{value:.1f} s"
-
-
 def _recovery(times: Iterable[float | None]) -> str:
     known = [seconds for seconds in times if seconds is not None]
     return f"{statistics.median(known):.1f} s, {max(known):.1f} s" if known else "nothing to recover"

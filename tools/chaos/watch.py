@@ -148,14 +148,11 @@ class RunWatch:
         ]
 
     def _quiet(self) -> Balance:
-        limit, changed_at, last = time.monotonic() + QUIET_LIMIT_S, time.monotonic(), None
+        limit, balance = time.monotonic() + QUIET_LIMIT_S, self.audit.balance()
         while time.monotonic() < limit:
-            self.look()
-            if (balance := self.audit.balance()) != last:
-                last, changed_at = balance, time.monotonic()
-            elif time.monotonic() - changed_at > QUIET_S:
+            if not self.until(time.monotonic() + QUIET_S, lambda: self.audit.balance() != balance):  # noqa: B023
                 return balance
-            time.sleep(PERIOD_S)
+            balance = self.audit.balance()
         raise BeastError(f"the accounts still change {QUIET_LIMIT_S:.0f} s after the last step of an environment")
 
     def _listen(self) -> None:

@@ -8,14 +8,13 @@ import pytest
 
 from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
-from zerobeast.tools.chaos.network_run import SMALL
 
 pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=2.5) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(Path(folder), hurry=2.5) as run:
         yield run
 
 

@@ -80,7 +80,7 @@ def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run
         process.resume()
     since = time.monotonic()
     assert learned(watch)
-    note(f"the machine stands still for {STANDSTILL_S:g} s", since)
+    note(f"all processes are suspended for {STANDSTILL_S:g} s", since)
     assert learned(watch, 200)
     assert counters(run) == before
     assert len(watch.versions) == 1

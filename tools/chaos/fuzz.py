@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from operator import sub
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,8 +23,8 @@ from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, Usage
-from zerobeast.tools.chaos.fuzzed_run import COUNT_LIMIT_S, SERVERS, FuzzedRun, until
-from zerobeast.tools.chaos.table import markdown
+from zerobeast.tools.chaos.fuzzed_run import COUNT_LIMIT_S, SERVERS, FuzzedRun, refusals, until
+from zerobeast.tools.chaos.table import Row, markdown
 
 MAX_GROWTH = Usage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
 MAX_LOOP_AGE_S = 20.0
@@ -90,7 +91,9 @@ def run(messages: int, seed: int) -> dict[str, Any]:
             "seconds": round(time.monotonic() - began, 1),
             "updates": learned,
             "attacks": dict(fuzzed.attacks),
-            "services": {child.spec.name: _seen(fuzzed, child, watch) for child in fuzzed.children},
+            "sent": fuzzed.sent,
+            "refused": {child.spec.name: refusals(child) for child in fuzzed.children},
+            "table": [_row(fuzzed, child, watch) for child in fuzzed.children],
             "failures": failures,
         }
 
@@ -104,18 +107,19 @@ def _still_trains(fuzzed: FuzzedRun) -> bool:
     return True
 
 
-def _seen(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> dict[str, Any]:
-    """One service, for the table."""
-    name = child.spec.name
-    before, after = fuzzed.before.get(name), fuzzed.after.get(name)
+def _row(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> Row:
+    name, unknown = child.spec.name, Usage(0, 0, 0)
+    before = fuzzed.before.get(name, unknown)
+    grown = Usage(*map(sub, fuzzed.after.get(name, before), before))
     return {
         "plane": PLANES.get(name, ""),
-        "sent": dict(fuzzed.sent[name]),
-        "refused_by_reason": child.page().get("refused_by_reason", {}),
-        "before": before._asdict() if before else None,
-        "after": after._asdict() if after else None,
-        "loop_age_s": watch.loop_age_s.get(name, 0.0),
-        "alive": child.running,
+        "service": name if child.running else f"{name}, which has ended",
+        "hostile messages": f"{fuzzed.sent[name].total():,}",
+        "growth": f"{grown.rss_bytes / 1e6:.1f} MB",
+        "files": str(grown.files),
+        "log": f"{grown.log_bytes / 1e3:.0f} KB",
+        "slowest turn of its loop": f"{watch.loop_age_s.get(name, 0.0):.1f} s",
+        "refused, by reason": ", ".join(f"{many:,} {reason}" for reason, many in sorted(refusals(child).items())),
     }
 
 
@@ -162,22 +166,5 @@ def text(result: Mapping[str, Any]) -> str:
         f"{result['messages']:,} messages of seed {result['seed']} in {result['seconds']:.0f} s ({rate:.0f}/s), and "
         f"{sum(result['attacks'].values())} attacks; {result['updates']:,} updates meanwhile"
     )
-    rows = markdown([_row(name, each) for name, each in result["services"].items()])
     verdict = [f"FAILED {sentence}" for sentence in result["failures"]] or ["all held; the run still trains"]
-    return "\n".join([head, "", rows, *verdict])
-
-
-def _row(name: str, seen: Mapping[str, Any]) -> dict[str, str]:
-    before = seen["before"] or dict.fromkeys(Usage._fields, float("nan"))
-    after = seen["after"] or before
-    grown = {what: after[what] - before[what] for what in Usage._fields}
-    return {
-        "plane": seen["plane"],
-        "service": name if seen["alive"] else f"{name}, which has ended",
-        "hostile messages": f"{sum(seen['sent'].values()):,}",
-        "growth": f"{grown['rss_bytes'] / 1e6:.1f} MB",
-        "files": f"{grown['files']:.0f}",
-        "log": f"{grown['log_bytes'] / 1e3:.0f} KB",
-        "slowest turn of its loop": f"{seen['loop_age_s']:.1f} s",
-        "refused, by reason": ", ".join(f"{n:,} {reason}" for reason, n in sorted(seen["refused_by_reason"].items())),
-    }
+    return "\n".join([head, "", markdown(result["table"]), *verdict])

@@ -25,7 +25,6 @@ hung_up = partial(suppress, OSError)  #: the other side may end the connection, 
 class AttackTarget(NamedTuple):
     """A service under attack."""
 
-    role: str
     plane: Plane
     endpoint: Endpoint
     health: tuple[str, int]
@@ -109,7 +108,7 @@ def half_open(target: AttackTarget, scale: int) -> None:
         for _ in range(HELLO_ROUNDS):
             time.sleep(HELLO_PERIOD_S)
             for sender in senders:
-                mouth.say([pack_header(Header(Kind.HELLO, sender, body=(HELLOS[target.plane](),)))])
+                mouth.say([pack_header(Header(Kind.HELLO, sender, body=(HELLOS[target.plane],)))])
 
 
 def http(target: AttackTarget, scale: int) -> None:

@@ -71,7 +71,7 @@ class Cases:
     def _header(self, kind: Kind, *terms: Any) -> bytes:
         """A header with random ids, which are unknown."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
-        good = (HELLOS[self.plane](),) if kind is Kind.HELLO else BODY[kind]
+        good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
         return packed([PROTOCOL_VERSION, kind, *ids, *(terms or good)])
 
     def _id(self) -> int:

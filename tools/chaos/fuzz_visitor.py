@@ -54,7 +54,7 @@ class Visitor:
         self.sender = rng.randrange(1, 2**63)
         self.seq = 0
         self._num_envs = num_envs
-        self._hello = [pack_header(Header(Kind.HELLO, self.sender, body=(HELLOS[plane]() | {"num_envs": num_envs},)))]
+        self._hello = [pack_header(Header(Kind.HELLO, self.sender, body=(HELLOS[plane] | {"num_envs": num_envs},)))]
         self._ear = RawPeer(endpoint, REPLIES, b"SUB")
         self._mouth = RawPeer(endpoint, REQUESTS, b"PUSH")
         self._ear.say([b"\1" + topic(plane, self.sender)])

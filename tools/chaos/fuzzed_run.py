@@ -180,7 +180,7 @@ class FuzzedRun(ThrowawayRun):
 
     def _target(self, plane: Plane) -> AttackTarget:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")
-        return AttackTarget(SERVERS[plane][0], plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
+        return AttackTarget(plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
 
 
 def until(probe: Callable[[], bool], limit_s: float, complaint: str) -> None:

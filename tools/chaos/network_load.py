@@ -22,7 +22,6 @@ ENV_PAUSE_S = 0.03
 FAIR = 0.3  #: of what each of many should get, that it gets at least
 PATIENCE_S = 60.0
 ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two looks at what was dropped
-DEAF_ENVS = 256  #: large replies, so that there is soon no room for them
 
 
 def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
@@ -61,11 +60,12 @@ def deaf(folder: Path, seconds: float) -> NetworkTrial:
     with WatchedRun(SMALL, folder) as run:
         run.begin(*ROLES)
         run.until(lambda: run.page("learner").get("updates", 0) > 0)
-        places = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: "learner"}
-        clients = [
-            run.resources.enter_context(Visitor(Endpoint.parse(run.endpoints[role]), plane, rng, num_envs=DEAF_ENVS))
-            for plane, role in places.items()
-        ]
+        # large replies, so that there is soon no room for them
+        planes = ((Plane.STEPS, "envserver", 256), (Plane.INFERENCE, "broker", 256), (Plane.ROLLOUTS, "learner", 1))
+        clients = []
+        for plane, role, num_envs in planes:
+            client = Visitor(Endpoint.parse(run.endpoints[role]), plane, rng, num_envs=num_envs)
+            clients.append(run.resources.enter_context(client))
         rate, memory = run.rate(RATE_S, seconds), run.memory()
 
         def dealt_with() -> bool:
@@ -94,7 +94,7 @@ def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
 
 def mixed(folder: Path, seconds: float) -> NetworkTrial:
     """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
-    with NamedRun(SMALL, folder) as run:
+    with NamedRun(folder) as run:
         run.begin("actor")
         groups = 2 * run.config.actor.env_groups
         run.until(lambda: len(run.streams()) == groups and min(run.streams().values()) > 1)

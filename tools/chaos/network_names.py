@@ -26,10 +26,10 @@ SETTLED_S = 1.0  #: after which every health page says what was true at its begi
 class NamedRun(WatchedRun):
     """All four services, each server at a name of its own."""
 
-    def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, hurry: float = 1.0) -> None:
         self.hosts = folder / "hosts"
         self.meaning: dict[str, Sequence[str]] = dict.fromkeys(SERVERS, (OLD,))
-        super().__init__([*flags, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
+        super().__init__([*SMALL, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
         for role in SERVERS:
             self.endpoints[role] = self._at(role, OLD)
 
@@ -76,7 +76,7 @@ def name_of(role: str) -> str:
 
 def trials(folder: Path) -> Iterator[NetworkTrial]:
     """Everything that happens to names, under one run."""
-    with NamedRun(SMALL, folder) as run:
+    with NamedRun(folder) as run:
         yield forget(run)
         for role in SERVERS:
             yield move(run, role)
@@ -93,7 +93,7 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
     run.end([f"{role} 0"], signal.SIGKILL)
     if role == "learner":
         run.second(role)
-        run.watch.follow(run.endpoints[role])
+        run.watch.follow_learner()
     recovery_s = _recovers(run)
     troubles = {
         "running connections did not stay": not stayed,

@@ -64,13 +64,18 @@ class WatchedRun(ThrowawayRun):
         super().__enter__()
         self.context = Context()
         self.resources.callback(self.context.term)
-        self.watch = RunWatch(self, self.context, self.endpoints["learner"])
+        self.watch = RunWatch(self, self.context)
         self.resources.callback(self.watch.close)
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         super().__exit__(*error)
         self.resources.close()
+
+    @property
+    def learner_endpoint(self) -> str:
+        """Where the newest learner binds."""
+        return self.endpoints["learner"]
 
     def free_endpoint(self) -> str:
         """An unused one."""

@@ -28,10 +28,9 @@ class RunWatch:
     Args:
       fleet: whose services have been started.
       context: to subscribe to the weights with.
-      learner: endpoint of the learner, if it is not the fleet's.
     """
 
-    def __init__(self, fleet: Fleet, context: Context, learner: str = "") -> None:
+    def __init__(self, fleet: Fleet, context: Context) -> None:
         self.fleet = fleet
         self.audit = RolloutAudit()
         self.progress = ProgressLog()
@@ -41,16 +40,16 @@ class RunWatch:
         self._last_pages: dict[int, dict[str, Any]] = {}  #: of every process that ever was, by its id
         self._look_at = 0.0
         self._context = context
-        self._weights = WeightsSubscriber(context, learner or fleet.learner_endpoint)
+        self._weights = WeightsSubscriber(context, fleet.learner_endpoint)
 
     def close(self) -> None:
         """Close the subscription."""
         self._weights.close()
 
-    def follow(self, learner: str) -> None:
-        """Listen to the learner at this endpoint from now on."""
+    def follow_learner(self) -> None:
+        """Subscribe again, because the learner is at another endpoint now."""
         self._weights.close()
-        self._weights = WeightsSubscriber(self._context, learner)
+        self._weights = WeightsSubscriber(self._context, self.fleet.learner_endpoint)
 
     @property
     def version(self) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
+import socket
 from typing import Any, Self
-
-import zmq
 
 from zerobeast.common.errors import Refusal
 from zerobeast.common.runtime.endpoints import Endpoint
@@ -38,27 +37,29 @@ class Forger:
         self._rng = rng
         self._header: list[Any] = unpack(real[0][TOPIC_BYTES:])
         self._chunks = real[1:]
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.XPUB)
-        self._socket.set(zmq.XPUB_NODROP, 1)  # how many are refused is counted exactly
-        self._socket.set(zmq.RCVTIMEO, int(1000 * LIMIT_S))
-        self._socket.set(zmq.SNDTIMEO, int(1000 * LIMIT_S))
-        self._socket.bind(endpoint.socket(WEIGHTS))
+        self._peers: list[RawPeer] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(LIMIT_S)
+        self._listener.bind(f"{endpoint.path}.{WEIGHTS}")
+        self._listener.listen()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._context.destroy(linger=0)
+        self._listener.close()
+        for peer in self._peers:
+            peer.close()
 
     def wait_for_subscriber(self) -> None:
-        """Raises zmq.Again if none comes."""
-        self._socket.recv()
+        """Raises OSError if none comes."""
+        self._peers.append(RawPeer.accepted(self._listener, b"XPUB"))
+        self._peers[-1].receive()
 
     def publish(self, *cases: Case) -> None:
-        """Send them. Raises zmq.Again if the subscriber does not take them."""
-        for case in cases:
-            self._socket.send_multipart(case.frames)
+        """Send them to all who have subscribed."""
+        for peer in self._peers:
+            peer.say(*(case.frames for case in cases))
 
     def genuine(self) -> Case:
         """What a broker has to take after all that."""

@@ -59,6 +59,15 @@ class RawPeer:
             self.socket.close()
             raise
 
+    @classmethod
+    def accepted(cls, listener: socket.socket, kind: bytes) -> Self:
+        """The listening end of the next connection. Raises OSError if none comes."""
+        peer = cls.__new__(cls)
+        peer.socket, peer._inbox = listener.accept()[0], b""
+        peer.socket.settimeout(LIMIT_S)
+        peer._greet(kind)
+        return peer
+
     def __enter__(self) -> Self:
         return self
 

@@ -27,7 +27,7 @@ FIRST_LOOK_S = 8.0  #: of training in peace: what is usual
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     folder = tmp_path_factory.mktemp("w")
-    with disturbed_run(folder, [*SETTINGS, *WITNESS, *SMALL], WITNESSES) as injector:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], folder, modules=WITNESSES) as injector:
         injector.watch.until(time.monotonic() + FIRST_LOOK_S)
         yield injector
 
@@ -76,7 +76,7 @@ def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_fi
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
         *("--learner.checkpoint_every_s", "1000"),
     ]
-    with disturbed_run(tmp_path, flags) as injector:
+    with disturbed_run(flags, tmp_path) as injector:
         watch = injector.watch
         assert learned(watch, 200)
         injector.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))

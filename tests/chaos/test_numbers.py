@@ -65,7 +65,7 @@ def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
 def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_nor_saved(
     tmp_path: Path, context: Context, note: Note
 ) -> None:
-    with disturbed_run(tmp_path, [*TINY, *OVERFLOWS]) as run:
+    with disturbed_run([*TINY, *OVERFLOWS], tmp_path) as run:
         watch, fleet = run.watch, run.fleet
         with closing(WeightsSubscriber(context, fleet.learner_endpoint)) as weights:
             seen(watch, lambda: page(fleet, "learner").get("nonfinite_updates", 0) >= 3 and looked_at(weights))

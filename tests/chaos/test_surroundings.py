@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     (folder / "leaping" / "sitecustomize.py").write_text(LEAPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder / "leaping"))
-        with disturbed_run(folder, [*TINY, *LIMITS]) as injector:
+        with disturbed_run([*TINY, *LIMITS], folder) as injector:
             yield injector
 
 

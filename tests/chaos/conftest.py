@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pytest
 
-from zerobeast.tools.chaos.network import summary, table
+from zerobeast.tools.chaos import table
 from zerobeast.tools.chaos.network_faults import NetworkTrial
 
 TRIAL = "trial"  #: as a property of a test, which travels from the worker that ran it
@@ -41,4 +41,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     properties = [entry for report in reports if report.when == "call" for entry in report.user_properties]
     if trials := [NetworkTrial(*values) for name, values in properties if name == TRIAL]:
         terminalreporter.section("faults")
-        terminalreporter.write(table(summary(trials)))
+        terminalreporter.write(table.markdown(table.of_network(trials)))

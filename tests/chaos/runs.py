@@ -1,21 +1,14 @@
 """A run of real processes that tests disturb, and what is seen of it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
-from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.inject import FaultInjector
 from zerobeast.tools.chaos.watch import RunWatch
-from zerobeast.tools.throwaway_run import ThrowawayRun
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
@@ -28,21 +21,6 @@ TINY = (
 )
 
 
-@contextmanager
-def training(
-    folder: Path, flags: Sequence[str], modules: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[FaultInjector]:
-    """A run that has begun to learn; see `ThrowawayRun`."""
-    context = Context()
-    try:
-        with ThrowawayRun(flags, folder, modules=modules) as fleet, closing(RunWatch(fleet, context)) as watch:
-            fleet.start_all()
-            assert learned(watch), "training never began"
-            yield FaultInjector(fleet, watch)
-    finally:
-        context.term()
-
-
 def learned(watch: RunWatch, more: float = 1.0) -> bool:
     """Wait until so many more rollouts were learned from."""
     before = watch.progress.total(time.monotonic())
@@ -53,16 +31,14 @@ def learned(watch: RunWatch, more: float = 1.0) -> bool:
 
 def closes(watch: RunWatch) -> Balance:
     """Settle the accounts, and say what is wrong with them."""
-    balance, config = watch.settle(), watch.fleet.config.learner
-    assert list(verdict.accounts(balance, config.window, watch.audit.steps, config.unroll_length)) == []
+    balance = watch.settle()
+    assert watch.wrong_accounts(balance) == []
     return balance
 
 
 def page(fleet: Fleet, role: str) -> dict[str, Any]:
     """Of the first service of a role; empty while it does not answer."""
-    child = fleet.child(f"{role} 0")
-    found = announced_page(child.spec.status, 5.0) or {}
-    return found if found.get("pid") == child.pid else {}
+    return fleet.child(f"{role} 0").page()
 
 
 def log(fleet: Fleet, role: str) -> str:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.runs import closes, learned, training
+from tests.chaos.runs import closes, learned
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
-from zerobeast.tools.chaos.inject import FaultInjector
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -28,7 +27,7 @@ FIRST_LOOK_S = 8.0  #: of training in peace: what is usual
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     folder = tmp_path_factory.mktemp("w")
-    with training(folder, [*SETTINGS, *WITNESS, *SMALL], WITNESSES) as injector:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], folder, modules=WITNESSES) as injector:
         injector.watch.until(time.monotonic() + FIRST_LOOK_S)
         yield injector
 
@@ -63,10 +62,7 @@ def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(
     assert balance.used > 0
     assert balance.dropped["learner died after its checkpoint"] > 0, "it was killed, and its checkpoint was older"
     assert all(balance.cut[peer] > 0 for peer in ("envserver", "broker", "actor"))
-    starts = sum("learner 0" in event.fault.targets for event in run.events)
-    groups = fleet.config.local.actors * fleet.config.actor.env_groups
-    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
-    assert list(verdict.versions(len(watch.versions), starts, watch.version_drops, groups)) == []
+    assert watch.wrong_messages(run.starts_of_the_learner) == []
     assert learned(watch, 200), "it goes on after the accounts are settled"
     assert set(fleet.retire().values()) == {0}
     lines = (fleet.config.folder / "metrics.csv").read_text().splitlines()
@@ -80,7 +76,7 @@ def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_fi
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
         *("--learner.checkpoint_every_s", "1000"),
     ]
-    with training(tmp_path, flags) as injector:
+    with disturbed_run(flags, tmp_path) as injector:
         watch = injector.watch
         assert learned(watch, 200)
         injector.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))

@@ -111,7 +111,7 @@ def test_a_server_without_files_left_serves_those_it_has_and_takes_others_when_t
         assert page["max_files"] == MOST
         with EnvClient(context, server.endpoint, CARTPOLE, 2, seed=0) as another:
             another.reset()
-            note("strangers or clients have taken all files of a server", since)
+            note("other connections use up all files of a server", since)
             steps(another)
         steps(client)
 

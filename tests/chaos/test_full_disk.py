@@ -10,13 +10,14 @@ import pytest
 
 from tests.chaos.conftest import Note
 from tests.chaos.learner_on_a_small_disk import OWN_DISK
-from tests.chaos.runs import TINY, learned, log, page, seen, training
+from tests.chaos.runs import TINY, learned, log, page, seen
 from tests.helpers import wait_until
 from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.tools.chaos.inject import disturbed_run
 from zerobeast.tools.chaos.watch import RunWatch
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -55,7 +56,7 @@ def fill(path: Path) -> None:
 def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(tmp_path: Path, note: Note) -> None:
     if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:
         pytest.skip("this system lets nobody mount a disk")
-    with training(tmp_path, TINY, {"learner": "tests.chaos.learner_on_a_small_disk"}) as injector:
+    with disturbed_run(TINY, tmp_path, modules={"learner": "tests.chaos.learner_on_a_small_disk"}) as injector:
         watch, fleet = injector.watch, injector.fleet
         folder = Path(f"/proc/{fleet.child('learner 0').pid}/root{fleet.config.folder}")
         ballast = folder / "ballast"

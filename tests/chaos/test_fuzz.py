@@ -9,9 +9,9 @@ import pytest
 
 from zerobeast.cli.main import main
 from zerobeast.common.errors import Refusal
-from zerobeast.tools.chaos.fuzz import judge_growth, judge_page, judge_run, run
+from zerobeast.tools.chaos.fuzz import judge_actor, judge_answers, judge_growth, judge_page, run
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
-from zerobeast.tools.chaos.fuzzed_run import Reading
+from zerobeast.tools.chaos.fuzz_usage import Usage
 
 pytestmark = pytest.mark.chaos
 
@@ -28,16 +28,16 @@ def test_nothing_ends_hangs_grows_unpickles_or_is_miscounted(result: dict[str, A
 
 
 def test_as_much_was_sent_as_is_said_and_on_every_plane(result: dict[str, Any]) -> None:
-    sent = {seen["plane"]: seen["sent"] for seen in result["services"].values()}
+    sent = result["sent"]
     assert sum(sum(kinds.values()) for kinds in sent.values()) == result["messages"] >= 0.99 * MESSAGES
-    for plane in ("steps", "inference", "rollouts"):
-        assert sent[plane].keys() == {"strangers", "mutants", "visitors"}
-    assert sent["weights"].keys() == {"forged"}
+    for server in ("envserver 0", "broker 0", "learner 0"):
+        assert sent[server].keys() == {"strangers", "mutants", "visitors"}
+    assert sent["broker 1"].keys() == {"forged"}
     assert result["attacks"] == {attack.__name__: 3 * 2 for attack in ATTACKS}, "on three planes, in two rounds"
 
 
 def test_every_reason_that_a_peer_can_cause_was_counted(result: dict[str, Any]) -> None:
-    found = {reason for seen in result["services"].values() for reason in seen["refused_by_reason"]}
+    found = {reason for reasons in result["refused"].values() for reason in reasons}
     caused_otherwise = {
         "environment",  # of an env-server that knows fewer than it is asked for
         "busy",  # of a server that is full
@@ -52,7 +52,7 @@ def test_every_reason_that_a_peer_can_cause_was_counted(result: dict[str, Any]) 
 
 
 def test_what_is_refused_is_refused_by_the_plane_that_it_belongs_to(result: dict[str, Any]) -> None:
-    refused = {name: seen["refused_by_reason"] for name, seen in result["services"].items()}
+    refused = result["refused"]
     assert refused["envserver 0"]["action"]
     assert refused["learner 0"]["values"]
     assert refused["learner 0"]["episodes"]
@@ -61,61 +61,40 @@ def test_what_is_refused_is_refused_by_the_plane_that_it_belongs_to(result: dict
 
 
 def test_growth_beyond_its_limit_is_a_failure() -> None:
-    before = Reading(100 << 20, 20, 1000)
+    before = Usage(100 << 20, 20, 1000)
     assert list(judge_growth("x", before, before)) == []
-    assert list(judge_growth("x", before, Reading(164 << 20, 28, 263_144))) == []
-    assert len(list(judge_growth("x", before, Reading(165 << 20, 29, 263_145)))) == 3
+    assert list(judge_growth("x", before, Usage(164 << 20, 28, 263_144))) == []
+    assert len(list(judge_growth("x", before, Usage(165 << 20, 29, 263_145)))) == 3
 
 
-def test_a_reason_that_nobody_knows_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reason_that_nobody_knows_is_a_failure() -> None:
     page = {"refused": 3, "refused_by_reason": {"header": 1, "mine": 1}}
-    monkeypatch.setattr("zerobeast.tools.chaos.fuzz.page_of", lambda _child: page)
-    found = list(judge_page(Alive()))  # type: ignore[arg-type]
+    child = SimpleNamespace(spec=SimpleNamespace(name="broker 0"), poll=lambda: None, page=lambda: page)
+    found = list(judge_page(child))  # type: ignore[arg-type]
     assert "made up reasons: ['mine']" in found[0]
     assert "refused is 3, its reasons sum to 2" in found[1]
 
 
-def test_harm_to_the_run_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pages = iter([{"refused": 0, "moves": 0}, {"refused": 1, "moves": 0}])
-    monkeypatch.setattr("zerobeast.tools.chaos.fuzz.page_of", lambda _child: next(pages))
-    fuzzed = SimpleNamespace(canary=tmp_path / "unpickled", actor=None, still_trains=lambda: True)
-    calm = SimpleNamespace(loop_age_s={"x": 20.0}, silence_s={"x": 30.0})
+def test_harm_to_the_run_is_a_failure() -> None:
     honest = {"refused": 0, "moves": 0}
-    assert list(judge_run(fuzzed, calm, honest, learned=1)) == []  # type: ignore[arg-type]
-    fuzzed.canary.touch()
+    assert list(judge_actor(honest, honest)) == []
+    assert list(judge_actor(honest, {"refused": 1, "moves": 0})) == ["the honest actor: refused was 0 and is 1"]
+    calm = SimpleNamespace(loop_age_s={"x": 20.0}, silence_s={"x": 30.0})
+    assert list(judge_answers(calm)) == []  # type: ignore[arg-type]
     stuck = SimpleNamespace(loop_age_s={"x": 20.1}, silence_s={"x": 30.1})
-    assert list(judge_run(fuzzed, stuck, honest, learned=0)) == [  # type: ignore[arg-type]
-        "something was unpickled",
-        "training has stopped",
-        "the honest actor: refused was 0 and is 1",
+    assert list(judge_answers(stuck)) == [  # type: ignore[arg-type]
         "x: its loop did not turn for 20.1 s",
         "x: no health page for 30.1 s",
     ]
 
 
-class Alive:
-    """As much of a process as is looked at."""
-
-    class spec:  # noqa: N801
-        name = "broker 0"
-
-    def poll(self) -> None:
-        return None
-
-
 def test_the_command_writes_what_it_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    reading = Reading(1_000_000, 20, 5)._asdict()
-    broker = {"plane": "weights", "sent": {"forged": 7}, "before": reading, "after": reading, "loop_age_s": 0.5}
-    dead = {"plane": "steps", "sent": {}, "before": None, "after": None, "loop_age_s": 0.0, "refused_by_reason": {}}
     seen = {
         "messages": 7,
         "seconds": 2.0,
         "updates": 3,
         "attacks": {"noise": 6},
-        "services": {
-            "broker 1": broker | {"refused_by_reason": {"layout": 7}, "alive": True},
-            "envserver 0": dead | {"alive": False},
-        },
+        "table": [{"plane": "weights", "service": "broker 1"}, {"plane": "steps", "service": "envserver 0"}],
         "failures": ["x: it has ended"],
     }
     monkeypatch.setattr(
@@ -127,6 +106,5 @@ def test_the_command_writes_what_it_saw(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (written["asked"], written["seed"]) == (5000, 4)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("7 messages of seed 4 in 2 s (4/s), and 6 attacks; 3 updates meanwhile")
-    assert lines[3].split() == ["weights", "broker", "1", "7", "+0.0", "+0", "+0", "0.5", "yes", "7", "layout"]
-    assert lines[4].split() == ["steps", "envserver", "0", "0", "?", "?", "?", "0.0", "NO"]
+    assert lines[4:6] == ["| weights | broker 1 |", "| steps | envserver 0 |"]
     assert lines[-1] == "FAILED x: it has ended"

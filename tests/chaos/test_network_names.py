@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.runtime.roles import SERVERS
-from zerobeast.tools.chaos.network_faults import UNDER_WAY
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
-from zerobeast.tools.chaos.network_run import SMALL, START_LIMIT_S
 
 pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(SMALL, Path(folder), hurry=2.5) as run:
-        run.until(lambda: run.version > UNDER_WAY, START_LIMIT_S)
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(Path(folder), hurry=2.5) as run:
         yield run
 
 

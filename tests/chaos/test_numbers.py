@@ -1,4 +1,4 @@
-"""Numbers that overflow in training, for real: an environment pays 1e30 now and then, and a learning rate is absurd."""
+"""Numbers that overflow in for real: an environment pays 1e30 now and then, and a learning rate is absurd."""
 
 import signal
 from collections.abc import Iterator
@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from tests.chaos.conftest import Note
-from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen, training
+from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.tools.chaos.inject import disturbed_run
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -64,7 +65,7 @@ def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
 def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_nor_saved(
     tmp_path: Path, context: Context, note: Note
 ) -> None:
-    with training(tmp_path, [*TINY, *OVERFLOWS]) as run:
+    with disturbed_run([*TINY, *OVERFLOWS], tmp_path) as run:
         watch, fleet = run.watch, run.fleet
         with closing(WeightsSubscriber(context, fleet.learner_endpoint)) as weights:
             seen(watch, lambda: page(fleet, "learner").get("nonfinite_updates", 0) >= 3 and looked_at(weights))

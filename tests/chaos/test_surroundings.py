@@ -14,13 +14,12 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import Note
-from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen, training
+from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
-from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.inject import FaultInjector
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -47,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     (folder / "leaping" / "sitecustomize.py").write_text(LEAPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder / "leaping"))
-        with training(folder, [*TINY, *LIMITS]) as injector:
+        with disturbed_run([*TINY, *LIMITS], folder) as injector:
             yield injector
 
 
@@ -81,7 +80,7 @@ def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run
         process.resume()
     since = time.monotonic()
     assert learned(watch)
-    note(f"the machine stands still for {STANDSTILL_S:g} s", since)
+    note(f"all processes are suspended for {STANDSTILL_S:g} s", since)
     assert learned(watch, 200)
     assert counters(run) == before
     assert len(watch.versions) == 1
@@ -129,8 +128,7 @@ def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint(run: Fau
 def test_in_the_end_every_rollout_is_accounted_for(run: FaultInjector) -> None:
     watch, fleet = run.watch, run.fleet
     assert closes(watch).dropped.keys() == {"learner died after its checkpoint"}
-    assert list(verdict.strangeness(watch.refused, watch.env_errors)) == []
-    assert list(verdict.versions(len(watch.versions), 1, watch.version_drops, fleet.config.actor.env_groups)) == []
+    assert watch.wrong_messages(1) == []
     assert set(fleet.retire().values()) == {0}
 
 

@@ -147,7 +147,7 @@ def test_a_stalled_connection_stays_so_and_later_ones_are_sound(proxy: Proxy) ->
 
 
 def test_a_slow_proxy_carries_its_rate_and_makes_the_sender_wait(proxy: Proxy) -> None:
-    proxy.bytes_per_s = 2e6
+    proxy.slow(bytes_per_s=2e6)
     sent = bytes(1_000_000)
     with connect(proxy) as client:
         threading.Thread(target=client.sendall, args=(sent,), daemon=True).start()

@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from zerobeast.tools.chaos import verdict
+from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.faults import LONGEST_STOP_S, SHORTEST_STOP_S, FaultKind, ServiceFault, draw
+from zerobeast.tools.chaos.faults import STOPS_S, FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import Event
 
 pytestmark = pytest.mark.unit
@@ -38,28 +38,26 @@ def test_every_role_and_every_kind_has_its_turn_and_two_services_are_never_the_s
     assert all(len(set(fault.targets)) == len(fault.targets) for fault in drawn)
     assert 0.15 < sum(len(fault.targets) == 2 for fault in drawn) / len(drawn) < 0.25
     stops = [fault.pause_s for fault in drawn if fault.kind is FaultKind.STOP]
-    assert SHORTEST_STOP_S <= min(stops) < 2 * SHORTEST_STOP_S
-    assert LONGEST_STOP_S / 2 < max(stops) <= LONGEST_STOP_S
+    shortest, longest = STOPS_S
+    assert shortest <= min(stops) < 2 * shortest
+    assert longest / 2 < max(stops) <= longest
 
 
 def test_faults_of_a_sort_make_one_row() -> None:
     events = [event("SIGKILL learner 0", 1.0, 30), event("SIGKILL learner 0", 4.0, 10), event("SIGSTOP actor 2")]
     events.append(Event(ServiceFault(FaultKind.KILL, ("actor 0", "broker 1"), 1.0), 10.0, 15.0, 20.0, None, None))
-    rows = {row["fault"]: row for row in verdict.rows(events)}
-    assert list(rows) == ["SIGKILL learner", "SIGKILL two at once", "SIGSTOP actor"]
-    learner = rows["SIGKILL learner"]
-    assert (learner["tried"], learner["recovery_median_s"], learner["recovery_worst_s"]) == (2, 2.5, 4.0)
-    assert (learner["lost_mean"], learner["lost_worst"], learner["verdict"]) == (20, 30, "held")
-    assert rows["SIGKILL two at once"]["recovery_worst_s"] is None, "it was never in peace before"
-    assert verdict.as_table(list(rows.values())).splitlines()[2] == (
-        "| SIGKILL learner | 2 | 5.0 s | 2.5 s | 4.0 s | 20 | 30 | held |"
-    )
+    rows = table.of_services(events)
+    assert table.markdown(rows).splitlines()[2:4] == [
+        "| SIGKILL learner | 2 | 5.0 s | 2.5 s, 4.0 s | 20, 30 | held |",
+        "| SIGKILL two at once | 1 | 5.0 s | nothing to recover | 0, 0 | held |",
+    ], "the second was never in peace before"
+    assert [row["fault"] for row in rows] == ["SIGKILL learner", "SIGKILL two at once", "SIGSTOP actor"]
 
 
 def test_a_row_says_which_promise_broke() -> None:
-    (row,) = verdict.rows([event("SIGKILL actor 0"), event("SIGKILL actor 0", None, broken="not back")])
-    assert row["verdict"] == "not back"
-    assert row["recovery_worst_s"] == 1.0
+    (row,) = table.of_services([event("SIGKILL actor 0"), event("SIGKILL actor 0", None, broken="not back")])
+    assert row["verdict"] == "1 times: not back"
+    assert row["recovery (median, worst)"] == "1.0 s, 1.0 s"
 
 
 def test_accounts_that_close_are_in_order_and_all_others_are_not() -> None:

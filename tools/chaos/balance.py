@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 Stream = tuple[int, int]  #: sender, slot
@@ -41,7 +41,7 @@ class Balance:
     queued: int  #: in the learner's queue
     waiting: int  #: in outboxes of living actors, or on their way
     dropped: dict[str, int]  #: by reason
-    gap: int  #: what is not accounted for; 0 where the accounts close
+    gap: int  #: what is not accounted for; 0 if the accounts close
     cut: dict[str, int]  #: never completed, by the peer whose end cut them off
     most_waiting: int  #: messages of one stream that were completed and not delivered, at most
 
@@ -50,25 +50,20 @@ class Balance:
         """Everything that was begun and not learned from, and will not be."""
         return sum(self.dropped.values()) + sum(self.cut.values())
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
 
 @dataclass
 class RolloutAudit:
     """Reads pages, and remembers what the dead have said."""
 
     accounts: dict[Stream, Account] = field(default_factory=dict)
-    ledger: Counter[str] = field(default_factory=Counter)  #: of the newest learner
-    queued: int = 0
-    epoch: int = 0  #: of the newest learner
-    steps: int = 0  #: that it has learned from
-    _listed: set[Stream] = field(default_factory=set)  #: streams of its newest page
-    _cuts: dict[int, Mapping[str, int]] = field(default_factory=dict)  #: by sender
+    _learner: Mapping[str, Any] = field(default_factory=dict)  #: newest page
+    _actors: dict[int, Mapping[str, Any]] = field(default_factory=dict)  #: newest page of each, by sender
     _alive: dict[str, int] = field(default_factory=dict)  #: actor -> sender
-    _assembling: dict[int, int] = field(default_factory=dict)  #: sender -> rollouts in assembly
-    _died: int = 0  #: rollouts that were in assembly when their actor died
+
+    @property
+    def steps(self) -> int:
+        """Agent steps that the newest learner has learned from."""
+        return int(self._learner.get("agent_steps", 0))
 
     def note(self, name: str, page: Mapping[str, Any]) -> None:
         """Read the page of a service."""
@@ -79,13 +74,12 @@ class RolloutAudit:
 
     def actor_ended(self, name: str) -> None:
         """An actor has ended."""
-        sender = self._alive.pop(name, 0)
-        self._died += self._assembling.pop(sender, 0)
+        self._alive.pop(name, None)
 
     def balance(self) -> Balance:
         """The sums now. They close where no message is on its way, and every page is newer than the last event."""
-        ledger, dropped = self.ledger, Counter[str]()
-        living, made, waiting = set(self._alive.values()), 0, 0
+        ledger, queued = Counter(self._learner.get("rollouts_by_fate", {})), self._learner.get("queue_rows", 0)
+        living, made, waiting, dropped = set(self._alive.values()), 0, 0, Counter[str]()
         for (sender, _), account in self.accounts.items():
             completed = max(account.made * account.rows, account.reached)
             made += completed
@@ -98,14 +92,15 @@ class RolloutAudit:
         dropped["refused"] = ledger["refused"]
         dropped["policy too old"] = ledger["stale"]
         dropped["update was not finite"] = ledger["skipped"]
-        cut = Counter({"actor": self._died})
-        for cuts in self._cuts.values():
-            cut.update(cuts)
-        accounted = ledger["used"] + self.queued + waiting + dropped.total()
+        cut = Counter({"actor": 0})
+        for sender, page in self._actors.items():
+            cut.update(page["rollouts_cut_by_peer"])
+            cut["actor"] += 0 if sender in living else page["envs"]  # it was assembling a rollout of each
+        accounted = ledger["used"] + queued + waiting + dropped.total()
         return Balance(
             made=made,
             used=ledger["used"],
-            queued=self.queued,
+            queued=queued,
             waiting=waiting,
             dropped={reason: count for reason, count in dropped.items() if count},
             gap=made - accounted,
@@ -114,27 +109,23 @@ class RolloutAudit:
         )
 
     def _note_actor(self, name: str, page: Mapping[str, Any]) -> None:
-        sender = page["sender"]
-        self._alive[name] = sender
-        self._cuts[sender] = page["rollouts_cut_by_peer"]
-        self._assembling[sender] = page["envs"]
+        sender = self._alive[name] = page["sender"]
+        self._actors[sender] = page
         for slot, rows, seq, _ in page["streams"]:
             account = self.accounts.setdefault((sender, slot), Account(rows))
             account.made = max(account.made, seq)
 
     def _note_learner(self, page: Mapping[str, Any]) -> None:
         streams = {(sender, slot): entry for sender, slot, *entry in page["streams"]}
-        if page["epoch"] != self.epoch:
-            self.epoch = page["epoch"]
-            for stream in self._listed - streams.keys():  # the checkpoint is older than they are
-                self.accounts[stream].delivered = 0
-        self._listed = set(streams)
+        if page["epoch"] != self._learner.get("epoch"):
+            for sender, slot, *_ in self._learner.get("streams", []):
+                if (sender, slot) not in streams:  # the checkpoint is older than they are
+                    self.accounts[sender, slot].delivered = 0
+        self._learner = page
         for stream, (rows, received, consumed, begun) in streams.items():
             account = self.accounts.setdefault(stream, Account(rows))
             account.delivered = received * rows + (begun if received == consumed else 0)
             account.reached = max(account.reached, account.delivered)
-        self.ledger = Counter(page["rollouts_by_fate"])
-        self.queued, self.steps = page["queue_rows"], page["agent_steps"]
 
     @staticmethod
     def _unsent(account: Account) -> int:

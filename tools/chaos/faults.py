@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-SHORTEST_STOP_S, LONGEST_STOP_S = 1.0, 30.0
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+STOPS_S = (1.0, 30.0)  #: shortest, longest
+PAUSES_S = (0.1, 2.0)  #: before a restart
 TWO_AT_ONCE = 0.2  #: of all faults
 
 
@@ -41,12 +41,7 @@ class ServiceFault(NamedTuple):
 
 
 def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
-    """Faults without end. Every role is as likely, however many services it has.
-
-    Args:
-      seed: of all choices.
-      names: of the services.
-    """
+    """Faults without end to services of these names. Every role is as likely, however many services it has."""
     dice = random.Random(seed)  # noqa: S311 - has to repeat itself
     roles = sorted({name.split()[0] for name in names})
     while True:
@@ -57,10 +52,6 @@ def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
             role = dice.choice(roles)
             target = dice.choice([name for name in names if name.split()[0] == role])
             targets += [] if target in targets else [target]
-        yield ServiceFault(kind, tuple(targets), _pause_s(dice, kind))
-
-
-def _pause_s(dice: random.Random, kind: FaultKind) -> float:
-    """Short stops are as likely as long ones, in orders of magnitude."""
-    low, high = (SHORTEST_STOP_S, LONGEST_STOP_S) if kind is FaultKind.STOP else (SHORTEST_PAUSE_S, LONGEST_PAUSE_S)
-    return float(low * (high / low) ** dice.random())
+        low, high = STOPS_S if kind is FaultKind.STOP else PAUSES_S
+        # short stops are as likely as long ones, in orders of magnitude
+        yield ServiceFault(kind, tuple(targets), low * (high / low) ** dice.random())

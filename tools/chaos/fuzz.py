@@ -12,35 +12,29 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from operator import sub
 from pathlib import Path
 from typing import Any, get_args
 
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
-from zerobeast.tools.chaos.fuzz_attacks import LARGEST
-from zerobeast.tools.chaos.fuzzed_run import FuzzedRun, Reading, UsageWatch, page_of, read, until
+from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, Usage
+from zerobeast.tools.chaos.fuzzed_run import COUNT_LIMIT_S, SERVERS, FuzzedRun, refusals, until
+from zerobeast.tools.chaos.table import Row, markdown
 
-ROUND = 100_000  #: messages between two rounds of attacks
-LONG = 100_000  #: messages from which on attacks are larger
-MAX_GROWTH_BYTES = 64 << 20  #: of a process, after the first round
-MAX_FILES = 8  #: more than after the first round
-MAX_LOG_BYTES = 256 << 10
+MAX_GROWTH = Usage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
 MAX_LOOP_AGE_S = 20.0
 MAX_SILENCE_S = 30.0
-SETTLE_LIMIT_S = 90.0  #: for sessions and connections of those who have gone to end
-HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
-LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts where something harms it
+LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
 assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
-#: the honest actor's sessions, as each page calls them
-SESSIONS = {"envserver": ("sessions", 2), "broker": ("clients", 2), "learner": ("peers", 1)}
 #: which plane is attacked in which service
-PLANES = {"envserver 0": "steps", "broker 0": "inference", "learner 0": "rollouts", "broker 1": "weights"}
+PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items()} | {"broker 1": "weights"}
 
 
 def main(argv: list[str]) -> int:
-    """Run it; exit code 0 where everything held, 1 where something did not."""
+    """Run it; exit code 0 if everything held, 1 if something did not."""
     parser = argparse.ArgumentParser(
         prog="beast chaos fuzz",
         allow_abbrev=False,
@@ -64,82 +58,66 @@ def run(messages: int, seed: int) -> dict[str, Any]:
     """Attack a run of its own with so many messages; returns what was seen, with `failures` in words."""
     with tempfile.TemporaryDirectory(prefix="zb") as folder, FuzzedRun(Path(folder), seed) as fuzzed:
         fuzzed.begin()
-        honest, began, updates = page_of(fuzzed.actor), time.monotonic(), fuzzed.updates()
-        before: dict[str, Reading] = {}
-        after: dict[str, Reading] = {}
+        actor = fuzzed.child("actor 0")
+        honest, began, updates = actor.page(), time.monotonic(), fuzzed.updates()
         broken = []
-        with UsageWatch(fuzzed.children[:]) as watch:
+        with AnswerWatch(fuzzed.children[:]) as watch:
             try:
-                attack_in_rounds(fuzzed, messages, before, after)
-            except (BeastError, OSError) as error:  # OSError: a service that has ended takes and shows nothing
+                fuzzed.attack(messages)
+            except (BeastError, OSError) as error:  # a service that has ended takes and shows nothing
                 broken.append(f"{type(error).__name__}: {error}")
         learned = fuzzed.updates() - updates
         failures = [
             *broken,
             *fuzzed.wrong,
             *(sentence for child in fuzzed.children for sentence in judge_page(child)),
-            *(sentence for name in after for sentence in judge_growth(name, before[name], after[name])),
-            *judge_run(fuzzed, watch, honest, learned),
+            *(
+                sentence
+                for name, now in fuzzed.after.items()
+                for sentence in judge_growth(name, fuzzed.before[name], now)
+            ),
+            *judge_answers(watch),
+            *judge_actor(honest, actor.page()),
         ]
+        if fuzzed.canary.exists():
+            failures.append("something was unpickled")
+        if learned < 1 or not _still_trains(fuzzed):
+            failures.append("training has stopped")
         return {
             "messages": sum(many.total() for many in fuzzed.sent.values()),
             "seed": seed,
             "seconds": round(time.monotonic() - began, 1),
             "updates": learned,
             "attacks": dict(fuzzed.attacks),
-            "services": {child.spec.name: seen(fuzzed, child, watch, before, after) for child in fuzzed.children},
+            "sent": fuzzed.sent,
+            "refused": {child.spec.name: refusals(child) for child in fuzzed.children},
+            "table": [_row(fuzzed, child, watch) for child in fuzzed.children],
             "failures": failures,
         }
 
 
-def attack_in_rounds(fuzzed: FuzzedRun, messages: int, before: dict[str, Reading], after: dict[str, Reading]) -> None:
-    """Send it all. What processes have is noted after the first round, which fills caches, and at the end.
-
-    Raises:
-      BeastError: a service does not count or forget what it has to.
-      OSError: a service has ended.
-    """
-    first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG else 1
-    fuzzed.round(first, scale)
-    broker = fuzzed.second_broker()
-    before |= settled(fuzzed)
-    rounds = -(-messages // ROUND)
-    for _ in range(rounds):
-        fuzzed.round((messages - first - forged) // rounds, scale)
-    fuzzed.forge(broker, forged)
-    after |= settled(fuzzed)
+def _still_trains(fuzzed: FuzzedRun) -> bool:
+    newest = fuzzed.updates()
+    try:
+        until(lambda: fuzzed.updates() > newest, COUNT_LIMIT_S, "no update")
+    except BeastError:
+        return False
+    return True
 
 
-def settled(fuzzed: FuzzedRun) -> dict[str, Reading]:
-    """Every process, once all that hostile peers have left behind is gone."""
-    fuzzed.quiet()
-    for child in fuzzed.children:
-        if child.spec.role in SESSIONS and child.spec.index == 0:
-            alone(child, *SESSIONS[child.spec.role])
-    time.sleep(HANDSHAKE_S)
-    return {child.spec.name: read(child) for child in fuzzed.children}
-
-
-def alone(child: Child, key: str, many: int) -> None:
-    """Wait until the honest actor's sessions are the only ones."""
-    complaint = f"{child.spec.name} does not come back to {many} {key}"
-    until(lambda: page_of(child).get(key) == many, SETTLE_LIMIT_S, complaint)
-
-
-def seen(
-    fuzzed: FuzzedRun, child: Child, watch: UsageWatch, before: dict[str, Reading], after: dict[str, Reading]
-) -> dict[str, Any]:
-    """One service, for the table."""
-    name = child.spec.name
-    plane = PLANES.get(name, "")
+def _row(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> Row:
+    name, unknown = child.spec.name, Usage(0, 0, 0)
+    before = fuzzed.before.get(name, unknown)
+    grown = Usage(*map(sub, fuzzed.after.get(name, before), before))
     return {
-        "plane": plane,
-        "sent": dict(fuzzed.sent.get(plane, {})),
-        "refused_by_reason": page_of(child).get("refused_by_reason", {}),
-        "before": before[name]._asdict() if name in before else None,
-        "after": after[name]._asdict() if name in after else None,
-        "loop_age_s": watch.loop_age_s.get(name, 0.0),
-        "alive": child.poll() is None,
+        "plane": PLANES.get(name, ""),
+        "service": name if child.running else f"{name}, which has ended",
+        "hostile messages": f"{fuzzed.sent[name].total():,}",
+        "growth": f"{grown.rss_bytes / 1e6:.1f} MB",
+        "files": str(grown.files),
+        "log": f"{grown.log_bytes / 1e3:.0f} KB",
+        "slowest turn of its loop": f"{watch.loop_age_s.get(name, 0.0):.1f} s",
+        "refused, by reason": ", ".join(f"{many:,} {reason}" for reason, many in sorted(refusals(child).items())),
     }
 
 
@@ -148,7 +126,7 @@ def judge_page(child: Child) -> Iterator[str]:
     if child.poll() is not None:
         yield child.explain()
         return
-    page = page_of(child)
+    page = child.page()
     by_reason = page.get("refused_by_reason", {})
     if strangers := set(by_reason) - set(get_args(Refusal)):
         yield f"{child.spec.name}: peers have made up reasons: {sorted(strangers)}"
@@ -156,24 +134,15 @@ def judge_page(child: Child) -> Iterator[str]:
         yield f"{child.spec.name}: refused is {page.get('refused')}, its reasons sum to {sum(by_reason.values())}"
 
 
-def judge_growth(name: str, before: Reading, after: Reading) -> Iterator[str]:
+def judge_growth(name: str, before: Usage, after: Usage) -> Iterator[str]:
     """What a process has more of than after the first round."""
-    limits = Reading(MAX_GROWTH_BYTES, MAX_FILES, MAX_LOG_BYTES)
-    for what, then, now, most in zip(Reading._fields, before, after, limits, strict=True):
+    for what, then, now, most in zip(Usage._fields, before, after, MAX_GROWTH, strict=True):
         if now - then > most:
             yield f"{name}: {what} grew from {then:,} to {now:,}, expected at most {most:,} more"
 
 
-def judge_run(fuzzed: FuzzedRun, watch: UsageWatch, honest: dict[str, Any], learned: int) -> Iterator[str]:
-    """What became of the training."""
-    if fuzzed.canary.exists():
-        yield "something was unpickled"
-    if learned < 1 or not fuzzed.still_trains():
-        yield "training has stopped"
-    now = page_of(fuzzed.actor)
-    for what in LOST:
-        if now.get(what) != honest.get(what):
-            yield f"the honest actor: {what} was {honest.get(what)} and is {now.get(what)}"
+def judge_answers(watch: AnswerWatch) -> Iterator[str]:
+    """Services that were busy with hostile peers for too long."""
     for name, age in watch.loop_age_s.items():
         if age > MAX_LOOP_AGE_S:
             yield f"{name}: its loop did not turn for {age:.1f} s"
@@ -181,26 +150,19 @@ def judge_run(fuzzed: FuzzedRun, watch: UsageWatch, honest: dict[str, Any], lear
             yield f"{name}: no health page for {watch.silence_s[name]:.1f} s"
 
 
-def text(result: dict[str, Any]) -> str:
+def judge_actor(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What became of the honest actor."""
+    for what in LOST:
+        if after.get(what) != before.get(what):
+            yield f"the honest actor: {what} was {before.get(what)} and is {after.get(what)}"
+
+
+def text(result: Mapping[str, Any]) -> str:
     """For people."""
     rate = result["messages"] / max(result["seconds"], 1e-9)
-    lines = [
+    head = (
         f"{result['messages']:,} messages of seed {result['seed']} in {result['seconds']:.0f} s ({rate:.0f}/s), and "
-        f"{sum(result['attacks'].values())} attacks; {result['updates']:,} updates meanwhile",
-        "",
-        f"{'plane':<11}{'service':<13}{'messages':>9}{'MB grown':>10}{'files':>7}{'log KB':>8}{'worst turn s':>14}"
-        f"{'alive':>7}  refused",
-    ]
-    for name, each in result["services"].items():
-        before, after = each["before"], each["after"] or each["before"]
-        grown = "".join(
-            f"{(after[what] - before[what]) / unit:>+{width}.{digits}f}" if before else f"{'?':>{width}}"
-            for what, unit, width, digits in (("rss_bytes", 1e6, 10, 1), ("files", 1, 7, 0), ("log_bytes", 1e3, 8, 0))
-        )
-        refused = ", ".join(f"{many:,} {reason}" for reason, many in sorted(each["refused_by_reason"].items()))
-        lines.append(
-            f"{each['plane']:<11}{name:<13}{sum(each['sent'].values()):>9,}{grown}{each['loop_age_s']:>14.1f}"
-            f"{'yes' if each['alive'] else 'NO':>7}  {refused}"
-        )
+        f"{sum(result['attacks'].values())} attacks; {result['updates']:,} updates meanwhile"
+    )
     verdict = [f"FAILED {sentence}" for sentence in result["failures"]] or ["all held; the run still trains"]
-    return "\n".join([*lines, "", *verdict])
+    return "\n".join([head, "", markdown(result["table"]), *verdict])

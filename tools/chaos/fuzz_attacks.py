@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import NamedTuple
 
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
 from zerobeast.tools.chaos.fuzz_hello import HELLOS
-from zerobeast.tools.chaos.fuzz_peer import (
-    COMMAND,
-    GREETING,
-    LONG,
-    MORE,
-    REPLIES,
-    REQUESTS,
-    WEIGHTS,
-    RawPeer,
-    frame,
-    message,
-)
+from zerobeast.tools.chaos.fuzz_peer import COMMAND, GREETING, LONG, MORE, REPLIES, REQUESTS, WEIGHTS, RawPeer, frame
 
 HELLO_ROUNDS, HELLO_PERIOD_S = 3, 0.2
 LARGEST = 5  #: scale of attacks
 NO_TIME = struct.pack("ii", 1, 0)  #: SO_LINGER: hang up with a reset
+hung_up = partial(suppress, OSError)  #: the other side may end the connection, which is its right
 
 
 class AttackTarget(NamedTuple):
     """A service under attack."""
 
-    role: str
     plane: Plane
     endpoint: Endpoint
     health: tuple[str, int]
@@ -70,7 +58,7 @@ def giants(target: AttackTarget, scale: int) -> None:
                     flags = target.rng.choice([LONG, LONG | MORE, LONG | COMMAND])
                     peer.send(bytes((flags,)) + struct.pack(">Q", size), target.rng.randbytes(100))
         with hung_up(), RawPeer(target.endpoint, REPLIES, b"SUB") as peer:
-            peer.send(message([b"\1" + target.rng.randbytes(100_000)]))
+            peer.say([b"\1" + target.rng.randbytes(100_000)])
 
 
 def millions(target: AttackTarget, scale: int) -> None:
@@ -90,10 +78,10 @@ def eavesdrop(target: AttackTarget, scale: int) -> None:
     with ExitStack() as stack, hung_up():
         for _ in range(scale):
             peer = stack.enter_context(RawPeer(target.endpoint, REPLIES, b"SUB"))
-            peer.send(*(message([b"\1" + wanted]) for wanted in topics))
-            peer.send(*(message([b"\0" + topic(target.plane, rng.randrange(2**63))]) for _ in range(100)))
-            peer.send(*(message([b"\1" + topic(target.plane, rng.randrange(2**63))]) for _ in range(1000)))
-            peer.send(*(message([rng.randbytes(rng.randrange(20))] * rng.randrange(1, 4)) for _ in range(100)))
+            peer.say(*([b"\1" + wanted] for wanted in topics))
+            peer.say(*([b"\0" + topic(target.plane, rng.randrange(2**63))] for _ in range(100)))
+            peer.say(*([b"\1" + topic(target.plane, rng.randrange(2**63))] for _ in range(1000)))
+            peer.say(*([rng.randbytes(rng.randrange(20))] * rng.randrange(1, 4) for _ in range(100)))
         time.sleep(1.0)
 
 
@@ -104,8 +92,8 @@ def hoard(target: AttackTarget, scale: int) -> None:
     with ExitStack() as stack, hung_up():
         for _ in range(5 * scale):
             peer = stack.enter_context(RawPeer(target.endpoint, WEIGHTS, b"SUB"))
-            peer.send(message([b"\1"]), message([b"\1" + topic(Plane.WEIGHTS, 0)]), message([b"\2"]))
-        peer.send(*(message([target.rng.choice([b"\0", b"\1"]) + topic(Plane.WEIGHTS, 0)]) for _ in range(2000)))
+            peer.say([b"\1"], [b"\1" + topic(Plane.WEIGHTS, 0)], [b"\2"])
+        peer.say(*([target.rng.choice([b"\0", b"\1"]) + topic(Plane.WEIGHTS, 0)] for _ in range(2000)))
         time.sleep(1.0)
 
 
@@ -116,12 +104,11 @@ def half_open(target: AttackTarget, scale: int) -> None:
     with ExitStack() as stack, hung_up():
         mouth = stack.enter_context(RawPeer(target.endpoint, REQUESTS, b"PUSH"))
         ear = stack.enter_context(RawPeer(target.endpoint, REPLIES, b"SUB"))
-        ear.send(*(message([b"\1" + topic(target.plane, sender)]) for sender in senders[::2]))
+        ear.say(*([b"\1" + topic(target.plane, sender)] for sender in senders[::2]))
         for _ in range(HELLO_ROUNDS):
             time.sleep(HELLO_PERIOD_S)
             for sender in senders:
-                terms = HELLOS[target.plane]()
-                mouth.send(message([pack_header(Header(Kind.HELLO, sender, body=(terms,)))]))
+                mouth.say([pack_header(Header(Kind.HELLO, sender, body=(HELLOS[target.plane],)))])
 
 
 def http(target: AttackTarget, scale: int) -> None:
@@ -141,20 +128,4 @@ def http(target: AttackTarget, scale: int) -> None:
             visit.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_TIME)
 
 
-@contextmanager
-def hung_up() -> Iterator[None]:
-    """Go on where the other side has ended the connection, which is its right."""
-    with contextlib.suppress(OSError):
-        yield
-
-
-ATTACKS: tuple[Callable[[AttackTarget, int], None], ...] = (
-    silence,
-    noise,
-    giants,
-    millions,
-    eavesdrop,
-    hoard,
-    half_open,
-    http,
-)
+ATTACKS = (silence, noise, giants, millions, eavesdrop, hoard, half_open, http)

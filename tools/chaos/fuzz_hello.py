@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 from zerobeast.common.errors import Refusal
@@ -16,29 +15,17 @@ CARTPOLE = EnvSpec(ENV, (4,), "<f4", ActionSpec.discrete(2))
 Terms = dict[str, Any]
 
 
-def _steps() -> Terms:
-    return {"env": {"id": ENV}, "num_envs": 1, "seed": 0}
-
-
-def _inference() -> Terms:
-    return {"env": CARTPOLE.to_wire(), "num_envs": 1}
-
-
-def _rollouts() -> Terms:
-    return {"env": CARTPOLE.to_wire(), "policy": None, "unroll_length": UNROLL_LENGTH, "num_envs": 1}
-
-
 #: terms that are accepted, by plane
-HELLOS: dict[Plane, Callable[[], Terms]] = {
-    Plane.STEPS: _steps,
-    Plane.INFERENCE: _inference,
-    Plane.ROLLOUTS: _rollouts,
+HELLOS: dict[Plane, Terms] = {
+    Plane.STEPS: {"env": {"id": ENV}, "num_envs": 1, "seed": 0},
+    Plane.INFERENCE: {"env": CARTPOLE.to_wire(), "num_envs": 1},
+    Plane.ROLLOUTS: {"env": CARTPOLE.to_wire(), "policy": None, "unroll_length": UNROLL_LENGTH, "num_envs": 1},
 }
 
 
 def bad_terms(rng: random.Random, plane: Plane) -> tuple[Terms, Refusal]:
     """Terms that are refused, and what as."""
-    terms = HELLOS[plane]()
+    terms = HELLOS[plane]
     if plane is Plane.STEPS:
         return terms | _one_of(rng, _STEPS), "terms"
     if rng.random() < 0.5:

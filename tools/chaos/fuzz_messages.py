@@ -2,42 +2,25 @@
 
 cases = Cases(random.Random(1), Plane.STEPS, canary)
 case = cases.stranger()          # from a peer without a session
-case.frames, case.refused        # refused: the possible counters; () where it is ignored, None if unknown
+case.frames, case.refused        # refused: the possible counters; () if it is ignored, None if unknown
 """
 
 from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgpack
 
 from zerobeast.common.errors import Refusal
-from zerobeast.common.wire.messages import MAX_HEADER_BYTES, MAX_INTEGER, PROTOCOL_VERSION, Kind, Plane
+from zerobeast.common.wire.messages import BODIES, MAX_HEADER_BYTES, MAX_INTEGER, PROTOCOL_VERSION, Kind, Plane
 from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 
-#: what each server takes; everything else does not belong there
-TAKEN = {
-    Plane.STEPS: (Kind.HELLO, Kind.BYE, Kind.RESET, Kind.STEP),
-    Plane.INFERENCE: (Kind.HELLO, Kind.BYE, Kind.INFER),
-    Plane.ROLLOUTS: (Kind.HELLO, Kind.BYE, Kind.ROLLOUT),
-}
-REQUEST = {Plane.STEPS: Kind.STEP, Plane.INFERENCE: Kind.INFER, Plane.ROLLOUTS: Kind.ROLLOUT}
-BODY: dict[Kind, tuple[Any, ...]] = {
-    Kind.WELCOME: ({},),
-    Kind.ERROR: ("terms", "no"),
-    Kind.RESET: (),
-    Kind.STEP: (),
-    Kind.OBS: ([],),
-    Kind.INFER: (False,),
-    Kind.ACT: (1,),
-    Kind.ROLLOUT: (1, []),
-    Kind.ACK: (1, 1),
-    Kind.WEIGHTS: (1, 2, 3, 4, 5),
-    Kind.HERE: (),
-}
+#: what sessions ask on each plane; HELLO and BYE are taken everywhere, everything else belongs nowhere
+ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
+_EXAMPLES: dict[type, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
+BODY = {kind: tuple(_EXAMPLES[entry] for entry in entries) for kind, entries in BODIES.items()}
 
 
 class Case(NamedTuple):
@@ -59,8 +42,9 @@ class Cases:
     def __init__(self, rng: random.Random, plane: Plane, canary: str) -> None:
         self.rng = rng
         self.plane = plane
+        self._taken = (Kind.HELLO, Kind.BYE, *ASKED[plane])
         self._pickle = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
-        self._classes: tuple[Callable[[], Case], ...] = (
+        self._classes = (
             self._noise,
             self._broken_header,
             self._torn_header,
@@ -81,16 +65,14 @@ class Cases:
     def mutant(self) -> Case:
         """A message that was good once."""
         rng = self.rng
-        kind = rng.choice(TAKEN[self.plane])
-        good = [self.header(kind), *([rng.randbytes(rng.randrange(200))] if rng.random() < 0.5 else [])]
+        good = [self._header(rng.choice(self._taken)), *[rng.randbytes(rng.randrange(200))] * rng.randrange(2)]
         return Case(mutated(rng, good), None)
 
-    def header(self, kind: int, *, version: int = PROTOCOL_VERSION, body: tuple[Any, ...] | None = None) -> bytes:
+    def _header(self, kind: Kind, *terms: Any) -> bytes:
         """A header with random ids, which are unknown."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
-        if body is None:
-            body = (HELLOS[self.plane](),) if kind == Kind.HELLO else BODY.get(Kind(kind), ())
-        return packed([version, kind, *ids, *body])
+        good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
+        return packed([PROTOCOL_VERSION, kind, *ids, *(terms or good)])
 
     def _id(self) -> int:
         return self.rng.randrange(1, MAX_INTEGER)
@@ -103,7 +85,7 @@ class Cases:
 
     def _broken_header(self) -> Case:
         """msgpack, but no header."""
-        rng, kind, some = self.rng, int(REQUEST[self.plane]), self._id()
+        rng, kind, some = self.rng, ASKED[self.plane][0], self._id()
         entries = rng.choice(
             [
                 [],
@@ -125,7 +107,7 @@ class Cases:
 
     def _torn_header(self) -> Case:
         """A good header, cut short or with something behind it."""
-        good = self.header(self.rng.choice(TAKEN[self.plane]))
+        good = self._header(self.rng.choice(self._taken))
         if self.rng.random() < 0.5:
             return Case([good[: self.rng.randrange(len(good))]], ("header",))
         return Case([good + self.rng.randbytes(self.rng.randrange(1, 20))], ("header",))
@@ -133,20 +115,19 @@ class Cases:
     def _huge(self) -> Case:
         """Lengths that are not there, nesting without end, more bytes than a header may have."""
         rng = self.rng
-        hello = [PROTOCOL_VERSION, int(Kind.HELLO), self._id(), 0, 0, 0]
         announced = rng.choice([b"\xdb", b"\xdd", b"\xdf", b"\xc6", b"\xc9"]) + struct.pack(">I", 2**31)
-        forge: Callable[[], bytes] = rng.choice(
+        forged = rng.choice(
             [
-                lambda: announced + rng.randbytes(rng.randrange(40)),
-                lambda: b"\x91" * rng.choice([40, 1000, MAX_HEADER_BYTES]),
-                lambda: b"\x81\xa1k" * rng.choice([40, 1000, 20_000]),
-                lambda: packed([*hello, nested(rng.choice([31, 100, 400]))]),
-                lambda: packed([*hello, {"x": msgpack.ExtType(5, b"x")}]),
-                lambda: packed([*hello, {"t": msgpack.Timestamp(1)}]),
-                lambda: bytes(MAX_HEADER_BYTES + 1 + rng.randrange(1000)),
+                announced + rng.randbytes(rng.randrange(40)),
+                b"\x91" * rng.choice([40, 1000, MAX_HEADER_BYTES]),
+                b"\x81\xa1k" * rng.choice([40, 1000, 20_000]),
+                self._header(Kind.HELLO, nested(rng.choice([31, 100, 400]))),
+                self._header(Kind.HELLO, {"x": msgpack.ExtType(5, b"x")}),
+                self._header(Kind.HELLO, {"t": msgpack.Timestamp(1)}),
+                bytes(MAX_HEADER_BYTES + 1 + rng.randrange(1000)),
             ]
         )
-        return Case([forge()], ("header",))
+        return Case([forged], ("header",))
 
     def _forged_array(self) -> Case:
         """An array as msgpack-numpy writes it, which is a pickle, a pointer, or larger than its bytes."""
@@ -164,30 +145,30 @@ class Cases:
                 {"nd": True, "type": "<U1000000", "kind": "", "shape": [2**60], "data": b""},
             ]
         )
-        return Case([self.header(Kind.HELLO, body=({"env": array, "num_envs": 1, "seed": 1},))], ("array",))
+        return Case([self._header(Kind.HELLO, {"env": array, "num_envs": 1, "seed": 1})], ("array",))
 
     def _other_version(self) -> Case:
         version = self.rng.choice([0, 2, 77, MAX_INTEGER])
         return Case([packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])], ("version",))
 
     def _foreign_kind(self) -> Case:
-        kinds = [kind for kind in BODY if kind not in TAKEN[self.plane]]
-        return Case([self.header(self.rng.choice(kinds)), *[b"payload"] * self.rng.randrange(2)], ("kind", "payload"))
+        kind = self.rng.choice([kind for kind in Kind if kind not in self._taken])
+        return Case([self._header(kind), *[b"payload"] * self.rng.randrange(2)], ("kind", "payload"))
 
     def _unknown_session(self) -> Case:
-        return Case([self.header(REQUEST[self.plane]), self.rng.randbytes(64)], ("session",))
+        return Case([self._header(ASKED[self.plane][0]), self.rng.randbytes(64)], ("session",))
 
     def _bad_hello(self) -> Case:
         terms, refused = bad_terms(self.rng, self.plane)
-        return Case([self.header(Kind.HELLO, body=(terms,))], (refused,))
+        return Case([self._header(Kind.HELLO, terms)], (refused,))
 
     def _surplus(self) -> Case:
         kind = self.rng.choice([Kind.HELLO, Kind.BYE])
-        return Case([self.header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
+        return Case([self._header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
 
     def _unheard(self) -> Case:
         """A good HELLO of a client that would not hear the answer, or a goodbye of an unknown one."""
-        return Case([self.header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
+        return Case([self._header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 
 
 def packed(entries: Any) -> bytes:
@@ -205,42 +186,22 @@ def nested(depth: int) -> Any:
 
 
 def mutated(rng: random.Random, frames: list[bytes]) -> list[bytes]:
-    """A few accidents of the wire."""
+    """A few accidents of the wire: bits flip; frames are cut, extended, lost, repeated, or change places."""
     for _ in range(rng.randrange(1, 4)):
         place = rng.randrange(len(frames))
-        frames = rng.choice(ACCIDENTS)(rng, list(frames), place) or [b""]
+        frame = frames[place]
+        flipped = bytearray(frame or b"\0")
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+        instead: list[bytes] = rng.choice(
+            [
+                [bytes(flipped)],
+                [frame[: rng.randrange(len(frame) + 1)]],
+                [frame + rng.randbytes(rng.randrange(1, 100))],
+                [],
+                [frame] * rng.randrange(2, 6),
+            ]
+        )
+        frames = [*frames[:place], *instead, *frames[place + 1 :]] or [b""]
+        if rng.random() < 0.2:
+            rng.shuffle(frames)
     return frames
-
-
-def _flip(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
-    content = bytearray(frames[place] or b"\0")
-    for _ in range(rng.randrange(1, 4)):
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    frames[place] = bytes(content)
-    return frames
-
-
-def _cut(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
-    frames[place] = frames[place][: rng.randrange(len(frames[place]) + 1)]
-    return frames
-
-
-def _extend(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
-    frames[place] += rng.randbytes(rng.randrange(1, 100))
-    return frames
-
-
-def _drop(_rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
-    return frames[:place] + frames[place + 1 :]
-
-
-def _repeat(rng: random.Random, frames: list[bytes], place: int) -> list[bytes]:
-    return frames[:place] + [frames[place]] * rng.randrange(2, 6) + frames[place + 1 :]
-
-
-def _shuffle(rng: random.Random, frames: list[bytes], _place: int) -> list[bytes]:
-    rng.shuffle(frames)
-    return frames
-
-
-ACCIDENTS = (_flip, _cut, _extend, _drop, _repeat, _shuffle)

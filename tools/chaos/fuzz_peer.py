@@ -1,7 +1,8 @@
 """A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, and so can say what libzmq never would.
 
 with RawPeer(endpoint, REQUESTS, b"PUSH") as peer:
-    peer.send(message([header, payload]), message([b"garbage"]))   # any bytes will do
+    peer.say([header, payload], [b"garbage"])   # any frames will do
+    peer.send(bytes(100))                        # or any bytes
 """
 
 from __future__ import annotations
@@ -34,13 +35,6 @@ def message(frames: Sequence[bytes]) -> bytes:
     return b"".join(frame(content, MORE if place < last else 0) for place, content in enumerate(frames))
 
 
-def address(endpoint: Endpoint, index: int) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-    """Family and address of a service's index-th socket."""
-    if endpoint.path:
-        return socket.AF_UNIX, f"{endpoint.path}.{index}"
-    return socket.AF_INET, (endpoint.host, endpoint.port + index)
-
-
 class RawPeer:
     """One connection.
 
@@ -54,12 +48,11 @@ class RawPeer:
     """
 
     def __init__(self, endpoint: Endpoint, index: int, kind: bytes = b"") -> None:
-        family, place = address(endpoint, index)
-        self.socket = socket.socket(family)
+        self.socket = socket.socket(socket.AF_UNIX if endpoint.path else socket.AF_INET)
         self._inbox = b""
         try:
             self.socket.settimeout(LIMIT_S)
-            self.socket.connect(place)
+            self.socket.connect(f"{endpoint.path}.{index}" if endpoint.path else (endpoint.host, endpoint.port + index))
             if kind:
                 self._greet(kind)
         except BaseException:
@@ -67,10 +60,10 @@ class RawPeer:
             raise
 
     @classmethod
-    def accepted(cls, connection: socket.socket, kind: bytes) -> Self:
-        """The listening end of a connection."""
+    def accepted(cls, listener: socket.socket, kind: bytes) -> Self:
+        """The listening end of the next connection. Raises OSError if none comes."""
         peer = cls.__new__(cls)
-        peer.socket, peer._inbox = connection, b""
+        peer.socket, peer._inbox = listener.accept()[0], b""
         peer.socket.settimeout(LIMIT_S)
         peer._greet(kind)
         return peer
@@ -85,8 +78,13 @@ class RawPeer:
         """Send bytes as they are: messages of `message`, or worse."""
         self.socket.sendall(b"".join(encoded))
 
+    def say(self, *messages: Sequence[bytes]) -> None:
+        """Send messages, each of them a list of frames."""
+        for frames in messages:
+            self.send(message(frames))
+
     def receive(self) -> list[bytes]:
-        """The next message. Raises OSError where none comes."""
+        """The next message. Raises OSError if none comes."""
         frames = []
         while True:
             flags, content = self._frame()

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
 from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
+BEGIN_LIMIT_S = 180.0  #: for a run to learn
 START_LIMIT_S = 120.0  #: for a process to be ready
 RECOVERY_LIMIT_S = 10.0  #: the promise
 WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
@@ -41,25 +48,45 @@ class Event:
         """From ready to the rate of before."""
         return None if self.back_at is None else max(0.0, self.back_at - self.ready_at)
 
+    def __str__(self) -> str:
+        """For people."""
+        fault, back = self.fault, "never" if self.recovery_s is None else f"{self.recovery_s:.1f} s"
+        what = "stopped" if fault.kind is FaultKind.STOP else f"started in {self.start_s:.1f} s, down"
+        usual = "" if self.usual is None else f" to {self.usual:.0f}/s"
+        names = " + ".join(fault.targets)
+        return (
+            f"{fault.kind} {names}: {what} for {fault.pause_s:.1f} s, back{usual} in {back}, {self.lost} rollouts lost"
+        )
+
     def as_dict(self, start: float) -> dict[str, Any]:
         """For JSON, moments in seconds since the start."""
         moments = {name: round(getattr(self, name) - start, 2) for name in ("at", "over_at", "ready_at")}
-        back = None if self.recovery_s is None else round(self.recovery_s, 2)
-        entries = asdict(self) | moments | {"start_s": round(self.start_s, 2), "recovery_s": back}
-        return {key: value for key, value in entries.items() if key not in ("back_at", "fault")} | {
-            "kind": str(self.fault.kind),
-            "targets": list(self.fault.targets),
-            "pause_s": round(self.fault.pause_s, 2),
-        }
+        spans = {"start_s": self.start_s, "recovery_s": self.recovery_s}
+        return self.fault._asdict() | moments | spans | {"usual": self.usual, "lost": self.lost, "broken": self.broken}
+
+
+@contextmanager
+def disturbed_run(
+    flags: Sequence[str], folder: Path, *, brokers: int = 1, modules: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[FaultInjector]:
+    """A run that has begun to learn; see `ThrowawayRun`.
+
+    Raises:
+      BeastError: it does not begin, or a service has ended.
+    """
+    with ExitStack() as resources:
+        context = Context()
+        resources.callback(context.term)
+        fleet = resources.enter_context(ThrowawayRun(flags, folder, brokers=brokers, modules=modules))
+        watch = resources.enter_context(closing(RunWatch(fleet, context)))
+        fleet.start_all()
+        if not watch.until(time.monotonic() + BEGIN_LIMIT_S, lambda: watch.progress.total(time.monotonic()) > 0):
+            raise BeastError(f"training did not start within {BEGIN_LIMIT_S:.0f} s")
+        yield FaultInjector(fleet, watch)
 
 
 class FaultInjector:
-    """Does faults, one after the other.
-
-    Args:
-      fleet: to do them to.
-      watch: to see what becomes of them with.
-    """
+    """Does faults to a fleet, one after the other, and watches what becomes of them."""
 
     def __init__(self, fleet: Fleet, watch: RunWatch) -> None:
         self.fleet, self.watch = fleet, watch
@@ -76,12 +103,10 @@ class FaultInjector:
         self.events.append(event)
         if fault.kind is FaultKind.STOP:
             self._stop(event)
+            event.ready_at = event.over_at
         else:
             self._end(event)
-        names = set(fault.targets)
-        if not watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= watch.ready.keys()):
-            raise BeastError(f"{', '.join(sorted(names - watch.ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
-        event.ready_at = max(watch.ready[name] for name in names) if fault.kind is not FaultKind.STOP else event.over_at
+            self._wait_until_ready(event)
         self._see_it_back(event)
         event.lost = watch.audit.balance().lost - before
         return event
@@ -89,6 +114,11 @@ class FaultInjector:
     def disturbances(self) -> list[Interval]:
         """From each fault until the run was back."""
         return [(event.at, event.back_at or event.ready_at + WATCHED_S) for event in self.events]
+
+    @property
+    def starts_of_the_learner(self) -> int:
+        """After the first, at most."""
+        return sum("learner 0" in event.fault.targets for event in self.events)
 
     def _stop(self, event: Event) -> None:
         for name in event.fault.targets:
@@ -108,6 +138,12 @@ class FaultInjector:
         for name in event.fault.targets:
             self.fleet.restart(name)
         event.over_at = time.monotonic()
+
+    def _wait_until_ready(self, event: Event) -> None:
+        names, ready = set(event.fault.targets), self.watch.ready
+        if not self.watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= ready.keys()):
+            raise BeastError(f"{', '.join(sorted(names - ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
+        event.ready_at = max(ready[name] for name in names)
 
     def _see_it_back(self, event: Event) -> None:
         if event.usual is None:

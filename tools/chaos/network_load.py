@@ -1,16 +1,19 @@
-"""More than a run can take: too many actors, clients that ask and never listen, slow environments among fast ones."""
+"""More than a run can take: too many actors, clients that ask and never listen, slow environments beside fast ones."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from zerobeast.common.transport import Context
-from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.tools.chaos import network_deaf
-from zerobeast.tools.chaos.network_faults import LEFT, MEMORY_MIB, RATE_S, NetworkTrial, trouble
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.wire.messages import Plane
+from zerobeast.tools.chaos.fuzz_visitor import Visitor
+from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, NetworkTrial, growth, trouble
 from zerobeast.tools.chaos.network_names import NEW, OLD, NamedRun
 from zerobeast.tools.chaos.network_run import SMALL, WatchedRun
 
@@ -22,7 +25,7 @@ ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two loo
 
 
 def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
-    """One actor is more than the learner can feed on; then there are many.
+    """One actor makes more than the learner can use; then there are many.
 
     Args:
       folder: an empty one with a short path.
@@ -31,57 +34,55 @@ def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
     """
     with WatchedRun([*SMALL, "--learner.unroll_length", "2"], folder) as run:
         run.begin("learner", pause_s=LEARNER_PAUSE_S)
-        for role in ("envserver", "broker", "actor"):
-            run.begin(role)
+        run.begin("envserver", "broker", "actor")
         run.until(lambda: run.page("actor").get("waiting_credit_fraction", 0) > 0)
         alone = run.rate(RATE_S, seconds)
-        for _ in range(actors - 1):
-            run.begin("actor")
+        run.begin(*["actor"] * (actors - 1))
         groups = actors * run.config.actor.env_groups
         run.until(lambda: len(run.streams()) == groups and min(run.streams().values()) > 1)
         memory, before = run.memory(), run.streams()
         together = run.rate(0.0, seconds)
         gained = [consumed - before[stream] for stream, consumed in run.streams().items()]
-        pages, grown = run.pages("actor"), run.grown(memory)
+        pages, grown = run.pages("actor"), growth(run, memory)
     idle = [page["waiting_credit_fraction"] for page in pages]
-    found = trouble(
-        {
-            f"the rate fell from {alone:.1f} to {together:.1f} updates/s": together < LEFT * alone,
-            f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
-            "more was under way than the window allows": any(page["unacked"] > page["groups"] for page in pages),
-            f"groups were served {gained} times": min(gained) < FAIR * sum(gained) / len(gained),
-            f"actors waited only {idle} of their time for credit": min(idle) < 1 / 2,
-        }
-    )
-    return NetworkTrial(f"{actors} actors where one is too many", None, 0, found)
+    troubles = {
+        f"the rate fell from {alone:.1f} to {together:.1f} updates/s": together < LEFT * alone,
+        "more was under way than the window allows": any(page["unacked"] > page["groups"] for page in pages),
+        f"groups were served {gained} times": min(gained) < FAIR * sum(gained) / len(gained),
+        f"actors waited only {idle} of their time for credit": min(idle) < 1 / 2,
+    }
+    return NetworkTrial(f"{actors} actors on a learner that one keeps busy", trouble=trouble(troubles | grown))
 
 
 def deaf(folder: Path, seconds: float) -> NetworkTrial:
     """Clients on every plane ask and never read an answer. Arguments as of `crowd`."""
+    rng = random.Random(0)  # noqa: S311 - ids, not secrets
     with WatchedRun(SMALL, folder) as run:
-        for role in ("learner", "envserver", "broker", "actor"):
-            run.begin(role)
+        run.begin(*ROLES)
         run.until(lambda: run.page("learner").get("updates", 0) > 0)
-        clients = _deaf_clients(run)
+        # large replies, so that there is soon no room for them
+        planes = ((Plane.STEPS, "envserver", 256), (Plane.INFERENCE, "broker", 256), (Plane.ROLLOUTS, "learner", 1))
+        clients = []
+        for plane, role, num_envs in planes:
+            client = Visitor(Endpoint.parse(run.endpoints[role]), plane, rng, num_envs=num_envs)
+            clients.append(run.resources.enter_context(client))
         rate, memory = run.rate(RATE_S, seconds), run.memory()
 
         def dealt_with() -> bool:
             for client in clients * ASKED:
-                client.ask()
+                with suppress(OSError):  # the server may hang up
+                    client.ask()
                 time.sleep(PACE_S)
             return all(_dropped_or_gone(run, role) for role in ("envserver", "broker"))
 
         dealt = run.until(dealt_with, PATIENCE_S) < PATIENCE_S
         beside = run.rate(RATE_S, seconds)
-        grown, cut = run.grown(memory), int(run.page("actor")["rollouts_cut"])
-    found = trouble(
-        {
-            "replies were neither dropped and counted, nor the clients let go": not dealt,
-            f"the rate of others fell from {rate:.1f} to {beside:.1f} updates/s": beside < LEFT * rate,
-            f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB,
-        }
-    )
-    return NetworkTrial("clients that ask and never read", None, cut, found)
+        grown, cut = growth(run, memory), int(run.page("actor")["rollouts_cut"])
+    troubles = {
+        "replies were neither dropped and counted, nor the clients let go": not dealt,
+        f"the rate of others fell from {rate:.1f} to {beside:.1f} updates/s": beside < LEFT * rate,
+    }
+    return NetworkTrial("clients that never read the replies", cut=cut, trouble=trouble(troubles | grown))
 
 
 def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
@@ -93,7 +94,7 @@ def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
 
 def mixed(folder: Path, seconds: float) -> NetworkTrial:
     """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
-    with NamedRun(SMALL, folder) as run:
+    with NamedRun(folder) as run:
         run.begin("actor")
         groups = 2 * run.config.actor.env_groups
         run.until(lambda: len(run.streams()) == groups and min(run.streams().values()) > 1)
@@ -106,42 +107,27 @@ def mixed(folder: Path, seconds: float) -> NetworkTrial:
     slow, fast = beside[: groups // 2], beside[groups // 2 :]
     # one server makes a step of one slow group after the other
     possible = seconds / (ENV_PAUSE_S * len(slow) * run.config.learner.unroll_length)
-    found = trouble(
-        {
-            f"fast groups got {fast}, before {alone}": min(fast) < LEFT * sum(alone) / groups,
-            f"slow groups got {slow} of {possible:.0f}": min(slow) < FAIR * possible,
-            f"slow groups were not slow: {slow} beside {fast}": max(slow) > min(fast),
-        }
-    )
-    return NetworkTrial("slow environments among fast ones", None, 0, found)
-
-
-def _deaf_clients(run: WatchedRun) -> list[network_deaf.Deaf]:
-    context, config = Context(), run.config
-    run.resources.callback(context.term)
-    clients: list[network_deaf.Deaf] = []
-
-    def add(client: network_deaf.Deaf) -> network_deaf.Deaf:
-        clients.append(run.resources.enter_context(closing(client)))
-        run.until(client.open, PATIENCE_S)
-        return client
-
-    first = add(network_deaf.on_steps(context, run.endpoints["envserver"], config.env.model_dump()))
-    env = EnvSpec.from_wire(first.stream.terms["env"])
-    add(network_deaf.on_inference(context, run.endpoints["broker"], env))
-    add(network_deaf.on_rollouts(context, run.endpoints["learner"], env, config.learner.unroll_length))
-    return clients
+    troubles = {
+        f"fast groups got {fast}, before {alone}": min(fast) < LEFT * sum(alone) / groups,
+        f"slow groups got {slow} of {possible:.0f}": min(slow) < FAIR * possible,
+        f"slow groups were not slow: {slow} beside {fast}": max(slow) > min(fast),
+    }
+    return NetworkTrial("slow environments beside fast ones", trouble=trouble(troubles))
 
 
 def _gained(run: WatchedRun, seconds: float) -> list[int]:
     """Rollout messages of each group that were learned from in these seconds."""
     before = run.streams()
-    run.watch(seconds)
+    run.wait(seconds)
     return [consumed - before[stream] for stream, consumed in run.streams().items()]
 
 
-TRIALS: dict[str, Callable[[Path], NetworkTrial]] = {
-    "overload: actors": lambda folder: crowd(folder, actors=10, seconds=20.0),
-    "overload: deaf clients": lambda folder: deaf(folder, seconds=10.0),
-    "overload: slow environments": lambda folder: mixed(folder, seconds=10.0),
+def _one(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
+    yield trial(folder)
+
+
+TRIALS: dict[str, Callable[[Path], Iterator[NetworkTrial]]] = {
+    "overload: actors": partial(_one, trial=partial(crowd, actors=10, seconds=20.0)),
+    "overload: deaf clients": partial(_one, trial=partial(deaf, seconds=10.0)),
+    "overload: slow environments": partial(_one, trial=partial(mixed, seconds=10.0)),
 }

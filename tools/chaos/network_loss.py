@@ -17,16 +17,16 @@ from zerobeast.tools.chaos.proxy import Proxy
 
 INSIDE = "--inside"  #: flag of a command that runs in its own network
 SHARE = 0.01
+HOLE_S, SLOW_S = 30.0, 10.0
 
 
 def missing() -> str:
-    """Why packets cannot be dropped on this machine; empty where they can."""
+    """Why packets cannot be dropped on this machine; empty if they can."""
     for tool in ("unshare", "ip", "iptables"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
-    tried = subprocess.run(
-        _unshared([_tool("iptables"), *_rule([1], SHARE)]), capture_output=True, text=True, check=False
-    )
+    command = _unshared([_tool("iptables"), *_rule([1], SHARE)])
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
     return (tried.stderr.strip().splitlines() or ["no"])[0] if tried.returncode else ""
 
 
@@ -37,13 +37,12 @@ def enter(command: Sequence[str]) -> None:
     os.execv(argv[0], argv)  # noqa: S606 - of our own making
 
 
-def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> dict[str, NetworkFault]:
-    """By name, as `zerobeast.tools.chaos.network_faults.faults`."""
-    every = (
-        NetworkFault(f"{SHARE:.0%} of packets lost", slow_s, partial(_drop, share=SHARE), _stop, slows=True),
-        NetworkFault(f"all packets lost for {hole_s:g} s", hole_s, partial(_drop, share=1.0), _stop),
-    )
-    return {fault.name: fault for fault in every}
+def faults() -> list[NetworkFault]:
+    """See `zerobeast.tools.chaos.network_faults.faults`."""
+    return [
+        NetworkFault(f"{SHARE:.0%} of packets lost", SLOW_S, partial(_drop, share=SHARE), _stop, slows=True),
+        NetworkFault(f"all packets lost for {HOLE_S:g} s", HOLE_S, partial(_drop, share=1.0), _stop),
+    ]
 
 
 def _drop(proxy: Proxy, share: float) -> None:

@@ -1,42 +1,42 @@
-"""Names that come to mean another address, or nothing for a while, under a run."""
+"""DNS names that come to mean another address, or nothing for a while, under a run."""
 
 from __future__ import annotations
 
 import math
+import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
-from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import SERVERS
-from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, UNDER_WAY, NetworkTrial, trouble
-from zerobeast.tools.chaos.network_run import SETTLED_S, WatchedRun
+from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, NetworkTrial, trouble
+from zerobeast.tools.chaos.network_run import SMALL, UNDER_WAY, WatchedRun
 from zerobeast.tools.chaos.network_service import lookups, write_hosts
 
 OLD, NEW = "127.0.0.2", "127.0.0.3"
 LOOKUPS_PER_S = 2.0  #: of one name by one process, at most
 STAY_S = 15.0  #: for which a changed name must change nothing, as long as its old server is there
 SLOW_S = 3.0  #: that a lookup takes which finds nothing
+SETTLED_S = 1.0  #: after which every health page says what was true at its beginning
 
 
 class NamedRun(WatchedRun):
     """All four services, each server at a name of its own."""
 
-    def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, hurry: float = 1.0) -> None:
         self.hosts = folder / "hosts"
         self.meaning: dict[str, Sequence[str]] = dict.fromkeys(SERVERS, (OLD,))
-        super().__init__([*flags, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
-        self.hurry = hurry
+        super().__init__([*SMALL, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
         for role in SERVERS:
             self.endpoints[role] = self._at(role, OLD)
 
-    def __enter__(self) -> NamedRun:
+    def __enter__(self) -> Self:
         self.mean({})
         super().__enter__()
-        for role in ("learner", "envserver", "broker", "actor"):
-            self.begin(role)
+        self.begin_all()
         return self
 
     def reached(self, _role: str) -> Mapping[str, str]:
@@ -53,16 +53,17 @@ class NamedRun(WatchedRun):
         self.endpoints[role] = self._at(role, NEW)
         self.begin(role, pause_s=pause_s)
 
-    def kill_first(self, role: str) -> None:
-        """Kill the oldest server of a role."""
-        next(child for child in self.children if child.spec.role == role and child.running).kill()
-
-    def lines_about(self, role: str, who: str = "actor") -> int:
-        """How often the log of a service says what the name of a server means."""
-        logs = (self.config.folder / run_files.LOGS).glob(f"{who}-*.log")
+    def lines_about(self, role: str) -> int:
+        """How often the logs of actors say what the name of a server means."""
+        logs = (self.config.folder / run_files.LOGS).glob("actor-*.log")
         said = (f"{name_of(role)}:", f"{name_of(role)!r}")
         lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first repeats the settings
         return sum(" I " in line and any(word in line for word in said) for line in lines)
+
+    def looked_up_too_often(self) -> bool:
+        """Whether some process looks a name up in a loop."""
+        per_second = Counter((int(at), process, name) for at, process, name in lookups(self.hosts))
+        return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * self.hurry)
 
     def _at(self, role: str, host: str) -> str:
         return f"tcp://{host}:{Endpoint.parse(self.endpoints[role]).port}"
@@ -73,58 +74,53 @@ def name_of(role: str) -> str:
     return f"{role}.test"
 
 
+def trials(folder: Path) -> Iterator[NetworkTrial]:
+    """Everything that happens to names, under one run."""
+    with NamedRun(folder) as run:
+        yield forget(run)
+        for role in SERVERS:
+            yield move(run, role)
+
+
 def move(run: NamedRun, role: str) -> NetworkTrial:
     """A name changes its address under a running server, which ends later."""
-    fault = f"the {role}'s name changes its address"
-    try:
-        said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
-        if role != "learner":  # there is one of a run
-            run.second(role)
-            run.until(lambda: len(run.pages(role)) > 1)
-        run.mean({role: (NEW,)})
-        stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
-        run.kill_first(role)
-        if role == "learner":
-            run.second(role)
-            run.follow(run.endpoints[role])
-        recovery_s = _recovers(run)
-    except BeastError as error:
-        return NetworkTrial(fault, math.inf, 0, str(error))
+    said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
+    if role != "learner":  # there is one of a run
+        run.second(role)
+        run.until(lambda: len(run.pages(role)) > 1)
+    run.mean({role: (NEW,)})
+    stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
+    run.end([f"{role} 0"], signal.SIGKILL)
+    if role == "learner":
+        run.second(role)
+        run.watch.follow_learner()
+    recovery_s = _recovers(run)
     troubles = {
         "running connections did not stay": not stayed,
         f"{early} rollouts were cut short while the old server was there": bool(early),
         "never recovered": recovery_s == math.inf,
         f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
-        "looked up too often": looked_up_too_often(run),
+        "looked up too often": run.looked_up_too_often(),
     }
-    return NetworkTrial(fault, recovery_s, int(run.page("actor")["rollouts_cut"]) - cut, trouble(troubles))
+    cut = run.page("actor")["rollouts_cut"] - cut
+    return NetworkTrial(f"the DNS name of the {role} moves to another address", recovery_s, cut, trouble(troubles))
 
 
 def forget(run: NamedRun) -> NetworkTrial:
     """No name means anything for a while, and finding that out takes long."""
-    fault = f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s"
     meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
-    try:
-        rate = run.rate(0.0, RATE_S)
-        run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
-        stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
-        run.mean(meant)
-        run.watch(STAY_S / run.hurry)
-    except BeastError as error:
-        return NetworkTrial(fault, math.inf, 0, str(error))
+    rate = run.rate(0.0, RATE_S)
+    run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
+    stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
+    run.mean(meant)
+    run.wait(STAY_S / run.hurry)
     lines = {role: run.lines_about(role) - before for role, before in said.items()}
     troubles = {
         "running connections did not stay": not stayed,
         f"log lines: {lines}": set(lines.values()) != {2},
-        "looked up too often": looked_up_too_often(run),
+        "looked up too often": run.looked_up_too_often(),
     }
-    return NetworkTrial(fault, None, 0, trouble(troubles))
-
-
-def looked_up_too_often(run: NamedRun) -> bool:
-    """Whether some process span while it looked a name up."""
-    per_second = Counter((int(at), process, name) for at, process, name in lookups(run.hosts))
-    return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * run.hurry)
+    return NetworkTrial(f"no name resolves for {STAY_S:g} s, lookups take {SLOW_S:g} s", trouble=trouble(troubles))
 
 
 def _recovers(run: NamedRun) -> float:
@@ -132,12 +128,12 @@ def _recovers(run: NamedRun) -> float:
 
     What pages said before SETTLED_S have passed may be older than now.
     """
-    version = run.version
-    run.watch(SETTLED_S)
+    version = run.watch.version
+    run.wait(SETTLED_S)
     consumed = run.streams()
 
     def learns() -> bool:
-        if min(run.version, run.page("broker").get("policy_version", 0)) <= version + UNDER_WAY:
+        if min(run.watch.version, run.page("broker").get("policy_version", 0)) <= version + UNDER_WAY:
             return False
         now = run.streams()
         delivered = [now[stream] > consumed.get(stream, 0) + UNDER_WAY for stream in now]
@@ -147,6 +143,6 @@ def _recovers(run: NamedRun) -> float:
 
 
 def _goes_on(run: NamedRun) -> bool:
-    before, moves = run.version, run.page("actor")["moves"]
-    run.watch(STAY_S / run.hurry)
-    return run.version > before + UNDER_WAY and bool(run.page("actor")["moves"] == moves)
+    before, moves = run.watch.version, run.page("actor")["moves"]
+    run.wait(STAY_S / run.hurry)
+    return run.watch.version > before + UNDER_WAY and bool(run.page("actor")["moves"] == moves)

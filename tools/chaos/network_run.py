@@ -1,23 +1,23 @@
-"""Runs that networks are broken under: what their progress is, and what they did with their rollouts."""
+"""Runs that networks are broken under: services on tcp, started one by one, and how they get on."""
 
 from __future__ import annotations
 
+import math
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.roles import ROLES, SERVERS
-from zerobeast.common.transport import Context, WeightsSubscriber
-from zerobeast.common.wire.messages import Kind
+from zerobeast.common.transport import Context
 from zerobeast.tools.chaos.network_service import MODULE
 from zerobeast.tools.chaos.proxy import Proxy
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
 
 SMALL = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),
@@ -38,9 +38,8 @@ PLANES = {
     "weights": ("learner", "broker", (2,)),
 }
 SPAN = 3  #: ports of an endpoint
-START_LIMIT_S = 120.0
-PERIOD_S = 0.01
-SETTLED_S = 1.0  #: after which every health page says what was true at its beginning
+#: updates that rollouts make which were under way: each group's window, the learner's queue, the batch in work
+UNDER_WAY = 8
 
 
 class WatchedRun(ThrowawayRun):
@@ -55,112 +54,86 @@ class WatchedRun(ThrowawayRun):
 
     def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0, hosts: Path | None = None) -> None:
         super().__init__(flags, folder)
+        self.hurry = hurry
         self._surroundings = ["--hurry", str(hurry), *(["--hosts", str(hosts)] if hosts else [])]
-        self._ports = iter(_free_ports(SPAN * 10)[::SPAN])
-        self.endpoints = {role: f"tcp://127.0.0.1:{self.free_port()}" for role in SERVERS}  #: where servers bind
+        self._ports = _free_ports()
+        self.endpoints = {role: self.free_endpoint() for role in SERVERS}  #: where servers bind
         self.resources = ExitStack()
-        self.version = 0  #: newest of the weights
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._context = Context()
-        self.resources.callback(self._context.term)
-        self._weights = WeightsSubscriber(self._context, self.endpoints["learner"])
+        self.context = Context()
+        self.resources.callback(self.context.term)
+        self.watch = RunWatch(self, self.context)
+        self.resources.callback(self.watch.close)
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         super().__exit__(*error)
-        self._weights.close()
         self.resources.close()
 
-    def free_port(self) -> int:
-        """The first of three unused ones."""
-        return next(self._ports)
+    @property
+    def learner_endpoint(self) -> str:
+        """Where the newest learner binds."""
+        return self.endpoints["learner"]
 
-    def begin(self, role: str, *flags: str, pause_s: float = 0.0) -> None:
-        """Start one more service of a role, with servers where `reached` says."""
-        own = {role: self.endpoints[role]} if role in SERVERS else {}
-        places = [
-            part for server, place in {**self.reached(role), **own}.items() for part in (f"--{server}.endpoint", place)
-        ]
-        self.start(role, *places, *self._surroundings, "--role", role, "--pause", str(pause_s), *flags, module=MODULE)
+    def free_endpoint(self) -> str:
+        """An unused one."""
+        return f"tcp://127.0.0.1:{next(self._ports)}"
+
+    def begin(self, *roles: str, pause_s: float = 0.0) -> None:
+        """Start one more service of each role, with servers where `reached` says."""
+        for role in roles:
+            own = {role: self.endpoints[role]} if role in SERVERS else {}
+            places = {**self.reached(role), **own}.items()
+            flags = [part for server, place in places for part in (f"--{server}.endpoint", place)]
+            self.start(role, *flags, *self._surroundings, "--role", role, "--pause", str(pause_s), module=MODULE)
+
+    def begin_all(self) -> None:
+        """Start one service of each role, and wait until they train."""
+        self.begin(*ROLES)
+        self.until(lambda: self.watch.version > UNDER_WAY)
 
     def reached(self, _role: str) -> Mapping[str, str]:
         """Where a client of this role reaches each server."""
         return self.endpoints
 
-    def follow(self, learner: str) -> None:
-        """Listen to the learner at this endpoint from now on."""
-        self._weights.close()
-        self._weights = WeightsSubscriber(self._context, learner)
-
     def until(self, probe: Callable[[], Any], limit_s: float = START_LIMIT_S) -> float:
-        """Watch until something is true; returns the seconds that took, infinity where it took too long.
+        """Watch until something is true; returns the seconds that took, infinity if it took too long.
 
         Raises:
           BeastError: a service has ended.
         """
         started = time.monotonic()
-        while not probe():
-            if time.monotonic() - started > limit_s:
-                return float("inf")
-            self.watch(PERIOD_S)
-        return time.monotonic() - started
+        return time.monotonic() - started if self.watch.until(started + limit_s, probe) else math.inf
 
-    def watch(self, seconds: float) -> None:
-        """Let time pass and follow what the learner publishes. Raises BeastError where a service has ended."""
-        until = time.monotonic() + seconds
-        while True:
-            self._listen()
-            if (left := until - time.monotonic()) <= 0:
-                break
-            time.sleep(min(PERIOD_S, left))
-        for child in self.children:
-            if child.poll() is not None and not child.was_killed:
-                raise BeastError(child.explain())
+    def wait(self, seconds: float) -> None:
+        """Watch for so long. Raises BeastError if a service has ended."""
+        self.watch.until(time.monotonic() + seconds)
 
     def rate(self, warmup_s: float, seconds: float) -> float:
-        """Updates a second over these seconds, after others."""
-        self.watch(warmup_s)
-        before, since = self.version, time.monotonic()
-        self.watch(seconds)
-        return (self.version - before) / (time.monotonic() - since)
+        """Updates a second over these seconds, after `warmup_s` others."""
+        self.wait(warmup_s)
+        before, since = self.watch.version, time.monotonic()
+        self.wait(seconds)
+        return (self.watch.version - before) / (time.monotonic() - since)
 
     def page(self, role: str) -> dict[str, Any]:
-        """The health page of the first service of a role, empty where it does not answer."""
+        """The health page of the first service of a role, empty while it does not answer."""
         return next(iter(self.pages(role)), {})
 
     def memory(self) -> dict[str, float]:
-        """MiB in use by each process."""
-        pages = [page for role in ROLES for page in self.pages(role)]
-        return {f"{page['role']} {page['pid']}": page["memory_bytes"] / (1 << 20) for page in pages}
+        """MiB in use by each service that runs."""
+        self.watch.look()
+        return {name: points[-1][2] for name, points in self.watch.memory.items() if name not in self.down}
 
     def grown(self, memory: Mapping[str, float]) -> dict[str, int]:
-        """MiB that each process has grown by since `memory`."""
-        return {who: round(mib - memory.get(who, mib)) for who, mib in self.memory().items()}
+        """MiB that each service has grown by since `memory`."""
+        return {name: round(mib - memory.get(name, mib)) for name, mib in self.memory().items()}
 
     def streams(self) -> dict[tuple[int, int], int]:
         """Rollout messages of each env group, by sender and slot, that the learner has learned from."""
         return {(sender, slot): consumed for sender, slot, _, _, consumed, _ in self.page("learner").get("streams", [])}
-
-    def unsettled(self) -> tuple[int, int]:
-        """Rollouts that were acknowledged and are in no book, and rollouts that were taken twice.
-
-        Without weights the policy that acts soon becomes too old to learn from; those rollouts are booked as stale.
-        """
-        before = self.pages("actor")
-        self.watch(SETTLED_S)
-        booked = sum(self.page("learner")["rollouts_by_fate"].values())
-        self.watch(SETTLED_S)
-        rows = self.config.actor.envs_per_group
-        acked = sum(page["rollouts"] - page["unacked"] * rows for page in before)
-        made = sum(page["rollouts"] for page in self.pages("actor"))
-        return max(0, acked - booked), max(0, booked - made)
-
-    def _listen(self) -> None:
-        while message := self._weights.receive():
-            assert message.header.kind is Kind.WEIGHTS, "nothing else is on this plane"
-            self.version = message.header.body[0]
 
 
 class ProxiedRun(WatchedRun):
@@ -169,7 +142,7 @@ class ProxiedRun(WatchedRun):
     def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
         super().__init__(flags, folder, hurry=hurry)
         self.proxies = {
-            plane: Proxy(f"tcp://127.0.0.1:{self.free_port()}", self.endpoints[server], sockets)
+            plane: Proxy(self.free_endpoint(), self.endpoints[server], sockets)
             for plane, (server, _, sockets) in PLANES.items()
         }
 
@@ -177,8 +150,7 @@ class ProxiedRun(WatchedRun):
         super().__enter__()
         for proxy in self.proxies.values():
             self.resources.enter_context(proxy)
-        for role in ROLES:
-            self.begin(role)
+        self.begin_all()
         return self
 
     def reached(self, role: str) -> Mapping[str, str]:
@@ -189,13 +161,10 @@ class ProxiedRun(WatchedRun):
         return self.endpoints | wired
 
 
-def _free_ports(count: int) -> range:
-    chance = random.SystemRandom()
-    while True:
-        first = chance.randrange(20_000, 32_000 - count)
-        try:
-            for port in range(first, first + count):
+def _free_ports() -> Iterator[int]:
+    """Ports that are unused with those that follow them in an endpoint."""
+    for first in range(random.SystemRandom().randrange(20_000, 31_000), 32_000, SPAN):
+        with suppress(OSError):
+            for port in range(first, first + SPAN):
                 socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return range(first, first + count)
+            yield first

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from zerobeast.common.service.entry import Build, main
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import Timeouts
 
+NOTES = ".lookups"  #: of the file beside that of the names
 MODULE = "zerobeast.tools.chaos.network_service"
 
 TIMEOUTS = {
@@ -51,13 +53,8 @@ def write_hosts(file: Path, addresses: Mapping[str, Sequence[str]], delay_s: flo
 
 def lookups(file: Path) -> list[tuple[float, int, str]]:
     """When (by the wall clock) which process looked which of these names up."""
-    notes = _notes(file)
-    lines = notes.read_text().splitlines() if notes.exists() else []
+    lines = file.with_suffix(NOTES).read_text().splitlines()
     return [(float(at), int(process), name) for at, process, name in map(str.split, lines)]
-
-
-def _notes(file: Path) -> Path:
-    return file.with_suffix(".lookups")
 
 
 def _look_up_in(file: Path) -> None:
@@ -67,7 +64,7 @@ def _look_up_in(file: Path) -> None:
         hosts = json.loads(file.read_text())
         if host not in hosts["addresses"]:
             return real(host, port, *args, **kwargs)
-        with _notes(file).open("a") as notes:
+        with file.with_suffix(NOTES).open("a") as notes:
             notes.write(f"{time.time()} {os.getpid()} {host}\n")
         time.sleep(hosts["delay_s"])
         if not (found := hosts["addresses"][host]):
@@ -77,20 +74,13 @@ def _look_up_in(file: Path) -> None:
     socket.getaddrinfo = look_up
 
 
-def _hurried_actor(factor: float) -> Build:
-    timeouts = Timeouts(
-        silent=Timeouts.silent / factor, no_progress=Timeouts.no_progress / factor, lookup=Timeouts.lookup / factor
-    )
-    return partial(Actor, timeouts=timeouts)
-
-
-def _hurry(role: str, factor: float) -> None:
+def _hurry(factor: float) -> None:
+    """Change the time-outs of this process, except those of `services.actor.timeouts`."""
     for name, timeouts in TIMEOUTS.items():
-        if name.startswith(("zerobeast.common.", f"zerobeast.services.{role}.")):
-            module = import_module(name)
-            for timeout in timeouts:
-                value = getattr(module, timeout)
-                setattr(module, timeout, type(value)(value / factor))
+        module = import_module(name)
+        for timeout in timeouts:
+            value = getattr(module, timeout)
+            setattr(module, timeout, type(value)(value / factor))
 
 
 def _pause(role: str, seconds: float) -> None:
@@ -116,9 +106,11 @@ def run(argv: list[str]) -> int:
     if options.hosts:
         _look_up_in(options.hosts)
     build: Build = import_module(f"zerobeast.services.{options.role}.__main__").build
-    if options.hurry != 1.0:
-        _hurry(options.role, options.hurry)
-        build = _hurried_actor(options.hurry) if options.role == "actor" else build
+    _hurry(options.hurry)
+    if options.role == "actor":
+        usual = Timeouts()
+        shorter = {name: getattr(usual, name) / options.hurry for name in ("silent", "no_progress", "lookup")}
+        build = partial(Actor, timeouts=replace(usual, **shorter))
     if options.pause:
         _pause(options.role, options.pause)
     return main(options.role, build, flags)

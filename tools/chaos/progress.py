@@ -90,8 +90,6 @@ class ProgressLog:
 
     def rates(self, period_s: float) -> tuple[list[float], list[float]]:
         """For a picture: moments, and the rate of the period that ends there."""
-        if not self.times:
-            return [], []
-        count = int((self.times[-1] - self.times[0]) / period_s)
+        count = int((self.times[-1] - self.times[0]) / period_s) if self.times else 0
         moments = [self.times[0] + period_s * (number + 1) for number in range(count)]
         return moments, [self.rate(moment - period_s, moment) for moment in moments]

@@ -16,11 +16,10 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
@@ -33,30 +32,23 @@ from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
 from zerobeast.tools.chaos.unreliable_port import Faults, UnreliablePort
 
-PEACE = ("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--total_steps", "1000000000")
-SMALL = ("--learner.device", "cpu", "--broker.device", "cpu", "--actor.connect_timeout_s", "1000")
-PERIODS = ("--learner.log_every_s", "1000", "--learner.checkpoint_every_s", "1000")
+FLAGS = (
+    *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--total_steps", "1000000000"),
+    *("--learner.device", "cpu", "--broker.device", "cpu", "--actor.connect_timeout_s", "1000"),
+    *("--learner.log_every_s", "1000", "--learner.checkpoint_every_s", "1000", "--name", "trial"),
+)
 STANDSTILL_S = 120.0  #: the harshest trials take a minute from one batch to the next, because most rollouts are cut
 
 
-@dataclass(frozen=True)
-class SearchTrial:
+class SearchTrial(NamedTuple):
     """One configuration and what is done to it."""
 
     seed: int
-    actors: int
-    env_servers: int
-    brokers: int
-    env_groups: int
-    envs_per_group: int
-    unroll_length: int
-    batch_size: int
-    window: int
-    max_policy_lag: int
-    collect_ahead: bool
-    steps: Faults  #: of env-servers
-    inference: Faults  #: of brokers
-    rollouts: Faults  #: of the learner, and of the rollouts that it receives
+    services: dict[str, int]  #: how many actors, env-servers and brokers
+    settings: dict[str, Any]  #: of the run, by name
+    steps: Faults = Faults()  #: of env-servers
+    inference: Faults = Faults()  #: of brokers
+    rollouts: Faults = Faults()  #: of the learner, and of the rollouts that it receives
 
     @classmethod
     def draw(cls, seed: int) -> SearchTrial:
@@ -72,42 +64,20 @@ class SearchTrial:
 
         return cls(
             seed=seed,
-            actors=pick.randint(1, 3),
-            env_servers=pick.randint(1, 2),
-            brokers=pick.randint(1, 2),
-            env_groups=pick.randint(1, 3),
-            envs_per_group=pick.randint(1, 6),
-            unroll_length=pick.randint(1, 6),
-            batch_size=pick.randint(1, 16),
-            window=pick.randint(1, 3),
-            max_policy_lag=pick.choice([0, 1, 3, 20]),
-            collect_ahead=pick.random() < 0.7,
+            services={"actor": pick.randint(1, 3), "envserver": pick.randint(1, 2), "broker": pick.randint(1, 2)},
+            settings={
+                "actor.env_groups": pick.randint(1, 3),
+                "actor.envs_per_group": pick.randint(1, 6),
+                "learner.unroll_length": pick.randint(1, 6),
+                "learner.batch_size": pick.randint(1, 16),
+                "learner.window": pick.randint(1, 3),
+                "learner.max_policy_lag": pick.choice([0, 1, 3, 20]),
+                "actor.collect_ahead": str(pick.random() < 0.7).lower(),
+            },
             steps=faults(),
             inference=faults(),
             rollouts=faults(),
         )
-
-    def flags(self, folder: Path) -> list[str]:
-        """Settings of the run."""
-        settings = {
-            "actor.env_groups": self.env_groups,
-            "actor.envs_per_group": self.envs_per_group,
-            "actor.collect_ahead": str(self.collect_ahead).lower(),
-            "learner.unroll_length": self.unroll_length,
-            "learner.batch_size": self.batch_size,
-            "learner.window": self.window,
-            "learner.max_policy_lag": self.max_policy_lag,
-            "learner.endpoint": f"ipc://{folder}/l",
-            "name": "trial",
-            "root": folder,
-            "seed": self.seed,
-        }
-        return [
-            *PEACE,
-            *SMALL,
-            *PERIODS,
-            *(part for name, value in settings.items() for part in (f"--{name}", f"{value}")),
-        ]
 
 
 class Outcome(NamedTuple):
@@ -121,28 +91,24 @@ class Outcome(NamedTuple):
 def main(argv: list[str]) -> int:
     """Search; returns the exit code: 1 if a trial stood still or a service ended."""
     options = _parse(argv)
-    with _silent_log():
-        return _searched(options)
-
-
-@contextmanager
-def _silent_log() -> Iterator[None]:
-    """Every fault is noted, and there are many."""
-    logging.disable(logging.ERROR)
+    logging.disable(logging.ERROR)  # every fault is noted, and there are many
     try:
-        yield
+        return _searched(options)
     finally:
         logging.disable(logging.NOTSET)
 
 
 def _searched(options: argparse.Namespace) -> int:
     deadline, broken, longest, count = time.monotonic() + 60 * options.minutes, [], 0.0, 0
-    for trial in _trials(options.seed, options.trials, deadline):
+    for seed in range(options.seed, options.seed + options.trials):
+        if time.monotonic() > deadline:
+            break
+        trial = SearchTrial.draw(seed)
         outcome = attempt(trial, options.seconds)
         count, longest = count + 1, max(longest, outcome.longest_pause_s)
         if outcome.why:
             broken.append(trial.seed)
-            sys.stdout.write(f"{outcome.why}: --seed {trial.seed}: {asdict(trial)}\n")
+            sys.stdout.write(f"{outcome.why}: --seed {trial.seed}: {trial}\n")
         if options.verbose:
             sys.stdout.write(f"{trial.seed}: {outcome.agent_steps} steps, pause {outcome.longest_pause_s:.1f} s\n")
         sys.stdout.flush()
@@ -150,43 +116,44 @@ def _searched(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def attempt(trial: SearchTrial, seconds: float) -> Outcome:
+def attempt(trial: SearchTrial, seconds: float, standstill_s: float = STANDSTILL_S) -> Outcome:
     """Turn the services of a trial for some seconds, and on until there is progress or it has stood still."""
     with private_folder() as folder, ExitStack() as stack:
         try:
-            learner, others = _opened(trial, folder, stack)
-            return _turned(learner, [learner, *others], seconds)
+            return _turned(*_opened(trial, folder, stack), seconds, standstill_s)
         except BeastError as error:
             return Outcome(0, 0.0, f"a service ended ({error})")
 
 
 def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner, list[Service]]:
-    def service(kind: type[Service], index: int = 0, **endpoints: str) -> Service:
-        places = [
-            part for name, place in endpoints.items() for part in (f"--{name}.endpoint", f"ipc://{folder}/{place}")
-        ]
-        config = load([*trial.flags(folder), *places], os.environ)
-        made = kind(config, Instance(index=index))  # type: ignore[arg-type, call-arg]
+    """The learner and all services, which leaving `stack` closes."""
+    found: list[Service] = []
+    settings = trial.settings | {"seed": trial.seed, "root": folder, "learner.endpoint": f"ipc://{folder}/l"}
+
+    def add(kind: type[Service], index: int = 0, **endpoints: str) -> Any:
+        own = {f"{name}.endpoint": f"ipc://{folder}/{place}" for name, place in endpoints.items()}
+        flags = [part for name, value in (settings | own).items() for part in (f"--{name}", f"{value}")]
+        made = kind(load([*FLAGS, *flags], os.environ), Instance(index=index))  # type: ignore[arg-type, call-arg]
         stack.callback(made.close)
         made.open()
+        found.append(made)
         return made
 
-    learner = service(Learner)
-    brokers = [service(Broker, at, broker=f"b{at}") for at in range(trial.brokers)]
-    servers = [service(EnvServer, at, envserver=f"e{at}") for at in range(trial.env_servers)]
-    assert isinstance(learner, Learner)
+    learner: Learner = add(Learner)
     learner.intake.port = UnreliablePort(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
-    for at, server in enumerate([*brokers, *servers]):
-        faults = trial.inference if isinstance(server, Broker) else trial.steps
-        server.port = UnreliablePort(server.port, faults, trial.seed + at)  # type: ignore[attr-defined]
-    actors = [
-        service(Actor, at, broker=f"b{at % trial.brokers}", envserver=f"e{at % trial.env_servers}")
-        for at in range(trial.actors)
-    ]
-    return learner, [*brokers, *servers, *actors]
+    brokers, env_servers = trial.services["broker"], trial.services["envserver"]
+    for at in range(brokers):
+        broker = add(Broker, at, broker=f"b{at}")
+        broker.port = UnreliablePort(broker.port, trial.inference, trial.seed + at)
+    for at in range(env_servers):
+        server = add(EnvServer, at, envserver=f"e{at}")
+        server.port = UnreliablePort(server.port, trial.steps, trial.seed + brokers + at)
+    for at in range(trial.services["actor"]):
+        add(Actor, at, broker=f"b{at % brokers}", envserver=f"e{at % env_servers}")
+    return learner, found
 
 
-def _turned(learner: Learner, services: Sequence[Service], seconds: float) -> Outcome:
+def _turned(learner: Learner, services: Sequence[Service], seconds: float, standstill_s: float) -> Outcome:
     start = now = progress_at = time.monotonic()
     steps, longest = 0, 0.0
     while now - start < seconds or now - progress_at > 1.0:
@@ -198,16 +165,9 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float) -> Ou
         longest = max(longest, now - progress_at)
         if done > steps:
             steps, progress_at = done, now
-        elif longest > STANDSTILL_S:
+        elif longest > standstill_s:
             return Outcome(steps, longest, f"stood still after {steps} steps")
     return Outcome(steps, longest, "")
-
-
-def _trials(seed: int, most: int, deadline: float) -> Iterator[SearchTrial]:
-    for number in range(most):
-        if time.monotonic() > deadline:
-            return
-        yield SearchTrial.draw(seed + number)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

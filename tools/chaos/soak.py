@@ -15,22 +15,18 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.faults import FaultKind, draw
-from zerobeast.tools.chaos.inject import Event, FaultInjector
+from zerobeast.tools.chaos import table, verdict
+from zerobeast.tools.chaos.faults import draw
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.plot import draw_soak
-from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
-from zerobeast.tools.throwaway_run import ThrowawayRun
 
-START_LIMIT_S = 180.0
 FIRST_LOOK_S = 15.0  #: of training in peace: what is usual
 #: a run that is as fast as its environments, so that its rate says nothing about the machine; small messages and a
 #: batch that messages do not divide
@@ -46,12 +42,12 @@ WITNESSES = {role: f"zerobeast.tools.chaos.witness.{role}" for role in ("broker"
 
 
 def main(argv: list[str]) -> int:
-    """Run a soak; returns the exit code: 1 where a promise broke."""
+    """Run a soak; returns the exit code: 1 if a promise broke."""
     options, flags = _parse(argv)
     with private_folder() as folder:
-        soak = Soak(options, flags, folder)
+        soak = Soak(options)
         try:
-            soak.run()
+            soak.run(flags, folder)
         except BeastError as error:
             soak.broken.append(str(error))
         finally:
@@ -76,49 +72,29 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 class Soak:
-    """One run and what is done to it.
+    """What is said of one run, and what broke."""
 
-    Args:
-      options: of the command.
-      flags: settings of the run.
-      folder: an empty one with a short path.
-    """
-
-    def __init__(self, options: argparse.Namespace, flags: Sequence[str], folder: Path) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.broken: list[str] = []
         self.result: dict[str, Any] = {}
-        own = any(flag.partition("=")[0] in ("--env", "--env.id", "--preset", "--config") for flag in flags)
-        self._flags = [*SETTINGS, *(() if own else WITNESS), *flags]
-        self._modules = {} if own else WITNESSES
-        self._folder = folder
         self._started_at = time.monotonic()
         self._lines: list[str] = []
 
-    def run(self) -> None:
-        """Start, disturb, settle the accounts, end.
-
-        Raises:
-          BeastError: what broke the run.
-        """
-        context = Context()
-        try:
-            with (
-                ThrowawayRun(self._flags, self._folder, brokers=self.options.brokers, modules=self._modules) as fleet,
-                closing(RunWatch(fleet, context)) as watch,
-            ):
-                fleet.start_all()
-                injector = FaultInjector(fleet, watch)
-                try:
-                    self._disturb(injector)
-                    self._judge(injector)
-                finally:
-                    self._collect(injector)
-        finally:
-            context.term()
+    def run(self, flags: Sequence[str], folder: Path) -> None:
+        """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError: what broke the run."""
+        own = any(flag.partition("=")[0] in ("--env", "--env.id", "--preset", "--config") for flag in flags)
+        settings, modules = [*SETTINGS, *(() if own else WITNESS), *flags], {} if own else WITNESSES
+        with disturbed_run(settings, folder, brokers=self.options.brokers, modules=modules) as injector:
+            self.say(f"training: {len(injector.fleet.children)} services")
+            try:
+                self._disturb(injector)
+                self._judge(injector)
+            finally:
+                self._collect(injector, settings)
 
     def report(self) -> None:
-        """Say how it went, and write it where asked."""
+        """Say how it went, and write it to the files that were asked for."""
         for sentence in self.broken:
             self.say(f"BROKEN: {sentence}")
         if not self.broken:
@@ -135,68 +111,44 @@ class Soak:
         sys.stdout.flush()
 
     def _disturb(self, injector: FaultInjector) -> None:
-        watch, options = injector.watch, self.options
-        if not watch.until(time.monotonic() + START_LIMIT_S, lambda: watch.progress.total(time.monotonic()) > 0):
-            raise BeastError(f"training did not start within {START_LIMIT_S:.0f} s")
-        self.say(f"training: {len(injector.fleet.children)} services")
+        watch, seed = injector.watch, injector.fleet.config.seed
         watch.until(time.monotonic() + FIRST_LOOK_S)
-        end = time.monotonic() + 60 * options.minutes
-        seed = injector.fleet.config.seed
         faults = draw(seed, [child.spec.name for child in injector.fleet.children])
         dice = random.Random(seed)  # noqa: S311 - has to repeat itself
         next_at = time.monotonic()
+        end = next_at + 60 * self.options.minutes
         while time.monotonic() < end:
             event = injector.do(next(faults))
-            self._tell(event)
-            next_at += dice.uniform(0.5, 1.5) * options.every
+            self.say(str(event))
+            if event.broken:
+                self.broken.append(event.broken)
+            next_at += dice.uniform(0.5, 1.5) * self.options.every
             watch.until(min(next_at, end))
 
-    def _tell(self, event: Event) -> None:
-        fault = event.fault
-        back = "never" if event.recovery_s is None else f"{event.recovery_s:.1f} s"
-        what = "stopped" if fault.kind is FaultKind.STOP else f"started in {event.start_s:.1f} s, down"
-        usual = "" if event.usual is None else f" to {event.usual:.0f}/s"
-        self.say(
-            f"{fault.kind} {' + '.join(fault.targets)}: {what} for {fault.pause_s:.1f} s, back{usual} in {back}, "
-            f"{event.lost} rollouts lost"
-        )
-        if event.broken:
-            self.broken.append(event.broken)
-
     def _judge(self, injector: FaultInjector) -> None:
-        fleet, watch, events = injector.fleet, injector.watch, injector.events
-        config, journal = fleet.config, watch.audit
+        watch = injector.watch
         balance = watch.settle()
-        self.say(f"accounts: {balance.as_dict()}")
-        starts = sum("learner 0" in event.fault.targets for event in events)
-        groups = config.local.actors * config.actor.env_groups
-        self.broken += [
-            *verdict.accounts(balance, config.learner.window, journal.steps, config.learner.unroll_length),
-            *verdict.memory(watch.memory),
-            *verdict.versions(len(watch.versions), starts, watch.version_drops, groups),
-            *verdict.strangeness(watch.refused, watch.env_errors),
-        ]
-        for name, code in fleet.retire().items():
+        self.say(f"accounts: {asdict(balance)}")
+        wrong = watch.wrong_messages(injector.starts_of_the_learner)
+        self.broken += [*watch.wrong_accounts(balance), *verdict.memory(watch.memory), *wrong]
+        for name, code in injector.fleet.retire().items():
             if code:
                 self.broken.append(f"{name} ended with exit code {code} after SIGTERM")
 
-    def _collect(self, injector: FaultInjector) -> None:
-        watch, events, start = injector.watch, injector.events, self._started_at
-        table = verdict.rows(events)
-        moments, rates = watch.progress.rates(1.0)
+    def _collect(self, injector: FaultInjector, settings: list[str]) -> None:
+        watch, events = injector.watch, injector.events
+        rows = table.of_services(events)
         self.result = {
-            "settings": list(self._flags),
-            "minutes": self.options.minutes,
+            "settings": settings,
             "seed": injector.fleet.config.seed,
-            "balance": watch.audit.balance().as_dict(),
+            "balance": asdict(watch.audit.balance()),
             "versions": list(watch.versions.values()),
-            "version_drops": watch.version_drops,
+            "version_drops": watch.total("policy_version_drops"),
             "refused": watch.refused,
-            "table": table,
-            "events": [event.as_dict(start) for event in events],
-            "rate": [[round(at - start, 2), round(rate, 2)] for at, rate in zip(moments, rates, strict=True)],
+            "table": rows,
+            "events": [event.as_dict(self._started_at) for event in events],
             "memory_mib": {name: verdict.ends(points) for name, points in watch.memory.items()},
         }
-        self.say("\n" + verdict.as_table(table))
+        self.say("\n" + table.markdown(rows))
         if self.options.plot:
-            draw_soak(self.options.plot, watch, events, start)
+            draw_soak(self.options.plot, watch, events, self._started_at)

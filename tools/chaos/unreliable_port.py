@@ -65,7 +65,8 @@ class UnreliablePort:
             return header.kind in SPOILED or self._port.send(header, *frames)
         copies = [np.ascontiguousarray(frame).tobytes() for frame in frames]
         if copies and self._hits(self._faults.malformed):
-            copies = [self._random.choice([self._shortened, self._filled])(copies[0]), *copies[1:]]
+            size = len(copies[0])  # half of it, or floats that are no numbers and booleans that are neither
+            copies[0] = self._random.choice([copies[0][: size // 2], b"\xff" * size])
         if self._hits(self._faults.late):
             self._late.append((time.monotonic() + self._faults.late_s, header, copies))
             return True
@@ -74,15 +75,6 @@ class UnreliablePort:
     def _hits(self, chance: float) -> bool:
         quiet = self._faults.burst and int(time.monotonic() / BURST_S) % 2 == 0
         return not quiet and self._random.random() < chance
-
-    @staticmethod
-    def _shortened(frame: bytes) -> bytes:
-        return frame[: len(frame) // 2]
-
-    @staticmethod
-    def _filled(frame: bytes) -> bytes:
-        """Floats that are no numbers, booleans that are neither."""
-        return b"\xff" * len(frame)
 
 
 class Spoiled:

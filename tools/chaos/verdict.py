@@ -1,13 +1,11 @@
-"""Whether the promises held: what was seen of a run, in sentences and as a table. No sockets, no clock."""
+"""Whether the promises held: what was seen of a run, in sentences. No sockets, no clock."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.inject import Event
 
 Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
 
@@ -75,42 +73,3 @@ def strangeness(refused: Mapping[str, int], env_errors: int) -> Iterator[str]:
         yield f"{refused[reason]} messages were refused for their {reason}"
     if env_errors:
         yield f"{env_errors} environments raised: an action was not the answer to their observation"
-
-
-def rows(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """One for every sort of fault."""
-    table = []
-    for title in sorted({event.fault.title for event in events}):
-        same = [event for event in events if event.fault.title == title]
-        times = [event.recovery_s for event in same if event.usual is not None and event.recovery_s is not None]
-        broken = [event.broken for event in same if event.broken]
-        table.append(
-            {
-                "fault": title,
-                "tried": len(same),
-                "start_median_s": statistics.median(event.start_s for event in same),
-                "recovery_median_s": statistics.median(times) if times else None,
-                "recovery_worst_s": max(times) if times else None,
-                "lost_mean": statistics.mean(event.lost for event in same),
-                "lost_worst": max(event.lost for event in same),
-                "verdict": broken[0] if broken else "held",
-            }
-        )
-    return table
-
-
-def as_table(table: Sequence[Mapping[str, Any]]) -> str:
-    """For people, in Markdown."""
-    lines = [
-        "| fault | times tried | start-up, median | recovery, median | worst | rollouts lost, mean | worst | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        seconds = [in_seconds(row[name]) for name in ("start_median_s", "recovery_median_s", "recovery_worst_s")]
-        lost = f"{row['lost_mean']:.0f} | {row['lost_worst']}"
-        lines.append(f"| {row['fault']} | {row['tried']} | {' | '.join(seconds)} | {lost} | {row['verdict']} |")
-    return "\n".join(lines)
-
-
-def in_seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.health.pages import announced_page
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
-from zerobeast.launcher.child import Child
 from zerobeast.launcher.fleet import Fleet
+from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 from zerobeast.tools.chaos.progress import ProgressLog
 
-PERIOD_S = 0.25
+TURN_S, PERIOD_S = 0.05, 0.25  #: between two looks at the weights, at the pages
 PAGE_LIMIT_S = 1.0
 MIB = 1 << 20
 QUIET_S = 1.5  #: without any change in the accounts, before they are settled: three pages of every service
@@ -36,16 +36,35 @@ class RunWatch:
         self.progress = ProgressLog()
         self.memory: dict[str, list[tuple[float, float, float]]] = {}  #: name -> (moment, uptime, MiB)
         self.versions: dict[int, int] = {}  #: newest, by epoch of the learner, in order of appearance
-        self.version_drops = 0  #: answers chosen by older weights than the one before, as actors count them
-        self.refused: dict[str, int] = {}  #: messages, by reason; of all services that ever were
-        self.env_errors = 0
         self.ready: dict[str, float] = {}  #: since when a process is ready, by name; of the newest one
-        self._counted: dict[tuple[str, int], dict[str, int]] = {}  #: newest counters by name and process
+        self._last_pages: dict[int, dict[str, Any]] = {}  #: of every process that ever was, by its id
+        self._look_at = 0.0
+        self._context = context
         self._weights = WeightsSubscriber(context, fleet.learner_endpoint)
 
     def close(self) -> None:
         """Close the subscription."""
         self._weights.close()
+
+    def follow_learner(self) -> None:
+        """Subscribe again, because the learner is at another endpoint now."""
+        self._weights.close()
+        self._weights = WeightsSubscriber(self._context, self.fleet.learner_endpoint)
+
+    @property
+    def version(self) -> int:
+        """Newest of the weights that came from the newest learner."""
+        return next(reversed(self.versions.values()), 0)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Messages, by reason, of all services that ever were."""
+        found = (Counter(page.get("refused_by_reason", {})) for page in self._last_pages.values())
+        return sum(found, Counter[str]())
+
+    def total(self, counter: str) -> int:
+        """A counter of the health pages, over all services that ever were."""
+        return sum(page.get(counter, 0) for page in self._last_pages.values())
 
     def until(self, moment: float, reached: Callable[[], Any] = lambda: False) -> Any:
         """Look again and again until a moment, or until something is true, which is returned.
@@ -54,38 +73,39 @@ class RunWatch:
           BeastError: a service ended by itself, or weights came in the wrong order.
         """
         while not (found := reached()) and time.monotonic() < moment:
-            self.look()
-            time.sleep(min(PERIOD_S, max(0.0, moment - time.monotonic())))
+            if time.monotonic() >= self._look_at:
+                self.look()
+            time.sleep(min(TURN_S, max(0.0, moment - time.monotonic())))
+            self._listen()
         return found
 
     def look(self) -> None:
         """Read everything once."""
+        self._look_at = time.monotonic() + PERIOD_S
         self._listen()
-        for child, page, at in self._pages():
-            name, role = child.spec.name, child.spec.role
+        for name, page, at in self._pages():
             if page["state"] == "ready":
                 self.ready.setdefault(name, at)
             self.audit.note(name, page)
             self.memory.setdefault(name, []).append((at, page["uptime_s"], page["memory_bytes"] / MIB))
-            self._count(name, page)
-            if role == "learner" and page.get("epoch"):
+            self._last_pages[page["pid"]] = page
+            if page["role"] == "learner" and page.get("epoch"):
                 self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
 
-    def _pages(self) -> Iterator[tuple[Child, dict[str, Any], float]]:
+    def _pages(self) -> Iterator[tuple[str, dict[str, Any], float]]:
         """Each service that answers now, its page, and when it was read.
 
         Raises:
           BeastError: one has ended by itself.
         """
-        fleet = self.fleet
-        for child in fleet.children:
-            if child.spec.name in fleet.down or child.spec.name in fleet.frozen:
+        for child in self.fleet.children:
+            name = child.spec.name
+            if name in self.fleet.down or name in self.fleet.frozen:
                 continue
             if child.poll() is not None:
                 raise BeastError(child.explain())
-            page = announced_page(child.spec.status, PAGE_LIMIT_S)
-            if page and page.get("pid") == child.pid:
-                yield child, page, time.monotonic()
+            if page := child.page(PAGE_LIMIT_S):
+                yield name, page, time.monotonic()
 
     def forget(self, name: str) -> None:
         """A service has ended."""
@@ -98,6 +118,7 @@ class RunWatch:
         Raises:
           BeastError: something goes on moving, or does not answer.
         """
+        self.look()  # finds a service that has ended
         servers = [child.spec.name for child in self.fleet.children if child.spec.role == "envserver"]
         for name in servers:
             self.fleet.freeze(name)
@@ -107,15 +128,30 @@ class RunWatch:
             for name in servers:
                 self.fleet.thaw(name)
 
+    def wrong_accounts(self, balance: Balance) -> list[str]:
+        """See `verdict.accounts`."""
+        learner = self.fleet.config.learner
+        return list(verdict.accounts(balance, learner.window, self.audit.steps, learner.unroll_length))
+
+    def wrong_messages(self, starts: int) -> list[str]:
+        """What services that only restart must not send each other.
+
+        Args:
+          starts: of the learner, after the first.
+        """
+        config, drops = self.fleet.config, self.total("policy_version_drops")
+        groups = config.local.actors * config.actor.env_groups
+        return [
+            *verdict.versions(len(self.versions), starts, drops, groups),
+            *verdict.strangeness(self.refused, self.total("env_errors")),
+        ]
+
     def _quiet(self) -> Balance:
-        limit, changed_at, last = time.monotonic() + QUIET_LIMIT_S, time.monotonic(), None
+        limit, balance = time.monotonic() + QUIET_LIMIT_S, self.audit.balance()
         while time.monotonic() < limit:
-            self.look()
-            if (balance := self.audit.balance()) != last:
-                last, changed_at = balance, time.monotonic()
-            elif time.monotonic() - changed_at > QUIET_S:
+            if not self.until(time.monotonic() + QUIET_S, lambda: self.audit.balance() != balance):  # noqa: B023
                 return balance
-            time.sleep(PERIOD_S)
+            balance = self.audit.balance()
         raise BeastError(f"the accounts still change {QUIET_LIMIT_S:.0f} s after the last step of an environment")
 
     def _listen(self) -> None:
@@ -129,19 +165,3 @@ class RunWatch:
             if version < self.versions.get(header.epoch, 0):
                 raise BeastError(f"weights of version {version} came after version {self.versions[header.epoch]}")
             self.versions[header.epoch] = version
-
-    def _count(self, name: str, page: dict[str, Any]) -> None:
-        """Sum up counters over all processes that ever had this name: each starts from 0."""
-        now = {f"refused {reason}": count for reason, count in page.get("refused_by_reason", {}).items()}
-        now |= {key: page.get(key, 0) for key in ("policy_version_drops", "env_errors")}
-        before = self._counted.get((name, page["pid"]), {})
-        self._counted[name, page["pid"]] = now
-        for key, count in now.items():
-            grown = count - before.get(key, 0)
-            if key == "policy_version_drops":
-                self.version_drops += grown
-            elif key == "env_errors":
-                self.env_errors += grown
-            elif grown:
-                reason = key.removeprefix("refused ")
-                self.refused[reason] = self.refused.get(reason, 0) + grown

@@ -12,12 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.health.pages import announced_page
 
 TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
+PAGE_LIMIT_S = 5.0
 #: "12:00:01.250 learner-0 I message", as `zerobeast.common.runtime.logs` writes what needs no attention
 _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
@@ -95,6 +98,11 @@ class Child:
     def running(self) -> bool:
         """Whether it was started and has not ended."""
         return self._process is not None and self.poll() is None
+
+    def page(self, timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
+        """The health page of this process; empty while it does not answer."""
+        found = announced_page(self.spec.status, timeout_s) or {}
+        return found if found.get("pid") == self.pid else {}
 
     def terminate(self) -> None:
         if self._process is not None and self.running:

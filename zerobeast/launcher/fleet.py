@@ -16,7 +16,6 @@ from typing import Any, Self
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
-from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.common.runtime.roles import ROLES, STOPPING
@@ -25,7 +24,6 @@ from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.threads import thread_flags, threads_of
 
 STOP_LIMIT_S = 10.0  #: for a service to end in order
-PAGE_LIMIT_S = 5.0
 
 
 class Fleet:
@@ -125,8 +123,7 @@ class Fleet:
 
     def pages(self, role: str) -> list[dict[str, Any]]:
         """The health pages of all services of a role that answer."""
-        found = (announced_page(child.spec.status, PAGE_LIMIT_S) for child in self.children if child.spec.role == role)
-        return [page for page in found if page]
+        return [page for child in self.children if child.spec.role == role and (page := child.page())]
 
     def freeze(self, name: str) -> None:
         """SIGSTOP, to the process alone and not to its helpers."""

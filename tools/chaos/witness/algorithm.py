@@ -7,6 +7,8 @@ answers follows from the observation alone, so the learner can check every entry
 
 from __future__ import annotations
 
+import runpy
+
 import torch
 from torch import Tensor
 
@@ -26,9 +28,10 @@ class Mixed(BeastError):
     """A message reached a process that it was not meant for."""
 
 
-def register() -> None:
-    """Take the place of the algorithm in this process."""
+def run_service(role: str) -> None:
+    """Run a service in which the witness takes the place of the algorithm."""
     impala.Impala = Witness  # type: ignore[assignment,misc]
+    runpy.run_module(f"zerobeast.services.{role}", run_name="__main__")
 
 
 class Witness(impala.Impala):

@@ -1,0 +1,115 @@
+"""A learner that is none, and publishes weights that must not be taken."""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import Any, Self
+
+from zerobeast.common.errors import Refusal
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.wire.codec import unpack
+from zerobeast.common.wire.messages import MAX_INTEGER, PROTOCOL_VERSION, TOPIC_BYTES, Kind, Plane, topic
+from zerobeast.tools.chaos.fuzz_messages import BODY, Case, packed
+from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, WEIGHTS, RawPeer
+
+TOPIC = topic(Plane.WEIGHTS, 0)
+GENUINE = 2**40  #: the one version that a broker has to take
+
+
+def overheard(endpoint: Endpoint) -> list[bytes]:
+    """The frames of a real version, from a real learner."""
+    with RawPeer(endpoint, WEIGHTS, b"SUB") as peer:
+        peer.say([b"\1" + TOPIC])
+        return peer.receive()
+
+
+class Forger:
+    """Publishes variations of a real version.
+
+    Args:
+      endpoint: to pretend to be the learner at; a path.
+      real: frames of a real version.
+      rng: decides.
+    """
+
+    def __init__(self, endpoint: Endpoint, real: list[bytes], rng: random.Random) -> None:
+        self._rng = rng
+        self._header: list[Any] = unpack(real[0][TOPIC_BYTES:])
+        self._chunks = real[1:]
+        self._peers: list[RawPeer] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(LIMIT_S)
+        self._listener.bind(f"{endpoint.path}.{WEIGHTS}")
+        self._listener.listen()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._listener.close()
+        for peer in self._peers:
+            peer.close()
+
+    def wait_for_subscriber(self) -> None:
+        """Raises OSError if none comes."""
+        self._peers.append(RawPeer.accepted(self._listener, b"XPUB"))
+        self._peers[-1].receive()
+
+    def publish(self, *cases: Case) -> None:
+        """Send them to all who have subscribed."""
+        for peer in self._peers:
+            peer.say(*(case.frames for case in cases))
+
+    def genuine(self) -> Case:
+        """What a broker has to take after all that."""
+        return self._version(self._body(GENUINE), self._chunks, ())
+
+    def case(self) -> Case:
+        """A version that cannot be taken."""
+        draw = self._rng.choice
+        return draw([self._garbage, self._foreign, self._other_network, self._other_chunks, self._other_bytes])()
+
+    def _garbage(self) -> Case:
+        headers = [b"", b"\xc1", packed([]), packed([PROTOCOL_VERSION, 99, 0, 0, 0, 0]), b"\x91" * 70_000]
+        return Case([TOPIC + self._rng.choice(headers), *self._chunks[: self._rng.randrange(2)]], ("header",))
+
+    def _foreign(self) -> Case:
+        if self._rng.random() < 0.5:
+            return Case([TOPIC + packed([PROTOCOL_VERSION + 1, 12, 0]), *self._chunks], ("version",))
+        kind = self._rng.choice([Kind.ACK, Kind.OBS, Kind.BYE])
+        return Case([TOPIC + packed([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
+
+    def _other_network(self) -> Case:
+        place = self._rng.choice([1, 2])  # layout_id or n_bytes
+        body = self._body(self._rng.randrange(2**50))
+        body[place] = self._rng.choice([0, 1, MAX_INTEGER])
+        return self._version(body, self._chunks, ("layout",))
+
+    def _other_chunks(self) -> Case:
+        """Too few bytes, too many, or too many pieces."""
+        first, *rest = self._chunks
+        chunks: list[bytes] = self._rng.choice(
+            [
+                [],
+                [first[:-1], *rest],
+                [first + b"x", *rest],
+                [first[:5], first[5:], *rest],
+                [*self._chunks, b""],
+                [b""] * 1000,
+            ]
+        )
+        return self._version(self._body(self._rng.randrange(2**41, 2**50)), chunks, ("payload",))
+
+    def _other_bytes(self) -> Case:
+        """It is not looked at if another version waits behind it; otherwise its checksum is wrong."""
+        body = self._body(0)
+        body[3] ^= 1 << self._rng.randrange(32)
+        return self._version(body, self._chunks, None)
+
+    def _body(self, version: int) -> list[Any]:
+        return [version, *self._header[7:]]
+
+    def _version(self, body: list[Any], chunks: list[bytes], refused: tuple[Refusal, ...] | None) -> Case:
+        header = [PROTOCOL_VERSION, Kind.WEIGHTS, 0, 0, self._header[4], body[0], *body]
+        return Case([TOPIC + packed(header), *chunks], refused)

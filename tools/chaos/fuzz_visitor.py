@@ -1,0 +1,174 @@
+"""A client that is welcomed by a server, and then says what no honest client does, or never listens."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from zerobeast.common.errors import BeastError, RemoteProtocolError
+from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.wire.messages import (
+    MAX_EPISODES,
+    TOPIC_BYTES,
+    Header,
+    Kind,
+    Plane,
+    pack_header,
+    topic,
+    unpack_header,
+)
+from zerobeast.common.wire.records import action_record, rollout_record, step_record
+from zerobeast.common.wire.specs import PolicySpec
+from zerobeast.tools.chaos.fuzz_hello import CARTPOLE, HELLOS, UNROLL_LENGTH
+from zerobeast.tools.chaos.fuzz_messages import ASKED, BODY, Case, packed
+from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, REPLIES, REQUESTS, RawPeer
+
+ASK_PERIOD_S = 0.5
+ACTION_BYTES = action_record(CARTPOLE.action).row_bytes
+STEP_BYTES = step_record(CARTPOLE).row_bytes
+
+
+class Visitor:
+    """One session on one plane, opened as an honest client would.
+
+    Args:
+      endpoint: of the server.
+      plane: whose.
+      rng: draws its id and what it says.
+      num_envs: of its session.
+      asks: makes one good request first, as every session does that is used.
+
+    Raises:
+      BeastError: it is not welcomed.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, plane: Plane, rng: random.Random, *, num_envs: int = 1, asks: bool = True
+    ) -> None:
+        self.plane, self.rng = plane, rng
+        self.sender = rng.randrange(1, 2**63)
+        self.seq = 0
+        self._num_envs = num_envs
+        self._hello = [pack_header(Header(Kind.HELLO, self.sender, body=(HELLOS[plane] | {"num_envs": num_envs},)))]
+        self._ear = RawPeer(endpoint, REPLIES, b"SUB")
+        self._mouth = RawPeer(endpoint, REQUESTS, b"PUSH")
+        self._ear.say([b"\1" + topic(plane, self.sender)])
+        self.welcome = self._answer(self._hello, Kind.WELCOME)
+        if asks and plane is Plane.STEPS:
+            self._answer(self._request(Kind.RESET), Kind.OBS)
+        elif asks and plane is Plane.INFERENCE:
+            self._answer(self._request(Kind.INFER), Kind.ACT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        with contextlib.suppress(OSError):  # the server may have hung up
+            self._mouth.say(self._case(Kind.BYE, 0).frames)
+        self._ear.close()
+        self._mouth.close()
+
+    def say(self, *cases: Case) -> None:
+        """Send them; what the server answers is never read."""
+        self._mouth.say(*(case.frames for case in cases))
+
+    def ask(self) -> None:
+        """Send the next good request, or HELLO again on the rollouts plane, and never read the answer."""
+        self._mouth.say(self._hello if self.plane is Plane.ROLLOUTS else self._request(ASKED[self.plane][0]))
+
+    def case(self) -> Case:
+        """A request that is well addressed and wrong, late or repeated; its number stays free or is used up."""
+        wrong: dict[Plane, list[Callable[[], Case]]] = {
+            Plane.STEPS: [self._wrong_step],
+            Plane.INFERENCE: [self._wrong_infer],
+            Plane.ROLLOUTS: [self._wrong_rollout, self._early_rollout],
+        }
+        return self.rng.choice([self._foreign_epoch, self._replay, *wrong[self.plane]])()
+
+    def _case(self, kind: Kind, seq: int, *frames: bytes, body: tuple[Any, ...] = (), refused: Any = ()) -> Case:
+        header = Header(kind, self.sender, 0, self.welcome.epoch, seq, body)
+        return Case([pack_header(header), *frames], refused)
+
+    def _request(self, kind: Kind) -> list[bytes]:
+        """The next one, as an honest client sends it."""
+        self.seq += 1
+        rows = {Kind.RESET: [], Kind.STEP: [bytes(ACTION_BYTES * self._num_envs)]}
+        return self._case(kind, self.seq, *rows.get(kind, [bytes(STEP_BYTES * self._num_envs)]), body=BODY[kind]).frames
+
+    def _foreign_epoch(self) -> Case:
+        """A request to another start of the server."""
+        kind = ASKED[self.plane][0]
+        epoch = self.welcome.epoch ^ self.rng.choice([1, 2**40, self.welcome.epoch])
+        return Case([pack_header(Header(kind, self.sender, 0, epoch, self.seq + 1, BODY[kind])), b"rows"], ("session",))
+
+    def _wrong_step(self) -> Case:
+        rng = self.rng
+        if rng.random() < 0.5:
+            size = rng.choice([0, 1, ACTION_BYTES - 1, ACTION_BYTES + 1, 2 * ACTION_BYTES, 100_000])
+            return self._case(Kind.STEP, self.seq + 1, rng.randbytes(size), refused=("payload",))
+        row = np.zeros(1, action_record(CARTPOLE.action).dtype)
+        row["action"] = rng.choice([-1, 2, 99, 2**62, -(2**63)])
+        return self._case(Kind.STEP, rng.choice([self.seq + 1, 2**63 - 1]), row.tobytes(), refused=("action",))
+
+    def _replay(self) -> Case:
+        """The number of a request that was taken, or of none at all: it is answered again or ignored."""
+        kind = self.rng.choice(ASKED[self.plane])
+        return self._case(kind, self.rng.randrange(min(1, self.seq) + 1), body=BODY[kind])
+
+    def _wrong_infer(self) -> Case:
+        size = self.rng.choice([0, 1, STEP_BYTES - 1, STEP_BYTES + 1, 2 * STEP_BYTES, 100_000])
+        frames = [self.rng.randbytes(size), *[b"more"] * self.rng.randrange(2)]
+        return self._case(Kind.INFER, self.seq + 1, *frames, body=(True,), refused=("payload",))
+
+    def _wrong_rollout(self) -> Case:
+        """Something that cannot be trained on. It uses its number up, unless too many such wait already."""
+        rng, self.seq = self.rng, self.seq + 1
+        policy = PolicySpec.from_wire(self.welcome.body[0]["policy"])
+        rows = np.zeros(1, rollout_record(CARTPOLE, policy, UNROLL_LENGTH).dtype)
+        name, value = rng.choice(
+            [
+                ("obs", np.nan),
+                ("reward", np.inf),
+                ("behaviour_logits", -np.inf),
+                ("value", np.nan),
+                ("policy_version", -1),
+                ("last_action", rng.choice([-1, 2, 2**62])),
+            ]
+        )
+        rows[name][0, rng.randrange(rows[name].shape[1])] = value
+        episodes = rng.choice([[[1e300, 1]], [[float("nan"), 1]], [[1.0, 0]], [["x", 1]], [[1.0]], [5]])
+        n_rows, episodes, payload = rng.choice(
+            [
+                (1, [], rows.tobytes()),
+                (1, [], rows.tobytes()[:-1]),
+                (rng.choice([0, 2, 2**62]), [], rows.tobytes()),
+                (1, episodes, rows.tobytes()),
+                (1, [[1.0, 1]] * (MAX_EPISODES + 1), rows.tobytes()),
+            ]
+        )
+        header = packed([1, Kind.ROLLOUT, self.sender, 0, self.welcome.epoch, self.seq, n_rows, episodes])
+        return Case([header, payload], ("values", "payload", "episodes", "window", "session"))
+
+    def _early_rollout(self) -> Case:
+        """One that overtakes another. Before there is any, every number may be the first."""
+        if not self.seq:
+            return self._wrong_rollout()
+        seq = self.seq + self.rng.randrange(2, 2**40)
+        return self._case(Kind.ROLLOUT, seq, b"rows", body=(1, []), refused=("session", "window"))
+
+    def _answer(self, request: list[bytes], wanted: Kind) -> Header:
+        """Ask until the answer comes."""
+        self._ear.socket.settimeout(ASK_PERIOD_S)
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            self._mouth.say(request)
+            with contextlib.suppress(TimeoutError, RemoteProtocolError):
+                header = unpack_header(self._ear.receive()[0][TOPIC_BYTES:])
+                if header.kind is wanted:
+                    return header
+        raise BeastError(f"the {self.plane.name.lower()} plane does not serve new clients any more")

@@ -9,7 +9,7 @@ from importlib import import_module
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import suggestion
 
-Commands = Mapping[str, tuple[str, str]]  #: name -> module of the package whose `main(argv)` runs it, and what it does
+Commands = Mapping[str, str]  #: name, also of the module of the package whose `main(argv)` runs it -> what it does
 
 
 def run(package: str, text: str, commands: Commands, argv: list[str]) -> int:
@@ -24,12 +24,11 @@ def run(package: str, text: str, commands: Commands, argv: list[str]) -> int:
     prog = f"beast {package.rpartition('.')[2]}"
     if argv[0] in ("-h", "--help"):
         width = max(map(len, commands))
-        lines = (f"{prog} {name:<{width}} {meaning}" for name, (_, meaning) in commands.items())
+        lines = (f"{prog} {name:<{width}} {meaning}" for name, meaning in commands.items())
         sys.stdout.write(text.format(commands="\n".join(lines)) + "\n")
         return 0
     if argv[0] not in commands:
         sys.stderr.write(f"{prog}: unknown command {argv[0]!r}{suggestion(argv[0], commands)}\n")
         return ConfigError.exit_code
-    module, _ = commands[argv[0]]
-    code: int = import_module(f"{package}.{module}").main(argv[1:])  # what one needs, the others do not wait for
+    code: int = import_module(f"{package}.{argv[0]}").main(argv[1:])  # what one needs, the others do not wait for
     return code

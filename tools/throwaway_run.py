@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.fleet import Fleet
+from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.trust import refuse_code
 
 START_LIMIT_S = 120.0
+
+
+def settings(flags: Sequence[str]) -> RunConfig:
+    """The configuration that flags make, without code of the user's own.
+
+    Raises:
+      ConfigError: a setting is wrong.
+    """
+    refuse_code(gather(flags, os.environ))
+    return load(flags, os.environ, describe=spec_of)
+
+
+@contextlib.contextmanager
+def training(flags: Sequence[str], own: Sequence[str] = ()) -> Iterator[ThrowawayRun]:
+    """All services of a run as `beast train` starts them, from the first update on; see `ThrowawayRun`.
+
+    Raises:
+      BeastError: it does not train.
+    """
+    with private_folder() as folder, ThrowawayRun(flags, folder, own=own) as run:
+        run.start_all()
+        run.until_it_trains()
+        yield run
+
+
+def unused_host() -> str:
+    """A loopback address that is almost certainly unused, on all ports."""
+    return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])  # noqa: S311
 
 
 class ThrowawayRun(Fleet):
@@ -29,15 +62,22 @@ class ThrowawayRun(Fleet):
       folder: an empty one with a short path, for files and sockets.
       brokers: how many.
       modules: to run instead of `zerobeast.services.<role>`, by role.
+      own: flags of every service, over its endpoints too.
     """
 
     def __init__(
-        self, flags: Sequence[str], folder: Path, *, brokers: int = 1, modules: Mapping[str, str] = MappingProxyType({})
+        self,
+        flags: Sequence[str],
+        folder: Path,
+        *,
+        brokers: int = 1,
+        modules: Mapping[str, str] = MappingProxyType({}),
+        own: Sequence[str] = (),
     ) -> None:
-        own = ["--name", "run", "--root", str(folder), "--total_steps", str(10**9)]
-        config = load([*flags, *own], os.environ, describe=spec_of)
+        config = settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
         super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)
         self.folder = folder
+        self._flags += own
 
     def __enter__(self) -> Self:
         for name in (run_files.LOGS, run_files.SERVICES):
@@ -49,26 +89,58 @@ class ThrowawayRun(Fleet):
         """What the learner has learned from so far."""
         return sum(int(page.get("agent_steps", 0)) for page in self.pages("learner"))
 
+    def until_it_trains(self) -> None:
+        """Wait for the first update.
+
+        Raises:
+          BeastError: it does not come, or a service has ended.
+        """
+        self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
+
+    def wait_for(self, probe: Callable[[], bool], otherwise: str) -> None:
+        """Wait until something is true.
+
+        Args:
+          probe: whether it is.
+          otherwise: the sentence for a wait of START_LIMIT_S in vain.
+
+        Raises:
+          BeastError: it was in vain, or a service has ended.
+        """
+        deadline = time.monotonic() + START_LIMIT_S
+        while not probe():
+            self.check()
+            if time.monotonic() > deadline:
+                raise BeastError(f"{otherwise} ({START_LIMIT_S:.0f} s)")
+            time.sleep(0.2)
+
     def rate(self, warmup_s: float, seconds: float) -> float:
         """Wait until it trains, then `warmup_s` more, and measure agent steps a second.
 
         Raises:
           BeastError: it does not train, or a service has ended.
         """
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self.agent_steps():
-            self._check(started=time.monotonic() < deadline)
-            time.sleep(0.2)
+        self.until_it_trains()
         time.sleep(warmup_s)
         steps, since = self.agent_steps(), time.monotonic()
         time.sleep(seconds)
         rate = (self.agent_steps() - steps) / (time.monotonic() - since)
-        self._check(started=True)
+        self.check()
         return rate
 
-    def _check(self, *, started: bool) -> None:
+    def check(self) -> None:
+        """Raise BeastError if a service has ended."""
         for child in self.children:
             if child.poll() is not None:
                 raise BeastError(child.explain())
-        if not started:
-            raise BeastError(f"training did not start within {START_LIMIT_S:.0f} s; the logs are in {self.folder}")
+
+    def freeze_all(self) -> None:
+        """Stop all services in their tracks, for less than the time that they wait for a silent peer."""
+        for child in self.children:
+            if child.running:
+                self.freeze(child.spec.name)
+
+    def thaw_all(self) -> None:
+        """Let them go on."""
+        for name in list(self.frozen):
+            self.thaw(name)

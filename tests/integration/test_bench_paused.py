@@ -1,28 +1,37 @@
-"""Services that are stopped in their tracks, when one of them has ended."""
+"""Services of a throw-away run that are stopped in their tracks while one of them has ended."""
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from zerobeast.tools.bench.paused import paused
+import pytest
+
+from tests.helpers import wait_until
+from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.tools.throwaway_run import ThrowawayRun
+
+pytestmark = pytest.mark.integration
 
 
-def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    others = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
-    try:
-        for index, child in enumerate([others[0], ended, others[1]]):
-            (tmp_path / f"{index}.json").write_text(json.dumps({"pid": child.pid}))
-        with paused(tmp_path):
-            assert [_state(child.pid, "T") for child in others] == ["T", "T"]
-        assert [_state(child.pid, "S") for child in others] == ["S", "S"]
-    finally:
-        for child in others:
-            child.kill()
-            child.wait()
+@pytest.mark.parametrize("early", [True, False])
+def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path, early: bool) -> None:
+    with ThrowawayRun(["--env", "CartPole-v1"], tmp_path) as run:
+        for index in range(3):
+            log, status = tmp_path / "log", tmp_path / "status"
+            run.children.append(Child(ChildSpec("actor", index, ["sleep", "60"], {}, log, status)))
+            run.children[-1].start()
+        first, ended, last = run.children
+        if early:
+            _end(ended)
+        run.freeze_all()
+        assert [_state(child.pid, "T") for child in (first, last)] == ["T", "T"]
+        _end(ended)
+        run.thaw_all()
+        assert [_state(child.pid, "S") for child in (first, last)] == ["S", "S"]
+
+
+def _end(child: Child) -> None:
+    child.kill()
+    wait_until(lambda: not child.running)
 
 
 def _state(pid: int, wanted: str) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench.curve import main
@@ -19,20 +19,20 @@ def run_folder(root: Path, name: str, means: list[str]) -> str:
 
 
 def test_runs_that_differ_in_their_seed_alone_have_one_colour(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plt.close("all")
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     runs = [run_folder(tmp_path, name, ["", "3", "9", "7"]) for name in ("a-seed1", "a-seed12", "b-seed1")]
     assert main([*runs, "--goal", "8", "--out", str(tmp_path / "c.png")]) == 0
-    lines = [line for line in plt.gcf().axes[0].lines if len(line.get_xdata()) == 3]
+    panel = drawn[0].axes[0]
+    lines = [line for line in panel.lines if len(line.get_xdata()) == 3]
     first, second, other = (line.get_color() for line in lines)
     assert first == second != other
-    legend = plt.gcf().axes[0].get_legend()
+    legend = panel.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
     said = "a-seed12: best 9.0, last 7.0 at 4000 agent steps, 40 s; 8 reached at 3000 agent steps, 30 s"
     assert said in capsys.readouterr().out.splitlines()
-    assert (tmp_path / "c.png").stat().st_size > 0
-    plt.close("all")
 
 
 def test_a_run_without_a_finished_episode_is_refused_by_name(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from importlib import import_module
 import pytest
 
 from zerobeast.tools import bench
-from zerobeast.tools.bench import report, steps
+from zerobeast.tools.bench import all as report
+from zerobeast.tools.bench import steps
 from zerobeast.tools.bench.figures import Goal, figure, table
-from zerobeast.tools.bench.pingpong import NO_COMPILER, round_trip_us
 from zerobeast.tools.bench.profile import part_of
 
 pytestmark = pytest.mark.unit
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.unit
 def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name, (module, meaning) in bench.COMMANDS.items():
+    for name, meaning in bench.COMMANDS.items():
         assert f"beast bench {name}" in text
         assert meaning in text
-        assert callable(import_module(f"zerobeast.tools.bench.{module}").main)
+        assert callable(import_module(f"zerobeast.tools.bench.{name}").main)
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -87,19 +87,19 @@ def test_a_table_shows_figure_yardstick_ratio_and_goal_side_by_side() -> None:
 def test_without_a_compiler_a_round_trip_has_no_yardstick(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("zerobeast.tools.bench.pingpong.shutil.which", lambda _name: None)
-    assert round_trip_us(100, 100, 0.1) is None
+    monkeypatch.setattr("zerobeast.tools.bench.steps.shutil.which", lambda _name: None)
+    assert steps.pingpong_us(100, 100, 0.1) is None
     monkeypatch.setattr(steps, "_round_trip_us", lambda _seconds: 50.0)
     assert steps.main([]) == 0
     text = capsys.readouterr().out
-    assert NO_COMPILER in text
+    assert steps.NO_COMPILER in text
     assert "not known" in text
 
 
 def test_the_report_runs_what_there_is_and_says_what_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {entry.argv.split()[0] for entry in report.ENTRIES} == {*bench.COMMANDS} - {
+    assert {command.split()[0] for command in report.COMMANDS} == {*bench.COMMANDS} - {
         "all",
         "compare",
         "curve",
@@ -108,7 +108,7 @@ def test_the_report_runs_what_there_is_and_says_what_failed(
         "stale",
     }
     steps = [figure("round trip", 50.0, "us", Goal("<=", 6, of_ratio=True), 10.0)._asdict()]
-    monkeypatch.setattr(report, "_run", lambda argv: steps if argv == "steps" else None)
+    monkeypatch.setattr(report, "_run", lambda argv: {"figures": steps} if argv == "steps" else None)
     assert report.main(["--short"]) == 1
     text = capsys.readouterr().out
     assert "round trip" in text

@@ -11,23 +11,22 @@ from tests.helpers import wait_until
 from zerobeast.cli import main as cli
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench import peers
-from zerobeast.tools.bench.peers import installation, process
+from zerobeast.tools.bench.peers import Row, figures, installation, parse_line, process
 from zerobeast.tools.bench.peers.catalogue import OURS, PEERS, choose
-from zerobeast.tools.bench.peers.measure import RUNNERS, measure_peer
 from zerobeast.tools.bench.peers.process import PeerFailed
 from zerobeast.tools.bench.peers.runners.meter import Meter
-from zerobeast.tools.bench.peers.table import Row, as_json, describe, parse_line
 
 pytestmark = pytest.mark.unit
 
-OUR_ROW = Row(name=OURS, version="0", settings="all services", rate=1000.0)
-FAST = Row(name="sb3", version="2", settings="A2C", rate=500.0)
-SLOW = Row(name="rllib", version="3", settings="IMPALA", rate=400.0)
-BROKEN = Row(name="sample-factory", version="1", settings="APPO", failure="cannot be installed: no compiler")
+SB3 = PEERS["sb3"]
+OUR_ROW = Row(peer=OURS, version="0", settings="all services", rate=1000.0)
+FAST = Row(peer="sb3", version="2", settings="A2C", rate=500.0)
+SLOW = Row(peer="rllib", version="3", settings="IMPALA", rate=400.0)
+BROKEN = Row(peer="sample-factory", version="1", settings="APPO", failure="cannot be installed: no compiler")
 
 
 def test_without_only_every_peer_runs_and_ours_last() -> None:
-    assert choose(None) == [*(peer.name for peer in PEERS), OURS]
+    assert choose(None) == [*PEERS, OURS]
 
 
 def test_only_chooses_in_the_order_of_the_table() -> None:
@@ -51,16 +50,15 @@ def test_the_command_refuses_what_it_does_not_know_in_one_line(
 
 
 def test_every_peer_has_its_script_and_exact_versions() -> None:
-    for peer in PEERS:
-        assert (RUNNERS / peer.runner).is_file()
+    for peer in PEERS.values():
+        assert (peers.RUNNERS / peer.runner).is_file()
         assert all(package.count("==") == 1 for package in peer.packages)
-        assert peer.packages[0].endswith(f"=={peer.version}")
 
 
 def test_the_line_is_found_between_others() -> None:
     line = '{"agent_steps": 1200, "seconds": 10.0, "version": "2.9"}'
     measured = parse_line(f'a warning\n{{"fps": 3}}\n{line}\n[1, 2]\n7\nbye\n')
-    assert (measured.rate, measured.version) == (120.0, "2.9")
+    assert measured == (120.0, "2.9")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,9 @@ def test_output_without_a_measurement_is_a_failure(output: str) -> None:
         parse_line(output)
 
 
-def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins() -> None:
+def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     now = 0
     meter = Meter(warmup_s=10, seconds=60, clock=lambda: now)
     for now, steps in [(0, 0), (100, 50), (109, 100), (110, 150), (169, 800), (170, 1350)]:
@@ -80,30 +80,22 @@ def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins() ->
         assert over == (now == 170)
     now = 180
     assert meter.saw(9999), "what comes later does not count"
-    assert json.loads(meter.line("1.2")) == {"agent_steps": 1200, "seconds": 60, "version": "1.2"}
+    meter.report("1.2")
+    assert json.loads(capsys.readouterr().out) == {"agent_steps": 1200, "seconds": 60, "version": "1.2"}
 
 
-def test_the_table_compares_and_judges() -> None:
-    lines = describe([FAST, SLOW, OUR_ROW]).splitlines()
-    assert len({len(line) for line in lines[:3]}) == 1, "columns are aligned"
-    assert lines[1].split() == ["sb3", "2", "A2C", "500", "2.00", "not", "met"]
-    assert lines[2].split() == ["rllib", "3", "IMPALA", "400", "2.50", "met"]
-    assert lines[3].split() == ["zerobeast", "0", "all", "services", "1000"]
-
-
-def test_a_failed_peer_is_a_row_that_says_why() -> None:
-    text = describe([FAST, BROKEN, OUR_ROW])
-    assert text.splitlines()[2].split() == ["sample-factory", "1", "APPO", "failed"]
-    assert text.endswith("\nsample-factory: cannot be installed: no compiler")
-    entry = as_json([BROKEN, OUR_ROW], seconds=60)["rows"][0]
-    assert (entry["rate"], entry["ratio"], entry["failure"]) == (None, None, BROKEN.failure)
+def test_ours_is_compared_with_each_peer_that_ran_and_judged() -> None:
+    sb3, rllib, ours = figures([FAST, SLOW, BROKEN, OUR_ROW])
+    assert (sb3.value, sb3.yardstick, sb3.ratio, sb3.met) == (1000.0, 500.0, 2.0, False)
+    assert (rllib.ratio, rllib.goal, rllib.met) == (2.5, ">= 2.5 x", True)
+    assert (ours.what, ours.value, ours.ratio) == ("zerobeast 0: all services", 1000.0, None)
 
 
 def test_without_our_rate_nothing_is_compared() -> None:
-    failed = Row(name=OURS, version="0", settings="all services", failure="training did not start")
+    failed = Row(peer=OURS, version="0", settings="all services", failure="training did not start")
     for rows in ([FAST], [FAST, failed]):
-        assert [entry["ratio"] for entry in as_json(rows)["rows"]] == [None] * len(rows)
-        assert describe(rows).splitlines()[1].split() == ["sb3", "2", "A2C", "500"]
+        (sb3,) = figures(rows)
+        assert (sb3.what, sb3.value, sb3.ratio, sb3.goal) == ("sb3 2: A2C", 500.0, None, "")
 
 
 def test_the_others_go_on_where_one_fails(
@@ -116,8 +108,12 @@ def test_the_others_go_on_where_one_fails(
     monkeypatch.setattr(peers, "measure_ours", lambda *_: OUR_ROW)
     out = tmp_path / "result.json"
     assert peers.main(["--only", "sb3,zerobeast", "--venvs", str(tmp_path / "venvs"), "--json", str(out)]) == 1
-    assert "sb3: cannot be installed: no network" in capsys.readouterr().out
-    assert [entry["rate"] for entry in json.loads(out.read_text())["rows"]] == [None, 1000.0]
+    assert "\nsb3: cannot be installed: no network\n" in capsys.readouterr().out
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["rate"], row["failure"]) for row in rows] == [
+        (None, "cannot be installed: no network"),
+        (1000.0, None),
+    ]
 
 
 def test_an_environment_that_is_there_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,16 +126,16 @@ def test_an_environment_that_is_there_is_not_made_again(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(installation, "run", record)
     for _ in range(2):
-        python = installation.prepare(PEERS[0], tmp_path)
+        python = installation.prepare(SB3, tmp_path)
     assert python == tmp_path / "sb3" / "bin" / "python"
     assert len(commands) == 3, "venv, torch, the rest; nothing the second time"
 
 
 def test_a_runner_that_dies_is_named_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("zerobeast.tools.bench.peers.measure.prepare", lambda *_: Path(sys.executable))
-    monkeypatch.setattr("zerobeast.tools.bench.peers.measure.RUNNERS", tmp_path)
-    (tmp_path / PEERS[0].runner).write_text("raise RuntimeError('no such game')")
-    row = measure_peer(PEERS[0], tmp_path, 1.0, 1.0)
+    monkeypatch.setattr("zerobeast.tools.bench.peers.prepare", lambda *_: Path(sys.executable))
+    monkeypatch.setattr("zerobeast.tools.bench.peers.RUNNERS", tmp_path)
+    (tmp_path / SB3.runner).write_text("raise RuntimeError('no such game')")
+    row = peers.measure_peer(SB3, tmp_path, 1.0, 1.0)
     assert row.failure == f"exit code 1: RuntimeError: no such game; its log: {tmp_path / 'sb3.log'}"
 
 

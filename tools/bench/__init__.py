@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from zerobeast.tools import commands
 
-#: command -> module of this package whose `main(argv)` runs it, and what it measures
 COMMANDS = {
-    "all": ("report", "every benchmark below one after the other, in one table beside the goals"),
-    "limit": (
-        "limit",
-        "environment, inference and training alone on one core, and what they imply",
-    ),
-    "train": ("train", "the steady rate of the real system, as a ratio to that limit"),
-    "compare": ("compare", "settings beside each other: a run of each, taking turns"),
-    "peers": (
-        "peers",
-        "the same work done by public packages, one after the other, and by this one",
-    ),
-    "stale": (
-        "stale",
-        "how algorithms stand old policies and old batches, in one process per seed",
-    ),
-    "curve": ("curve", "learning curves of finished runs as a picture"),
-    "latency": ("latency", "what is left of that rate when the broker is far away"),
-    "profile": ("profile", "in which code the CPU time of a running training goes; needs perf"),
-    "keys": ("keys", "what encryption costs: the same run over tcp without keys and with them"),
-    "scale": ("scale", "1 to 64 actors on environments that cost nothing"),
-    "memory": ("memory", "whether every process keeps its size over a long run"),
-    "broker": ("broker", "inference plane: the broker without a model, asked by two processes"),
-    "steps": ("steps", "steps plane: a round trip to an env-server, beside a ping-pong in C"),
-    "rollouts": ("rollouts", "rollouts plane: bytes a second, beside a bare tcp stream"),
-    "weights": (
-        "weights",
-        "weights plane: from publishing to eight subscribers that have a version",
-    ),
+    "all": "every benchmark below one after the other, in one table beside the goals",
+    "limit": "environment, inference and training alone on one core, and what they imply",
+    "train": "the steady rate of the real system, as a ratio to that limit",
+    "compare": "settings beside each other: a run of each, taking turns",
+    "peers": "the same work done by public packages, one after the other, and by this one",
+    "stale": "how algorithms stand old policies and old batches, in one process per seed",
+    "curve": "learning curves of finished runs as a picture",
+    "latency": "what is left of that rate when the broker is far away",
+    "profile": "in which code the CPU time of a running training goes; needs perf",
+    "keys": "what encryption costs: the same run over tcp without keys and with them",
+    "scale": "1 to 64 actors on environments that cost nothing",
+    "memory": "whether every process keeps its size over a long run",
+    "broker": "inference plane: the broker without a model, asked by two processes",
+    "steps": "steps plane: a round trip to an env-server, beside a ping-pong in C",
+    "rollouts": "rollouts plane: bytes a second, beside a bare tcp stream",
+    "weights": "weights plane: from publishing to eight subscribers that have a version",
 }
 HELP = f"""{__doc__}
 

@@ -7,21 +7,31 @@ lock step. The rate is that of the broker's answers; the CPU time is that of its
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest.mock import patch
 
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.impala.algorithm import Impala
+from zerobeast.common.algos.protocol import Act
+from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
-from zerobeast.common.transport import Context, WeightsPublisher, checksum, chunks, random_id
-from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
-from zerobeast.launcher.private_folder import private_folder
+from zerobeast.services.broker.service import Broker
 from zerobeast.tools.bench.broker_client import ask
-from zerobeast.tools.bench.figures import Figure, Goal, figure
-from zerobeast.tools.bench.options import emit_figures, parse_plane
-from zerobeast.tools.bench.processes import Process, Processes
-from zerobeast.tools.bench.weights import welcome
+from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
+from zerobeast.tools.bench.options import run_plane
+from zerobeast.tools.bench.processes import Process, one_plane
+from zerobeast.tools.bench.weights import WeightsSource
 
 CLIENTS, GROUPS, NUM_ENVS = 2, 2, 32
 FRAME_STACKS = (4, 1)
@@ -32,9 +42,7 @@ CPU = Goal("<=", 2.0)  #: microseconds of the loop per agent step
 
 def main(argv: list[str]) -> int:
     """`beast bench broker`."""
-    options = parse_plane("broker", argv)
-    emit_figures(measure(options.seconds), options.json)
-    return 0
+    return run_plane("broker", argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:
@@ -42,31 +50,27 @@ def measure(seconds: float) -> list[Figure]:
     figures = []
     for depth in FRAME_STACKS:
         rate, cpu_us = _measure(depth, seconds)
-        figures.append(figure(f"broker, frame_stack {depth}: rate", rate, "agent steps/s", RATE))
+        figures.append(figure(f"broker, frame_stack {depth}: rate", rate, STEPS_S, RATE))
         figures.append(figure(f"broker, frame_stack {depth}: CPU of its loop", cpu_us, "us/agent step", CPU))
     return figures
 
 
 def _measure(frame_stack: int, seconds: float) -> tuple[float, float]:
     """(agent steps a second, microseconds of the broker's loop per agent step)."""
-    from zerobeast.tools.bench.broker_process import serve_broker
-
     env = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack, frame_skip=4)
-    with ExitStack() as resources:
-        config = _config(resources.enter_context(private_folder()))
-        context = Context()
-        resources.callback(context.term)
-        publisher = WeightsPublisher(context, config.learner.endpoint)
-        resources.callback(publisher.close)
-        _publish(publisher, config, env)
-        processes = resources.enter_context(Processes())
-        broker = processes.start(serve_broker, config)
-        clients = [processes.start(ask, config.broker.endpoint, env, GROUPS, NUM_ENVS) for _ in range(CLIENTS)]
-        processes.until_heard(clients, meanwhile=lambda: welcome(publisher))
-        time.sleep(WARMUP * seconds)
-        before = _mark(broker)
-        time.sleep(seconds)
-        after = _mark(broker)
+    with one_plane() as (folder, context, processes):
+        config = _config(folder)
+        with closing(WeightsPublisher(context, config.learner.endpoint)) as publisher:
+            net = Impala(config, env).network()
+            learner = WeightsSource(publisher, flatten(net), layout_id(net))
+            learner.publish()
+            broker = processes.start(serve_broker, config)
+            clients = [processes.start(ask, config.broker.endpoint, env, GROUPS, NUM_ENVS) for _ in range(CLIENTS)]
+            processes.until_heard(clients, meanwhile=learner.welcome)
+            time.sleep(WARMUP * seconds)
+            before = _mark(broker)
+            time.sleep(seconds)
+            after = _mark(broker)
     elapsed_s, steps, cpu_s = (new - old for new, old in zip(after, before, strict=True))
     if not steps:
         raise BeastError(f"the broker has answered nothing for {elapsed_s:.3g} s: measure longer")
@@ -83,19 +87,49 @@ def _config(folder: Path) -> RunConfig:
     )
 
 
-def _publish(publisher: WeightsPublisher, config: RunConfig, env: EnvSpec) -> None:
-    """Offer the weights of a new network, as a learner does."""
-    from zerobeast.common.algos.factory import make_algorithm
-    from zerobeast.common.nets.weights import flatten, layout_id
-
-    net = make_algorithm(config, env).network()
-    flat = flatten(net)
-    body = (0, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
-    publisher.publish(Header(Kind.WEIGHTS, 0, epoch=random_id(), body=body), flat)
-
-
 def _mark(broker: Process) -> list[float]:
     """What `serve_broker` answers."""
-    broker.tell("mark")
-    marks: list[float] = broker.hear()
-    return marks
+    broker.pipe.send("mark")
+    return list(broker.hear())
+
+
+class ConstantImpala(Impala):
+    """IMPALA with its network, whose weights a broker takes, and with the same answer to every observation.
+
+    Args:
+      config: of the run.
+      env: as actors describe it.
+    """
+
+    rows = 0  #: answered so far, by all of this process
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        super().__init__(config, env)
+        most = config.broker.max_batch_rows
+        self._answer = Act(
+            action=torch.zeros(most, dtype=torch.int64),
+            logits=torch.zeros(most, self.policy.n_logits),
+            value=torch.zeros(most),
+        )
+
+    def act(
+        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+    ) -> tuple[Act, Tensor]:
+        """Answer B environments."""
+        del net, generator, greedy
+        n = inputs.first.shape[1]
+        ConstantImpala.rows += n
+        return Act(*(field[:n] for field in self._answer)), core
+
+
+def serve_broker(pipe: Connection, config: RunConfig) -> None:
+    """Serve for ever; answer whatever is sent with [seconds, agent steps so far, CPU seconds of the broker's loop]."""
+    loop = time.pthread_getcpuclockid(threading.get_ident())
+
+    def answer() -> None:
+        while pipe.recv():
+            pipe.send([time.monotonic(), ConstantImpala.rows, time.clock_gettime(loop)])
+
+    threading.Thread(target=answer, daemon=True).start()
+    with patch("zerobeast.services.broker.sessions.make_algorithm", ConstantImpala):
+        Broker(config, Instance()).run()

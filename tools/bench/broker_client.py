@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
-from zerobeast.tools.bench.processes import Leash, say
 
 MAX_WAIT_S = 0.1
 
@@ -24,16 +23,15 @@ class EnvGroups:
     """Env groups that ask for the next actions as soon as they have the last ones, with the same observations.
 
     Args:
-      context: of this process.
       endpoint: of the broker.
       env: what the observations are.
       groups: requests under way at a time, one for each.
       num_envs: N, environments of a request.
     """
 
-    def __init__(self, context: Context, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
+    def __init__(self, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
         self._env = env
-        self._port = ClientPort(context, Plane.INFERENCE, endpoint, random_id())
+        self._port = ClientPort(Context(), Plane.INFERENCE, endpoint, random_id())
         self._poller = Poller([self._port])
         terms = {"env": env.to_wire(), "num_envs": num_envs}
         self._streams = [Stream(self._port.sender, slot, terms, f"broker at {endpoint}") for slot in range(groups)]
@@ -55,10 +53,6 @@ class EnvGroups:
         while message := self._port.receive():
             self._take(message)
 
-    def close(self) -> None:
-        """Close the sockets."""
-        self._port.close()
-
     def _take(self, message: Incoming) -> None:
         slot = message.header.slot
         stream = self._streams[slot]
@@ -72,16 +66,11 @@ class EnvGroups:
             self.answered[slot] += 1
 
 
-def ask(pipe: Connection, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
-    """Ask until the pipe ends; say so once every group has had its first answer."""
-    context, leash, under_way = Context(), Leash(pipe), False
-    asking = EnvGroups(context, endpoint, env, groups, num_envs)
-    try:
-        while not leash.gone(time.monotonic()):
-            asking.turn()
-            if not under_way and all(asking.answered):
-                under_way = True
-                say(pipe, "under way")
-    finally:
-        asking.close()
-        context.term()
+def ask(pipe: Connection, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> NoReturn:
+    """Ask for ever; say so once every group has had its first answer."""
+    asking = EnvGroups(endpoint, env, groups, num_envs)
+    while not all(asking.answered):
+        asking.turn()
+    pipe.send("under way")
+    while True:
+        asking.turn()

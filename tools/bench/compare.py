@@ -5,17 +5,17 @@ A shared machine changes its speed by more than most settings do, so figures of 
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from statistics import fmean
 from typing import Any
 
 from zerobeast.tools.bench.limit import mean
-from zerobeast.tools.bench.options import emit, numeric, settings
-from zerobeast.tools.bench.paused import paused, resumed
-from zerobeast.tools.bench.train import SETTLING_S, TURN_S, Training, training, watch
+from zerobeast.tools.bench.options import emit, numeric
+from zerobeast.tools.bench.train import SETTLING_S, TURN_S, Training, watch
+from zerobeast.tools.throwaway_run import ThrowawayRun, settings, training
 
 
 def main(argv: list[str]) -> int:
@@ -25,10 +25,13 @@ def main(argv: list[str]) -> int:
       ConfigError: a setting is wrong.
       BeastError: a run does not train.
     """
-    options, flags = _parse(argv)
+    parser = numeric("compare", __doc__, seconds=40.0, warmup=5.0)
+    told = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
+    parser.add_argument("--against", action="append", required=True, metavar="'FLAGS'", help=told)
+    options, flags = parser.parse_known_args(argv)
     variants = [flags, *([*flags, *shlex.split(more)] for more in options.against)]
     configs = [settings(variant) for variant in variants]  # a wrong one ends here, before anything runs
-    seen = take_turns(variants, options.warmup, options.seconds)
+    seen = take_turns(map(training, variants), options.warmup, options.seconds)
     first = fmean(run.rate for run in seen[0])
     result = [_summary(flags, runs, first) for flags, runs in zip(variants, seen, strict=True)]
     title = f"{configs[0].env.id}, agent steps a second, ratio to the first; CPU of each agent step; mean policy lag"
@@ -36,11 +39,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def take_turns(variants: list[list[str]], warmup_s: float, seconds: float) -> list[list[Training]]:
+def take_turns(
+    runs: Iterable[AbstractContextManager[ThrowawayRun]], warmup_s: float, seconds: float
+) -> list[list[Training]]:
     """What is seen of each of some runs in each of its turns.
 
     Args:
-      variants: flags of `beast train`, for each run.
+      runs: to be entered, and left in the end.
       warmup_s: seconds of training before anything is measured.
       seconds: to measure each run, in turns of at most `TURN_S`.
 
@@ -48,28 +53,19 @@ def take_turns(variants: list[list[str]], warmup_s: float, seconds: float) -> li
       BeastError: one does not train.
     """
     turns = max(1, round(seconds / TURN_S))
-    seen: list[list[Training]] = [[] for _ in variants]
+    entered: list[tuple[ThrowawayRun, list[Training]]] = []
     with ExitStack() as stack:
-        folders = []
-        for flags in variants:
-            folders.append(stack.enter_context(training(flags)))
+        for each in runs:
+            entered.append((stack.enter_context(each), []))
             time.sleep(warmup_s)
-            stack.enter_context(paused(folders[-1]))
+            entered[-1][0].freeze_all()
         for _ in range(turns):
-            for folder, runs in zip(folders, seen, strict=True):
-                with resumed(folder):
-                    time.sleep(SETTLING_S)
-                    runs.append(watch(folder, seconds / turns))
-    return seen
-
-
-def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = numeric("compare", seconds=40.0, warmup=5.0)
-    parser.description = __doc__
-    add = parser.add_argument
-    told = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
-    add("--against", action="append", required=True, metavar="'FLAGS'", help=told)
-    return parser.parse_known_args(argv)
+            for run, seen in entered:
+                run.thaw_all()
+                time.sleep(SETTLING_S)
+                seen.append(watch(run, seconds / turns))
+                run.freeze_all()
+    return [seen for _, seen in entered]
 
 
 def _summary(flags: list[str], runs: list[Training], first: float) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -15,8 +17,7 @@ from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 
-ENV_ID = "Constant-v0"
-ENV = EnvSpec(ENV_ID, (4,), "<f4", ActionSpec.discrete(2))
+ENV = EnvSpec("Constant-v0", (4,), "<f4", ActionSpec.discrete(2))
 
 
 class _ConstantEnvs(InlineEnvs):
@@ -35,16 +36,17 @@ class _ConstantEnvs(InlineEnvs):
         """See the base class."""
 
 
-def constant(env: EnvSpec, num_envs: int) -> InlineVectorEnv:
-    """N environments that look like this."""
-    return InlineVectorEnv(lambda n, _first_seed: _ConstantEnvs(env, n), num_envs, seed=0, most=num_envs)
+@contextlib.contextmanager
+def constant(env: EnvSpec) -> Iterator[None]:
+    """Within this, an env-server of this process makes no other environments."""
 
+    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> InlineVectorEnv:
+        return InlineVectorEnv(lambda n, _first_seed: _ConstantEnvs(env, n), num_envs, seed=0, most=num_envs)
 
-def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> InlineVectorEnv:
-    """Stands in for `zerobeast.services.envserver.catalogue.make_vector_env`."""
-    return constant(ENV, num_envs)
+    with patch("zerobeast.services.envserver.service.make_vector_env", make):
+        yield
 
 
 if __name__ == "__main__":
-    with patch("zerobeast.services.envserver.service.make_vector_env", make):
+    with constant(ENV):
         sys.exit(main("envserver", build, sys.argv[1:]))

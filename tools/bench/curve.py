@@ -16,7 +16,7 @@ from zerobeast.common.errors import ConfigError
 
 def main(argv: list[str]) -> int:
     """`beast bench curve RUN_FOLDER... --out FILE.png`."""
-    parser = argparse.ArgumentParser(prog="beast bench curve", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="beast bench curve", description=__doc__, allow_abbrev=False)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--out", type=Path, required=True, help="picture to write")
     parser.add_argument("--title", default="")
@@ -48,12 +48,10 @@ def _read(path: Path) -> list[Row]:
 
 
 def _draw(curves: dict[str, list[Row]], out: Path, title: str, goal: float | None) -> None:
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
     labels = list(dict.fromkeys(map(_but_for_seed, curves)))
     for name, rows in curves.items():
         steps, seconds, means = zip(*rows, strict=True)

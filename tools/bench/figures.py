@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 
@@ -32,38 +33,46 @@ class Figure(NamedTuple):
     unit: str
     yardstick: float | None  #: the same without this project, in the same run and unit; None where there is none
     ratio: float | None  #: value / yardstick
-    goal: str
+    goal: str  #: empty where there is none
     met: bool | None  #: None where it cannot be told
 
 
-def figure(what: str, value: float, unit: str, goal: Goal, yardstick: float | None = None) -> Figure:
+def figure(what: str, value: float, unit: str, goal: Goal | None = None, yardstick: float | None = None) -> Figure:
     """Judge a number."""
     ratio = None if yardstick is None else value / yardstick
-    return Figure(what, value, unit, yardstick, ratio, str(goal), goal.met(value, ratio))
+    return Figure(what, value, unit, yardstick, ratio, str(goal or ""), goal.met(value, ratio) if goal else None)
 
 
+def per_second(work: Callable[[], int], seconds: float) -> float:
+    """How much gets done a second by calling `work`, which returns how much it did; the first call warms up."""
+    work()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        count += work()
+    return count / spent
+
+
+STEPS_S = "agent steps/s"
 HEADINGS = ("", "figure", "yardstick", "", "ratio", "goal", "")
 VERDICTS = {True: "met", False: "missed", None: "not known"}
 
 
 def table(figures: Sequence[Figure]) -> str:
     """Figures as lines of text, side by side with what they are held against."""
-    rows = [HEADINGS, *map(_cells, figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    return "\n".join(_line(row, widths) for row in rows)
+    return "\n".join(aligned([HEADINGS, *map(_cells, figures)], numbers=(1, 2, 4)))
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int]) -> list[str]:
+    """Rows as lines of text: the columns in `numbers` are set to the right, the others to the left."""
+    sides = [">" if column in numbers else "<" for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in cells]
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
     value, yardstick, ratio = map(_number, (figure.value, figure.yardstick, figure.ratio))
-    return figure.what, value, yardstick, figure.unit, ratio, figure.goal, VERDICTS[figure.met]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    what, value, yardstick, unit, ratio, goal, verdict = (
-        cell.rjust(width) if column in (1, 2, 4) else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return f"{what}  {value}  {yardstick}  {unit}  {ratio}   {goal}  {verdict}".rstrip()
+    return figure.what, value, yardstick, figure.unit, ratio, figure.goal, VERDICTS[figure.met] if figure.goal else ""
 
 
 def _number(value: float | None) -> str:

@@ -12,7 +12,8 @@ every number.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from zerobeast.services.learner.update import Trainer, Update
 CPU = torch.device("cpu")
 
 
-class InProcess:
+class InProcess(AbstractContextManager["InProcess"]):
     """A run on the CPU. Every batch holds one rollout of each of its `learner.batch_size` environments.
 
     Args:
@@ -50,9 +51,7 @@ class InProcess:
 
     def __init__(self, config: RunConfig, lag: int) -> None:
         n = config.learner.batch_size
-        server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
-        self._envs = make_vector_env(config.env, n, config.seed * n % 2**31, server)  # no two seeds share environments
-        finish(self._envs)
+        self._envs = make_envs(config, n, config.seed * n % 2**31)  # no two seeds share environments
         spec = self._envs.spec
         self.trainer = Trainer(config, CPU, spec)
         self.episodes: Episodes = []
@@ -65,12 +64,7 @@ class InProcess:
         self._builder = RolloutBuilder(spec, algorithm.policy, config.learner.unroll_length, n)
         self._policies: deque[tuple[int, Bytes]] = deque(maxlen=lag + 1)  #: version and weights, oldest first
         self._keep()
-        self._envs.reset()
-        finish(self._envs)
         self._builder.restart(self._envs.rows)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self._envs.close()
@@ -113,6 +107,20 @@ class InProcess:
         self._inference.submit(len(rows), with_cores=self._builder.at_start)
         acts: NDArray[Any] = self._inference.acts.view(self._acts)[:, 0]
         return acts
+
+
+def make_envs(config: RunConfig, num_envs: int, seed: int) -> VectorEnv:
+    """Environments of a run that step in this thread, at their first observation.
+
+    Raises:
+      EnvError: there is no such environment.
+    """
+    server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+    envs = make_vector_env(config.env, num_envs, seed, server)
+    finish(envs)
+    envs.reset()
+    finish(envs)
+    return envs
 
 
 def finish(envs: VectorEnv) -> None:

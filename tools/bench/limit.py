@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from multiprocessing import get_context
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,16 +28,17 @@ from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.precision import autocast
-from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.runtime.usage import cores
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver.actions import ActionCheck
-from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.tools.bench.in_process import finish
+from zerobeast.tools.bench.figures import aligned, per_second
+from zerobeast.tools.bench.in_process import finish, make_envs
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.processes import end_with_parent
+from zerobeast.tools.bench.processes import begin
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Rates = dict[str, Any]  #: part -> agent steps a second, or those by precision
+
 ROWS = (16, 32)  #: of inference
 ROLLOUTS = (8, 32)  #: of training
 
@@ -46,12 +47,12 @@ def main(argv: list[str]) -> int:
     """`beast bench limit`."""
     options, config, _ = parse("limit", argv, seconds=3.0)
     with Yardstick(config) as yardstick:
-        result = yardstick.measure(options.seconds)
+        result = combined(*yardstick.measure(options.seconds))
     emit(result, describe(result), options.json)
     return 0
 
 
-class Yardstick:
+class Yardstick(AbstractContextManager["Yardstick"]):
     """Measures the limit, as often as it is asked to. Between measurements it uses no CPU.
 
     Usage: `with Yardstick(config) as yardstick: yardstick.measure(seconds)`.
@@ -68,54 +69,52 @@ class Yardstick:
             for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]
         ]
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_error: object) -> None:
         for pool in self._pools:
             pool.shutdown()
 
-    def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> dict[str, Any]:
-        """Measure every part for `seconds` per figure; rates are agent steps a second on one core.
+    def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> tuple[Rates, Rates]:
+        """Measure every part: agent steps a second on one core.
 
         Args:
           seconds: for each figure.
           precisions: to measure in.
 
         Returns:
-          Of one process that has the machine to itself: `env`, and by precision `inference`, `training` and `limit`;
-          `at_work`: the same of one process per core at once; `best`: the highest limit.
+          `env`, and by precision `inference` and `training`: of one process that has the machine to itself, and of one
+          process per core at once.
         """
         alone = self._pools[0].submit(_rates, seconds, precisions).result()
         tasks = [pool.submit(_rates, seconds, precisions) for pool in self._pools]
-        return combined({"env_id": self._config.env.id, **alone}, mean([task.result() for task in tasks]))
+        return {"env_id": self._config.env.id, **alone}, mean([task.result() for task in tasks])
 
 
-def combined(alone: dict[str, Any], at_work: dict[str, Any]) -> dict[str, Any]:
-    """Rates with the limits that they imply."""
-    alone, at_work = _with_limit(alone), _with_limit(at_work)
+def combined(alone: Rates, at_work: Rates) -> Rates:
+    """Rates as `Yardstick.measure` finds them, with the `limit` that they imply and the `best` of it."""
+    alone, at_work = (
+        {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
+        for rates in (alone, at_work)
+    )
     return {**alone, "cores": cores(), "at_work": at_work, "best": max(alone["limit"].values())}
 
 
-def cost_s(result: dict[str, Any], precision: str) -> float:
+def cost_s(result: Rates, precision: str) -> float:
     """CPU seconds of environment, inference and training for one agent step."""
     return float(1 / result["env"] + 1 / result["inference"][precision] + 1 / result["training"][precision])
 
 
-def describe(result: dict[str, Any]) -> str:
+def describe(result: Rates) -> str:
     """The result as a small table."""
     at_work = result["at_work"]
-    lines = [
-        f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one core",
-        f"  {'':<22} {'alone':>10} {'all cores at work':>20}",
-        f"  {'environment':<22} {result['env']:10.0f} {at_work['env']:20.0f}",
-    ]
-    lines += [
-        f"  {part + ', ' + name:<22} {result[part][name]:10.0f} {at_work[part][name]:20.0f}"
+    rows = [("", "alone", "all cores at work"), ("environment", f"{result['env']:.0f}", f"{at_work['env']:.0f}")]
+    rows += [
+        (f"{part}, {name}", f"{result[part][name]:.0f}", f"{at_work[part][name]:.0f}")
         for part in ("inference", "training", "limit")
         for name in result["limit"]
     ]
-    return "\n".join([*lines, "  limit: cores / (1/environment + 1/inference + 1/training)"])
+    title = f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one core"
+    formula = "limit: cores / (1/environment + 1/inference + 1/training)"
+    return "\n".join([title, *aligned(rows, numbers=(1, 2)), formula])
 
 
 def mean(values: Sequence[Any]) -> Any:
@@ -126,23 +125,18 @@ def mean(values: Sequence[Any]) -> Any:
     return fmean(values) if isinstance(first, float) else first
 
 
-def _with_limit(rates: dict[str, Any]) -> dict[str, Any]:
-    return {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
-
-
 _parts: list[Parts] = []  #: of this process, which does nothing else
 
 
 def _prepare(config: RunConfig, core: int) -> None:
-    end_with_parent()
+    begin()
     os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
-    keep_freed_memory()
     _parts.append(Parts(config))
     atexit.register(_parts.clear)  # an emulator that outlives the interpreter complains at length
 
 
-def _rates(seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+def _rates(seconds: float, precisions: Sequence[str]) -> Rates:
     return _parts[0].rates(seconds, precisions)
 
 
@@ -154,22 +148,18 @@ class Parts:
     """
 
     def __init__(self, config: RunConfig) -> None:
-        server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
         self._num_envs = config.actor.envs_per_group
-        self._vector = make_vector_env(config.env, self._num_envs, config.seed, server)
-        finish(self._vector)
-        self._vector.reset()
-        finish(self._vector)
+        self._vector = make_envs(config, self._num_envs, config.seed)
         self._rng = np.random.default_rng(config.seed)
         self._algorithm = make_algorithm(config, self._vector.spec)
         self._config = config
 
-    def rates(self, seconds: float, precisions: Sequence[str]) -> dict[str, Any]:
+    def rates(self, seconds: float, precisions: Sequence[str]) -> Rates:
         """Agent steps a second of each part; of inference and training the best over sizes of the batch."""
         return {
-            "env": _rate(self._step, seconds),
-            "inference": {name: max(self._inference(DTYPES[name], seconds)) for name in precisions},
-            "training": {name: max(self._training(name, seconds)) for name in precisions},
+            "env": per_second(self._step, seconds),
+            "inference": {p: max(self._inference(DTYPES[p], rows, seconds) for rows in ROWS) for p in precisions},
+            "training": {p: max(self._training(p, rollouts, seconds) for rollouts in ROLLOUTS) for p in precisions},
         }
 
     def _step(self) -> int:
@@ -177,40 +167,29 @@ class Parts:
         finish(self._vector)
         return self._num_envs
 
-    def _inference(self, dtype: torch.dtype, seconds: float) -> Iterable[float]:
+    def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
-        for rows in ROWS:
-            inputs, core = _inputs(self._algorithm.env, 1, rows), net.initial_state(rows)
+        inputs, core = _inputs(self._algorithm.env, 1, rows), net.initial_state(rows)
 
-            def work(inputs: StepInput = inputs, core: torch.Tensor = core, rows: int = rows) -> int:
-                with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
-                    self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
-                return rows
+        def work() -> int:
+            with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
+                self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
+            return rows
 
-            yield _rate(work, seconds)
+        return per_second(work, seconds)
 
-    def _training(self, precision: str, seconds: float) -> Iterable[float]:
+    def _training(self, precision: str, rollouts: int, seconds: float) -> float:
         learner = self._config.learner.model_copy(update={"precision": precision})
         algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
         net = algorithm.network()
         learning = algorithm.learning(net)
-        for rollouts in ROLLOUTS:
-            batch = _batch(algorithm, net, learner.unroll_length, rollouts)
+        batch = _batch(algorithm, net, learner.unroll_length, rollouts)
 
-            def work(batch: Batch = batch, rollouts: int = rollouts) -> int:
-                learning.update(batch, 0)
-                return learner.unroll_length * rollouts
+        def work() -> int:
+            learning.update(batch, 0)
+            return learner.unroll_length * rollouts
 
-            yield _rate(work, seconds)
-
-
-def _rate(work: Callable[[], int], seconds: float) -> float:
-    """Agent steps a second of `work`, which returns how many it did; the first call warms up."""
-    work()
-    count, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < seconds:
-        count += work()
-    return count / spent
+        return per_second(work, seconds)
 
 
 def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zerobeast.tools.bench.train import pages_in, training
+from zerobeast.common.runtime.roles import ROLES
+from zerobeast.tools.bench.figures import Goal, figure
+from zerobeast.tools.bench.options import emit_figures, numeric
+from zerobeast.tools.throwaway_run import training
 
 MIB = 1 << 20
 PERIOD_S = 5.0
+GROWTH = Goal("<=", 60)  #: MiB an hour: less than what the allocator's own noise makes of half an hour
 SETTLING = 1 / 3  #: of the run: queues, pools and caches still fill
 
 Series = dict[str, list[tuple[float, float]]]  #: role -> (minutes, MiB)
@@ -22,16 +23,14 @@ Series = dict[str, list[tuple[float, float]]]  #: role -> (minutes, MiB)
 
 def main(argv: list[str]) -> int:
     """`beast bench memory`."""
-    parser = argparse.ArgumentParser(prog="beast bench memory", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long to train; default %(default)g")
+    parser = numeric("memory", __doc__, minutes=30.0)
     parser.add_argument("--out", type=Path, help="picture to write")
-    parser.add_argument("--json", type=Path, help="write the result here as well")
     options, flags = parser.parse_known_args(argv)
     series = watch(flags, options.minutes)
     found = {role: growth(points) for role, points in series.items()}
-    sys.stdout.write(describe(found) + "\n")
-    if options.json:
-        options.json.write_text(json.dumps({"growth": found, "series": series}, indent=2) + "\n")
+    figures = [figure(f"{role}: memory at the end", each["at_end_mib"], "MiB") for role, each in found.items()]
+    figures += [figure(f"{role}: growth", each["mib_per_hour"], "MiB/hour", GROWTH) for role, each in found.items()]
+    emit_figures(figures, options.json, growth=found, series=series)
     if options.out:
         _draw(series, options.out)
     return 0
@@ -40,12 +39,12 @@ def main(argv: list[str]) -> int:
 def watch(flags: list[str], minutes: float) -> Series:
     """Train, and look at every service's resident memory now and then."""
     series: Series = {}
-    with training(flags) as services:
+    with training(flags) as run:
         started = time.monotonic()
         while (passed := time.monotonic() - started) < 60 * minutes:
-            for page in pages_in(services):
-                point = (passed / 60, float(page["memory_bytes"]) / MIB)
-                series.setdefault(f"{page['role']}", []).append(point)
+            for role in sorted(ROLES):
+                points = [(passed / 60, float(page["memory_bytes"]) / MIB) for page in run.pages(role)]
+                series.setdefault(role, []).extend(points)
             time.sleep(min(PERIOD_S, 60 * minutes / 10))
     return series
 
@@ -62,21 +61,11 @@ def growth(points: list[tuple[float, float]]) -> dict[str, float]:
     return {"at_end_mib": sizes[-1], "mib_per_hour": 60 * slope}
 
 
-def describe(found: dict[str, dict[str, float]]) -> str:
-    """A line per service."""
-    lines = ["service      MiB at the end   growth, MiB per hour"]
-    for role, figures in found.items():
-        lines.append(f"{role:<12} {figures['at_end_mib']:14.0f} {figures['mib_per_hour']:22.1f}")
-    return "\n".join(lines)
+def _draw(series: Series, out: Path) -> None:
+    from matplotlib.figure import Figure
 
-
-def _draw(series: Any, out: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panel = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    panel: Any = figure.subplots()
     for role, points in series.items():
         minutes, sizes = zip(*points, strict=True)
         panel.plot(minutes, sizes, label=role)

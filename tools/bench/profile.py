@@ -6,7 +6,6 @@ system itself costs.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -17,8 +16,9 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.pages import announced_page
+from zerobeast.tools.bench.figures import aligned
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.train import training
+from zerobeast.tools.throwaway_run import ThrowawayRun, training
 
 SAMPLES_PER_S = 199
 ENDING_S = 30.0
@@ -45,12 +45,12 @@ def main(argv: list[str]) -> int:
     options, _, flags = parse("profile", argv, seconds=20.0, warmup=10.0)
     if shutil.which("perf") is None:
         raise ConfigError("beast bench profile needs perf: apt install linux-perf, or your system's name for it")
-    with training(flags) as services, tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
+    with training(flags) as run, tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
         time.sleep(options.warmup)
-        pids = {path.stem: int(json.loads(path.read_text())["pid"]) for path in sorted(services.glob("*.json"))}
-        start, before = time.monotonic(), _cpu_s(services)
+        pids = {child.spec.status.stem: child.pid for child in run.children}
+        start, before = time.monotonic(), _cpu_s(run)
         samples = _record(pids, options.seconds, Path(folder))
-        spent, after = time.monotonic() - start, _cpu_s(services)
+        spent, after = time.monotonic() - start, _cpu_s(run)
         profile = {name: _shares(path, (after[name] - before[name]) / spent) for name, path in samples.items()}
     emit(profile, describe(profile), options.json)
     return 0
@@ -58,13 +58,12 @@ def main(argv: list[str]) -> int:
 
 def describe(profile: dict[str, Shares]) -> str:
     """A row for each service: how much of a core each part takes."""
-    lines = ["shares of a core " + "".join(f"{part:>14}" for part in (*PARTS, "all"))]
-    for name, shares in profile.items():
+    everywhere = {part: sum(shares.get(part, 0.0) for shares in profile.values()) for part in PARTS}
+    rows = [["shares of a core", *PARTS, "all"]]
+    for name, shares in [*profile.items(), ("all", everywhere)]:
         values = [*(shares.get(part, 0.0) for part in PARTS), sum(shares.values())]
-        lines.append(f"{name:<17}" + "".join(f"{value:14.3f}" for value in values))
-    totals = [sum(shares.get(part, 0.0) for shares in profile.values()) for part in PARTS]
-    lines.append(f"{'all':<17}" + "".join(f"{value:14.3f}" for value in [*totals, sum(totals)]))
-    return "\n".join(lines)
+        rows.append([name, *(f"{value:.3f}" for value in values)])
+    return "\n".join(aligned(rows, numbers=range(1, len(rows[0]))))
 
 
 def part_of(code: str) -> str:
@@ -72,9 +71,9 @@ def part_of(code: str) -> str:
     return next((part for part, names in PARTS.items() if code.startswith(names)), "Python")
 
 
-def _cpu_s(services: Path) -> dict[str, float]:
-    """CPU seconds of every service so far, by the name of its file."""
-    pages = {path.stem: announced_page(path) for path in services.glob("*.json")}
+def _cpu_s(run: ThrowawayRun) -> dict[str, float]:
+    """CPU seconds of every service so far, by the name of its status file."""
+    pages = {child.spec.status.stem: announced_page(child.spec.status) for child in run.children}
     return {name: float(page["cpu_s"]) for name, page in pages.items() if page}
 
 

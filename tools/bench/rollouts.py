@@ -7,16 +7,16 @@ in writes of the same size.
 
 from __future__ import annotations
 
+import socket
 import time
-from contextlib import ExitStack
+from contextlib import closing, suppress
 from functools import partial
-from secrets import randbelow
+from multiprocessing.connection import Connection
 
 import numpy as np
 
-from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.transport import Context, Poller, ServerPort, random_id
+from zerobeast.common.errors import BeastError
+from zerobeast.common.transport import Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
@@ -24,58 +24,53 @@ from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.tools.bench.figures import Figure, Goal, figure
-from zerobeast.tools.bench.options import emit_figures, parse_plane
-from zerobeast.tools.bench.processes import Processes
+from zerobeast.tools.bench.figures import Figure, Goal, figure, per_second
+from zerobeast.tools.bench.options import run_plane
+from zerobeast.tools.bench.processes import START_LIMIT_S, Processes, one_plane
 from zerobeast.tools.bench.rollouts_sender import send
-from zerobeast.tools.bench.stream import stream_bytes_per_s
+from zerobeast.tools.throwaway_run import unused_host
 
 ENV = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6))
-TERMS = Terms(ENV, PolicySpec(n_logits=6, core_size=0), unroll_length=20, num_envs=16)
+POLICY = PolicySpec(n_logits=6, core_size=0)
+TERMS = Terms(ENV, POLICY, unroll_length=20, num_envs=16)
+RECORD = rollout_record(ENV, POLICY, TERMS.unroll_length)
 GROUPS = 2  #: env groups of an actor, each with a window of its own
 WINDOWS = (1, 2)  #: rollouts under way per group: the default setting, and one more
 STREAM_MESSAGES = 3  #: in the buffer of the stream that is the limit
+MAX_WAIT_S = 0.05
 WARMUP = 0.25  #: of the measured time
 BANDWIDTH = Goal(">=", 0.35, of_ratio=True)
-PORTS, ATTEMPTS = (20_000, 32_000), 20
 
 
 def main(argv: list[str]) -> int:
     """`beast bench rollouts`."""
-    options = parse_plane("rollouts", argv)
-    emit_figures(measure(options.seconds), options.json)
-    return 0
+    return run_plane("rollouts", argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:
     """Bandwidth with each window beside that of the stream, `seconds` for each."""
-    keep_freed_memory()
-    assert TERMS.policy is not None, "it stands above"
-    size = TERMS.num_envs * rollout_record(ENV, TERMS.policy, TERMS.unroll_length).row_bytes
-    stream = stream_bytes_per_s(size, STREAM_MESSAGES * size, seconds)
+    size = TERMS.num_envs * RECORD.row_bytes
+    yardstick = stream_bytes_per_s(size, STREAM_MESSAGES * size, seconds)
     figures = []
     for window in WINDOWS:
         rate = size * _messages_per_s(window, seconds)
         what = f"rollouts, {size / 1e6:.1f} MB over tcp, window {window}: bandwidth"
-        figures.append(figure(what, rate / 1e6, "MB/s", BANDWIDTH, stream / 1e6))
+        figures.append(figure(what, rate / 1e6, "MB/s", BANDWIDTH, yardstick / 1e6))
     return figures
 
 
 def _messages_per_s(window: int, seconds: float) -> float:
-    with ExitStack() as resources:
-        context = Context()
-        resources.callback(context.term)
-        port, endpoint = _bound(context)
-        resources.callback(port.close)
-        processes = resources.enter_context(Processes())
-        consumer = Consumer(port, window)
-        sender = processes.start(send, endpoint, TERMS, GROUPS)
-        processes.until_heard([sender], meanwhile=lambda: consumer.turn(0.05))
-        _consume(consumer, WARMUP * seconds)
-        consumed, elapsed_s = _consume(consumer, seconds)
-    if not consumed:
-        raise BeastError(f"no rollout has arrived in {elapsed_s:.3g} s: measure longer")
-    return consumed / elapsed_s
+    with one_plane() as (_, context, processes):
+        endpoint = f"tcp://{unused_host()}:5560"
+        with closing(ServerPort(context, Plane.ROLLOUTS, endpoint)) as port:
+            consumer = Consumer(port, window)
+            sender = processes.start(send, endpoint, TERMS, GROUPS)
+            processes.until_heard([sender], meanwhile=consumer.turn)
+            per_second(consumer.turn, WARMUP * seconds)
+            rate = per_second(consumer.turn, seconds)
+    if not rate:
+        raise BeastError(f"no rollout has arrived in {seconds:.3g} s: measure longer")
+    return rate
 
 
 class Consumer:
@@ -87,17 +82,15 @@ class Consumer:
     """
 
     def __init__(self, port: ServerPort, window: int) -> None:
-        assert TERMS.policy is not None, "it stands above"
-        record = rollout_record(ENV, TERMS.policy, TERMS.unroll_length)
         # a batch is a message, so that each is used up as soon as it is there
-        self._queue = RolloutQueue(partial(np.empty, dtype=record.dtype), TERMS.num_envs)
+        self._queue = RolloutQueue(partial(np.empty, dtype=RECORD.dtype), TERMS.num_envs)
         self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), SavedLedger())
         self._poller = Poller([port])
 
-    def turn(self, timeout_s: float) -> int:
+    def turn(self) -> int:
         """Wait, take what came, and acknowledge it; returns how many messages."""
         consumed = 0
-        self._poller.wait(timeout_s)
+        self._poller.wait(MAX_WAIT_S)
         self._intake.receive(time.monotonic())
         while self._queue.take() is not None:
             done = self._queue.release()
@@ -106,21 +99,32 @@ class Consumer:
         return consumed
 
 
-def _consume(consumer: Consumer, seconds: float) -> tuple[int, float]:
-    """(messages, seconds) of a while."""
-    consumed, start = 0, time.perf_counter()
-    while (elapsed_s := time.perf_counter() - start) < seconds:
-        consumed += consumer.turn(seconds - elapsed_s)
-    return consumed, elapsed_s
+def stream_bytes_per_s(chunk_bytes: int, ring_bytes: int, seconds: float) -> float:
+    """Bytes a second, sent in chunks of one size and received in place into a ring of memory that is there already."""
+    ring = memoryview(bytearray(ring_bytes))
+    with Processes() as processes, socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(START_LIMIT_S)
+        processes.start(stream, server.getsockname()[1], chunk_bytes)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(None)
+            received = 0
+
+            def receive() -> int:
+                nonlocal received
+                n = connection.recv_into(ring[received % len(ring) :])
+                if not n:
+                    raise BeastError("the sender of the stream has ended")
+                received += n
+                return n
+
+            per_second(receive, WARMUP * seconds)
+            return per_second(receive, seconds)
 
 
-def _bound(context: Context) -> tuple[ServerPort, str]:
-    """A port on loopback, at an unused endpoint."""
-    for attempt in range(ATTEMPTS):
-        endpoint = f"tcp://127.0.0.1:{PORTS[0] + randbelow(PORTS[1] - PORTS[0])}"
-        try:
-            return ServerPort(context, Plane.ROLLOUTS, endpoint), endpoint
-        except ConfigError:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+def stream(_pipe: Connection, port: int, chunk_bytes: int) -> None:
+    """Send until the receiver has ended."""
+    chunk = b"x" * chunk_bytes  # zeros might never be written, and then all be one page
+    with socket.create_connection(("127.0.0.1", port)) as connection, suppress(ConnectionError):
+        while True:
+            connection.sendall(chunk)

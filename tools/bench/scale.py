@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
-from pathlib import Path
+from functools import partial
 
-from zerobeast.common.errors import BeastError
-from zerobeast.tools.bench.constant_envserver import ENV_ID
-from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
+from zerobeast.launcher.private_folder import private_folder
+from zerobeast.tools.bench.constant_envserver import ENV
+from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
+from zerobeast.tools.bench.options import emit_figures, parse
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 MOST = 64
-FLAT = 0.8  #: of the best rate: less, with more actors, is a collapse
+FLAT = Goal(">=", 0.8)  #: of the best rate: less, with more actors, is a collapse
 
 
 def main(argv: list[str]) -> int:
     """`beast bench scale`."""
-    options, _, flags = parse("scale", ["--preset", "classic", *argv, "--env", ENV_ID], seconds=10.0, warmup=5.0)
+    options, _, flags = parse("scale", ["--preset", "classic", *argv, "--env", ENV.env_id], seconds=10.0, warmup=5.0)
     rates: dict[int, float] = {}
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
+    with private_folder() as folder, ThrowawayRun(flags, folder) as run:
         run.start("learner")
         run.start("envserver", module="zerobeast.tools.bench.constant_envserver")
         run.start("broker")
         for count in (1 << power for power in range(MOST.bit_length())):
             for _ in range(count - sum(child.spec.role == "actor" for child in run.children)):
                 run.start("actor")
-            _wait_for_all(run, count)
+            # starting them costs far more than what is measured
+            run.wait_for(partial(_take_part, run, count), f"{count} actors did not all take part")
             rates[count] = run.rate(options.warmup, options.seconds)
     peak = max(rates, key=lambda count: rates[count])
     left = min(rate for count, rate in rates.items() if count >= peak) / rates[peak]
-    lines = ["actors   agent steps a second", *(f"{count:6}   {rate:12.0f}" for count, rate in rates.items())]
-    lines.append(f"beyond the best, at least {left:.2f} of it is left; goal {FLAT}")
-    emit({"rates": rates, "left": left, "goal": FLAT}, "\n".join(lines), options.json)
+    figures = [figure(f"actors: {count}", rate, STEPS_S) for count, rate in rates.items()]
+    figures.append(figure(f"1 to {MOST} actors: left of the best rate", left, "of it", FLAT))
+    emit_figures(figures, options.json, rates=rates)
     return 0
 
 
-def _wait_for_all(run: ThrowawayRun, count: int) -> None:
-    """Until every actor takes part: starting them costs far more than what is measured."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while sum(page.get("agent_steps", 0) > 0 for page in run.pages("actor")) < count:
-        if time.monotonic() > deadline:
-            raise BeastError(f"{count} actors did not all take part within {START_LIMIT_S:.0f} s")
-        time.sleep(0.2)
+def _take_part(run: ThrowawayRun, count: int) -> bool:
+    return [page.get("agent_steps", 0) > 0 for page in run.pages("actor")] == [True] * count

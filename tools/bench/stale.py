@@ -15,19 +15,17 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
-from pathlib import Path
 
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
-from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.runtime.usage import cores
 from zerobeast.launcher.trust import refuse_code
 from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
-from zerobeast.tools.bench.options import SETTINGS, emit
-from zerobeast.tools.bench.processes import end_with_parent
+from zerobeast.tools.bench.options import SETTINGS, emit, numeric
+from zerobeast.tools.bench.processes import begin
 from zerobeast.tools.bench.stale_report import Curve, SeedRun, describe, line, summaries
 
 #: whatever this machine is fastest with: a run is to be the same on others
@@ -56,16 +54,14 @@ def main(argv: list[str]) -> int:
 
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The command's own options, and the settings of the runs."""
-    parser = argparse.ArgumentParser(
-        prog="beast bench stale", description=__doc__, epilog=f"{SETTINGS} --seed is the first one.", allow_abbrev=False
-    )
+    parser = numeric("stale", __doc__)
+    parser.epilog = f"{SETTINGS} --seed is the first one."
     add = parser.add_argument
     add("--algos", type=_names, default=["impala", "impact"], help="with commas between; default impala,impact")
     add("--seeds", type=int, default=5, help="runs of each algorithm; default 5")
     add("--lag", type=int, default=8, help="updates between the policy that acts and the one that learns; default 8")
     add("--uses", type=int, default=4, help="of each batch, by algorithms that keep batches; default 4")
     add("--goal", type=float, default=math.inf, help="a mean return, to see when it is reached")
-    add("--json", type=Path, help="write the result here as well, with the curves")
     options, flags = parser.parse_known_args(argv)
     for name, least in (("seeds", 1), ("lag", 0), ("uses", 1)):
         if getattr(options, name) < least:
@@ -98,7 +94,7 @@ def _reuse(algo: str, uses: int) -> list[str]:
 def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[SeedRun]:
     """Every run as it ends, as many at once as there are cores."""
     at_once = max(1, min(int(cores()), len(configs)))
-    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=_prepare) as pool:
+    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=begin) as pool:
         try:
             for task in as_completed([pool.submit(train, config, lag, goal) for config in configs]):
                 yield task.result()
@@ -106,12 +102,6 @@ def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Se
             for process in active_children():
                 process.terminate()
             raise
-
-
-def _prepare() -> None:
-    """How each process of the pool begins."""
-    end_with_parent()
-    keep_freed_memory()
 
 
 def train(config: RunConfig, lag: int, goal: float) -> SeedRun:

@@ -63,9 +63,7 @@ def _spread(values: Sequence[float | None], *, unknown: float) -> Spread:
 def line(run: SeedRun) -> str:
     """A run as a line of the table."""
     collapsed = "yes" if run.collapsed else "-"
-    return _FORMAT.format(
-        run.algo, run.seed, *map(_return, (run.best, run.last)), _count(run.reached), collapsed, _count(run.rate)
-    )
+    return _line(run.algo, run.seed, (run.best, run.last, run.reached, run.rate), collapsed)
 
 
 def describe(runs: Sequence[SeedRun]) -> str:
@@ -73,13 +71,15 @@ def describe(runs: Sequence[SeedRun]) -> str:
     lines = [_FORMAT.format(*_HEADINGS), *map(line, runs)]
     for algo, found in summaries(runs).items():
         for name in ("median", "min", "max"):
-            returns = (_return(found[what][name]) for what in ("best", "last"))
-            lines.append(
-                _FORMAT.format(algo, name, *returns, _count(found["reached"][name]), "", _count(found["rate"][name]))
-            )
+            lines.append(_line(algo, name, [found[what][name] for what in ("best", "last", "reached", "rate")]))
         reached, collapsed, count = (found[what] for what in ("runs_reached", "runs_collapsed", "runs"))
         lines.append(f"{algo}: {reached} of {count} reached the goal, {collapsed} collapsed")
     return "\n".join(lines)
+
+
+def _line(algo: str, which: str | int, figures: Sequence[float | None], collapsed: str = "") -> str:
+    best, last, reached, rate = figures
+    return _FORMAT.format(algo, which, _return(best), _return(last), _count(reached), collapsed, _count(rate))
 
 
 def _return(value: float | None) -> str:

@@ -6,87 +6,70 @@ are replaced, by ones that never change. The yardstick moves as many bytes there
 
 from __future__ import annotations
 
-import statistics
+import shutil
+import subprocess
+import tempfile
 import time
-from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from unittest.mock import patch
+from pathlib import Path
 
 import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
-from zerobeast.common.transport import Context, random_id
+from zerobeast.common.transport import random_id
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.env_client import EnvClient
-from zerobeast.launcher.private_folder import private_folder
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.tools.bench.constant_envserver import constant
 from zerobeast.tools.bench.figures import Figure, Goal, figure
-from zerobeast.tools.bench.options import emit_figures, parse_plane
-from zerobeast.tools.bench.pingpong import NO_COMPILER, round_trip_us
-from zerobeast.tools.bench.processes import START_LIMIT_S, Processes, serve
+from zerobeast.tools.bench.options import run_plane
+from zerobeast.tools.bench.processes import START_LIMIT_S, one_plane
 
 NUM_ENVS = 4
 ENV = EnvSpec("Constant-v0", (84, 84), "|u1", ActionSpec.discrete(6))
 WARMUP_STEPS = 200
+PINGPONG = Path(__file__).with_name("pingpong.c")
+NO_COMPILER = "There is no C compiler (cc) here, so the round trip has no yardstick."
+MARGIN_S = 60.0  #: of the ping-pong beyond the measured time before something is wrong
 LATENCY = Goal("<=", 6, of_ratio=True)
 
 
 def main(argv: list[str]) -> int:
     """`beast bench steps`."""
-    options = parse_plane("steps", argv)
-    figures = measure(options.seconds)
-    emit_figures(figures, options.json, note=NO_COMPILER if figures[0].yardstick is None else "")
-    return 0
+    return run_plane("steps", argv, measure, otherwise=NO_COMPILER)
 
 
 def measure(seconds: float) -> list[Figure]:
     """The median round trip, and the yardstick's beside it, `seconds` for each."""
-    keep_freed_memory()
     request_bytes, reply_bytes = _message_bytes()
-    yardstick = round_trip_us(request_bytes, reply_bytes, seconds)
+    yardstick = pingpong_us(request_bytes, reply_bytes, seconds)
     what = f"steps, {reply_bytes / 1000:.0f} kB over ipc: median round trip"
     return [figure(what, _round_trip_us(seconds), "us", LATENCY, yardstick)]
 
 
-def serve_steps(pipe: Connection, config: RunConfig) -> None:
-    """Serve constant environments until the pipe ends."""
-
-    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> VectorEnv:
-        return constant(ENV, num_envs)
-
-    with patch("zerobeast.services.envserver.service.make_vector_env", make):
-        serve(pipe, EnvServer(config, Instance()))
+def serve_steps(_pipe: Connection, config: RunConfig) -> None:
+    """Serve constant environments for ever."""
+    with constant(ENV):
+        EnvServer(config, Instance()).run()
 
 
 def _round_trip_us(seconds: float) -> float:
     actions = np.zeros(NUM_ENVS, np.int64)
-    trips: list[float] = []
-    with ExitStack() as resources:
-        endpoint = f"ipc://{resources.enter_context(private_folder())}/env"
-        context = Context()
-        resources.callback(context.term)
-        processes = resources.enter_context(Processes())
+    with one_plane() as (folder, context, processes):
+        endpoint = f"ipc://{folder}/env"
         processes.start(serve_steps, RunConfig.model_validate({"envserver": {"endpoint": endpoint}}))
-        client = EnvClient(context, endpoint, {"id": ENV.env_id}, NUM_ENVS, seed=0, timeout_s=START_LIMIT_S)
-        envs = resources.enter_context(client)
-        envs.reset()
-        for _ in range(WARMUP_STEPS):
-            envs.step(actions)
-        before = time.perf_counter()
-        end = before + seconds
-        while before < end:
-            envs.step(actions)
-            after = time.perf_counter()
-            trips.append(after - before)
-            before = after
-    return 1e6 * statistics.median(trips)
+        with EnvClient(context, endpoint, {"id": ENV.env_id}, NUM_ENVS, seed=0, timeout_s=START_LIMIT_S) as envs:
+            envs.reset()
+            for _ in range(WARMUP_STEPS):
+                envs.step(actions)
+            times = [time.perf_counter()]
+            while times[-1] < times[0] + seconds:
+                envs.step(actions)
+                times.append(time.perf_counter())
+    return 1e6 * float(np.median(np.diff(times)))
 
 
 def _message_bytes() -> tuple[int, int]:
@@ -95,3 +78,15 @@ def _message_bytes() -> tuple[int, int]:
     step = len(pack_header(Header(Kind.STEP, *ids))) + NUM_ENVS * action_record(ENV.action).row_bytes
     obs = TOPIC_BYTES + len(pack_header(Header(Kind.OBS, *ids, ([],)))) + NUM_ENVS * step_record(ENV).row_bytes
     return step, obs
+
+
+def pingpong_us(request_bytes: int, reply_bytes: int, seconds: float) -> float | None:
+    """Median round trip of two C processes over a unix socket, in microseconds; None without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="pingpong-") as folder:
+        program = f"{folder}/pingpong"
+        subprocess.run([compiler, "-O2", "-o", program, str(PINGPONG)], check=True)
+        argv = [program, str(request_bytes), str(reply_bytes), str(seconds)]
+        return float(subprocess.check_output(argv, timeout=seconds + MARGIN_S))

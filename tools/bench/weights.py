@@ -8,37 +8,44 @@ from __future__ import annotations
 
 import statistics
 import time
-from contextlib import ExitStack
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import BeastError
-from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
+from zerobeast.common.errors import BeastError, RemoteProtocolError
+from zerobeast.common.transport import (
+    CHUNK_BYTES,
+    Context,
+    Incoming,
+    Poller,
+    WeightsPublisher,
+    WeightsSubscriber,
+    checksum,
+    chunks,
+    random_id,
+)
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.bench.figures import Figure, Goal, figure
-from zerobeast.tools.bench.options import emit_figures, parse_plane
-from zerobeast.tools.bench.processes import Processes
-from zerobeast.tools.bench.weights_subscriber import subscribe
+from zerobeast.tools.bench.options import run_plane
+from zerobeast.tools.bench.processes import one_plane
 
 SUBSCRIBERS = 8
 WEIGHTS_BYTES = 6_400_000
 FEWEST_VERSIONS = 3
+MAX_WAIT_S = 0.1
 SPREAD = Goal("<=", 60)  #: milliseconds
 
 
 def main(argv: list[str]) -> int:
     """`beast bench weights`."""
-    options = parse_plane("weights", argv)
-    emit_figures(measure(options.seconds), options.json)
-    return 0
+    return run_plane("weights", argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:
     """The median over the versions of `seconds`."""
-    keep_freed_memory()
     what = f"weights, {WEIGHTS_BYTES / 1e6:.1f} MB over ipc: until the last of {SUBSCRIBERS} has them"
     return [figure(what, 1000 * statistics.median(_spreads_s(seconds)), "ms", SPREAD)]
 
@@ -46,23 +53,20 @@ def measure(seconds: float) -> list[Figure]:
 def _spreads_s(seconds: float) -> list[float]:
     """Per version, the seconds from publishing it to the last subscriber's checked copy."""
     spreads: list[float] = []
-    with ExitStack() as resources:
-        endpoint = f"ipc://{resources.enter_context(private_folder())}/learner"
-        context = Context()
-        resources.callback(context.term)
-        learner = WeightsSource(context, endpoint)
-        resources.callback(learner.publisher.close)
-        processes = resources.enter_context(Processes())
-        subscribers = [processes.start(subscribe, endpoint, WEIGHTS_BYTES) for _ in range(SUBSCRIBERS)]
-        learner.publish()
-        processes.until_heard(subscribers, meanwhile=lambda: welcome(learner.publisher))
-        end = time.monotonic() + seconds
-        while time.monotonic() < end or len(spreads) < FEWEST_VERSIONS:
-            published_at = learner.publish()
-            arrivals = [subscriber.hear() for subscriber in subscribers]
-            if any(version != learner.version for version, _ in arrivals):
-                raise BeastError(f"subscribers hold {arrivals}, expected version {learner.version} everywhere")
-            spreads.append(max(at for _, at in arrivals) - published_at)
+    with one_plane() as (folder, context, processes):
+        endpoint = f"ipc://{folder}/learner"
+        with closing(WeightsPublisher(context, endpoint)) as publisher:
+            learner = WeightsSource(publisher, np.random.default_rng(0).integers(0, 256, WEIGHTS_BYTES, np.uint8))
+            subscribers = [processes.start(subscribe, endpoint) for _ in range(SUBSCRIBERS)]
+            learner.publish()
+            processes.until_heard(subscribers, meanwhile=learner.welcome)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end or len(spreads) < FEWEST_VERSIONS:
+                published_at = learner.publish()
+                arrivals = [subscriber.hear() for subscriber in subscribers]
+                if any(version != learner.version for version, _ in arrivals):
+                    raise BeastError(f"subscribers hold {arrivals}, expected version {learner.version} everywhere")
+                spreads.append(max(at for _, at in arrivals) - published_at)
     return spreads
 
 
@@ -70,28 +74,49 @@ class WeightsSource:
     """Publishes versions that all differ.
 
     Args:
-      context: of this process.
-      endpoint: to bind.
+      publisher: to publish them with.
+      weights: the first version.
+      layout: of the network that they belong to.
     """
 
-    def __init__(self, context: Context, endpoint: str) -> None:
-        self.publisher = WeightsPublisher(context, endpoint)
+    def __init__(self, publisher: WeightsPublisher, weights: NDArray[np.uint8], layout: int = 0) -> None:
         self.version = -1
+        self._publisher, self._weights, self._layout = publisher, weights, layout
         self._epoch = random_id()
-        self._weights: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, WEIGHTS_BYTES, np.uint8)
 
     def publish(self) -> float:
         """Publish the next version; returns when, in monotonic seconds that all processes share."""
         self.version += 1
         snapshot = self._weights + np.uint8(self.version % 256)
-        body = (self.version, 0, snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+        body = (self.version, self._layout, snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         header = Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=self.version, body=body)
         now = time.monotonic()
-        self.publisher.publish(header, snapshot)
+        self._publisher.publish(header, snapshot)
         return now
 
+    def welcome(self) -> None:
+        """Give the newest version to those that have subscribed since."""
+        Poller([self._publisher]).wait(0.05)
+        self._publisher.welcome()
 
-def welcome(publisher: WeightsPublisher) -> None:
-    """Give the newest version to those that have subscribed since."""
-    Poller([publisher]).wait(0.05)
-    publisher.welcome()
+
+def subscribe(pipe: Connection, endpoint: str) -> NoReturn:
+    """Tell [version, monotonic seconds] of every version that has arrived whole, in memory that is there already."""
+    port = WeightsSubscriber(Context(), endpoint)
+    poller, buffer = Poller([port]), np.zeros(WEIGHTS_BYTES, np.uint8)
+    while True:
+        poller.wait(MAX_WAIT_S)
+        while message := port.receive():
+            pipe.send([_take(message, buffer), time.monotonic()])
+
+
+def _take(message: Incoming, buffer: NDArray[np.uint8]) -> int:
+    """Fill the buffer and return the version, which is what it says it is."""
+    version, _, n_bytes, expected, n_chunks = message.header.body
+    for index in range(n_chunks):
+        chunk = buffer[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        if not message.into(chunk, last=index == n_chunks - 1):
+            raise RemoteProtocolError("weights arrived in chunks of another size", "payload")
+    if n_bytes != buffer.nbytes or checksum(buffer) != expected:
+        raise RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum")
+    return int(version)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from zerobeast.tools import commands
 
-#: command -> module of this package whose `main(argv)` runs it, and what it does
 COMMANDS = {
-    "search": (
-        "search",
-        "draw small configurations and faults, and look for a run that stands still",
-    ),
-    "soak": (
-        "soak",
-        "train, kill and stop services at random, and settle the accounts at the end",
-    ),
-    "network": ("network", "cut, stall, slow down and overload every plane, and move names"),
-    "fuzz": (
-        "fuzz",
-        "send hostile messages to every plane and health port while a small run trains",
-    ),
+    "search": "draw small configurations and faults, and look for a run that stands still",
+    "soak": "train, kill and stop services at random, and settle the accounts at the end",
+    "network": "cut, stall, slow down and overload every plane, and move names",
+    "fuzz": "send hostile messages to every plane and health port while a small run trains",
 }
 HELP = f"""{__doc__}
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -132,8 +133,9 @@ class Fleet:
 
     def thaw(self, name: str) -> None:
         """SIGCONT."""
-        os.kill(self.child(name).pid, signal.SIGCONT)
         self.frozen.discard(name)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others as they are
+            os.kill(self.child(name).pid, signal.SIGCONT)
 
     def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
         """Send SIGTERM or SIGKILL to some at once and wait; returns exit codes by name.

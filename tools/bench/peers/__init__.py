@@ -7,14 +7,37 @@ flag here too, for our row.
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import json
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from zerobeast.tools.bench.options import MEANINGS, emit, settings
-from zerobeast.tools.bench.peers.catalogue import OURS, PEERS, choose
-from zerobeast.tools.bench.peers.measure import measure_ours, measure_peer
-from zerobeast.tools.bench.peers.table import Row, as_json, describe
+from zerobeast.common.errors import BeastError
+from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
+from zerobeast.tools.bench.options import emit_figures, numeric
+from zerobeast.tools.bench.peers.catalogue import ENV_ID, OURS, PEERS, Peer, choose
+from zerobeast.tools.bench.peers.installation import prepare
+from zerobeast.tools.bench.peers.process import PeerFailed, run
+from zerobeast.tools.throwaway_run import settings
+from zerobeast.version import __version__
+
+GOAL = Goal(">=", 2.5, of_ratio=True)  #: times the rate of every peer
+RUNNERS = Path(__file__).parent / "runners"
+MARGIN_S = 600.0  #: for imports, the first update and an orderly end, on a busy machine too
+OUR_FLAGS = ["--env", ENV_ID, "--net.torso", "shallow"]
+
+
+class Row(NamedTuple):
+    """What became of a peer, or of ours."""
+
+    peer: str
+    version: str
+    settings: str
+    rate: float | None = None  #: agent steps a second; None where it failed
+    failure: str | None = None  #: why
 
 
 def main(argv: list[str]) -> int:
@@ -23,37 +46,81 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: a peer is unknown, or a setting is wrong.
     """
-    options, flags = _parse(argv)
+    parser = numeric("peers", __doc__, seconds=60.0, warmup=20.0)
+    parser.add_argument("--only", help=f"some of {','.join([*PEERS, OURS])}; all without it")
+    told = "folder of the virtual environments and the peers' logs"
+    parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "zerobeast-peers", help=told)
+    options, flags = parser.parse_known_args(argv)
     names = choose(options.only)
     settings(flags)  # a wrong one ends here, before anything runs
-    rows = [_measure(name, options, flags) for name in names]
-    result = as_json(rows, seconds=options.seconds, warmup=options.warmup)
-    emit(result, describe(rows), options.json)
-    return 1 if any(row.failure for row in rows) else 0
+    root, warmup, seconds = options.venvs.expanduser().resolve(), options.warmup, options.seconds
+    rows = []
+    for name in names:
+        sys.stderr.write(f"{name}: training for {warmup + seconds:.0f} s\n")
+        ours = name == OURS
+        row = measure_ours(flags, warmup, seconds) if ours else measure_peer(PEERS[name], root, warmup, seconds)
+        sys.stderr.write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}\n")
+        rows.append(row)
+    failures = [f"{row.peer}: {row.failure}" for row in rows if row.failure]
+    details = {"seconds": seconds, "warmup": warmup, "rows": [row._asdict() for row in rows]}
+    emit_figures(figures(rows), options.json, "\n".join(failures), **details)
+    return 1 if failures else 0
 
 
-def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    names = ",".join([*(peer.name for peer in PEERS), OURS])
-    parser = argparse.ArgumentParser(prog="beast bench peers", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--only", help=f"some of {names}; all without it")
-    parser.add_argument("--seconds", type=float, default=60.0, help=f"{MEANINGS['seconds']}; default 60")
-    parser.add_argument("--warmup", type=float, default=20.0, help=f"{MEANINGS['warmup']}; default 20")
-    parser.add_argument(
-        "--venvs",
-        type=Path,
-        default=Path.home() / ".cache" / "zerobeast-peers",
-        help="folder of the virtual environments and the peers' logs",
-    )
-    parser.add_argument("--json", type=Path, help="write the result here as well")
-    return parser.parse_known_args(argv)
+def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row:
+    """Train with a peer in its own virtual environment in `root`; what goes wrong is the row's failure."""
+    try:
+        python = prepare(peer, root)
+        command = [str(python), str(RUNNERS / peer.runner), "--warmup", str(warmup_s), "--seconds", str(seconds)]
+        with tempfile.TemporaryDirectory(prefix="beast-peer-", ignore_cleanup_errors=True) as folder:
+            environ, limit_s = {**peer.environ, "TMPDIR": folder}, warmup_s + seconds + MARGIN_S
+            output = run(command, root / f"{peer.name}.log", limit_s, environ, Path(folder))
+        rate, version = parse_line(output)
+    except PeerFailed as error:
+        return Row(peer.name, peer.version, peer.settings, failure=str(error))
+    return Row(peer.name, version, peer.settings, rate)
 
 
-def _measure(name: str, options: argparse.Namespace, flags: list[str]) -> Row:
-    sys.stderr.write(f"{name}: training for {options.warmup + options.seconds:.0f} s\n")
-    if name == OURS:
-        row = measure_ours(flags, options.warmup, options.seconds)
-    else:
-        peer = next(peer for peer in PEERS if peer.name == name)
-        row = measure_peer(peer, options.venvs.expanduser().resolve(), options.warmup, options.seconds)
-    sys.stderr.write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}\n")
-    return row
+def measure_ours(flags: list[str], warmup_s: float, seconds: float) -> Row:
+    """Train with all our services, as `beast bench train` does, with the settings that make the work the same."""
+    from zerobeast.tools.bench.train import measure
+
+    flags = [*flags, *OUR_FLAGS]
+    config = settings(flags)
+    what = f"{config.algo}, 4 services, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
+    try:
+        run = measure(flags, warmup_s, seconds)
+    except BeastError as error:
+        return Row(OURS, __version__, what, failure=str(error))
+    return Row(OURS, __version__, f"{what}, {run.pages['learner'].get('precision', 'float32')}", run.rate)
+
+
+def parse_line(output: str) -> tuple[float, str]:
+    """Find the measurement in what a runner wrote; packages write much else, before and after.
+
+    Returns:
+      Agent steps a second, after frame skip, and the version of the package.
+
+    Raises:
+      PeerFailed: there is none.
+    """
+    for line in reversed(output.splitlines()):
+        with contextlib.suppress(ValueError, TypeError, KeyError, ZeroDivisionError):
+            found = json.loads(line)
+            rate, version = int(found["agent_steps"]) / float(found["seconds"]), str(found["version"])
+            if rate > 0:
+                return rate, version
+    raise PeerFailed("it ended without a measurement")
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
+    """Our rate beside theirs; theirs alone where ours is not known."""
+    ours = next((row.rate for row in rows if row.peer == OURS), None)
+    found = []
+    for row in rows:
+        what = f"{row.peer} {row.version}: {row.settings}"
+        if row.rate is not None and (ours is None or row.peer == OURS):
+            found.append(figure(what, row.rate, STEPS_S))
+        elif row.rate is not None and ours is not None:
+            found.append(figure(f"ours beside {what}", ours, STEPS_S, GOAL, row.rate))
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from zerobeast.common.errors import ConfigError
 
@@ -13,33 +14,25 @@ TORCH = "torch==2.13.0"  #: goes first, so that every peer computes with the bui
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A public package that trains the same game.
+class Peer(NamedTuple):
+    """A public package that trains the same game."""
 
-    Attributes:
-      name: as `--only` knows it; also the name of its virtual environment.
-      version: of the package, for the row of a peer that does not run.
-      settings: those that were the fastest of several on two cores, for its row.
-      packages: what its virtual environment holds besides torch; every version exact.
-      runner: the script in `runners/` that trains with it.
-      environ: variables that its process gets.
-      rom: whether its emulator has to be given Pong's ROM.
-    """
+    name: str  #: as `--only` knows it; also that of its virtual environment
+    settings: str  #: those that were the fastest of several on two cores, for its row
+    packages: tuple[str, ...]  #: what its virtual environment holds besides torch, itself first; every version exact
+    runner: str  #: the script in `runners/` that trains with it
+    environ: Mapping[str, str] = MappingProxyType({})  #: variables that its process gets
+    rom: bool = False  #: whether its emulator has to be given Pong's ROM
 
-    name: str
-    version: str
-    settings: str
-    packages: tuple[str, ...]
-    runner: str
-    environ: Mapping[str, str] = field(default_factory=dict)
-    rom: bool = False
+    @property
+    def version(self) -> str:
+        """Of the package, for the row of a peer that does not run."""
+        return self.packages[0].partition("==")[2]
 
 
-PEERS = (
+_PEERS = (
     Peer(
         name="sb3",
-        version="2.9.2",
         settings="A2C, 16 envs in one process",
         packages=(
             "stable-baselines3==2.9.2",
@@ -52,7 +45,6 @@ PEERS = (
     ),
     Peer(
         name="sample-factory",
-        version="2.1.1",
         settings="APPO, asynchronous, 2 workers x 8 envs",
         packages=(
             "sample-factory==2.1.1",
@@ -66,7 +58,6 @@ PEERS = (
     ),
     Peer(
         name="rllib",
-        version="2.60.0",
         settings="IMPALA, 1 runner x 16 envs, OMP_NUM_THREADS=1",
         packages=(
             "ray[rllib]==2.60.0",
@@ -79,6 +70,7 @@ PEERS = (
         environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
     ),
 )
+PEERS = {peer.name: peer for peer in _PEERS}
 
 
 def choose(only: str | None) -> list[str]:
@@ -87,7 +79,7 @@ def choose(only: str | None) -> list[str]:
     Raises:
       ConfigError: a name is unknown, or none is left.
     """
-    known = [*(peer.name for peer in PEERS), OURS]
+    known = [*PEERS, OURS]
     if only is None:
         return known
     wanted = [name.strip() for name in only.split(",") if name.strip()]

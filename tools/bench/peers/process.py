@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from zerobeast.common.errors import BeastError
 from zerobeast.launcher.child import signal_name
@@ -46,12 +47,14 @@ def run(
       PeerFailed: it could not be started, took too long or ended with an error.
     """
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    # without those that would lead another virtual environment to our packages
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**_own_environ(), **(environ or {}), MARK: mark},
+                env={**ours, **(environ or {}), MARK: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -64,7 +67,7 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise PeerFailed(f"not done after {limit_s:.0f} s; its log: {log}") from error
     finally:
-        _end(process, f"{MARK}={mark}")
+        _end(process, mark)
     text = log.read_text(errors="replace")
     if code != 0:
         how = f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}"
@@ -72,41 +75,26 @@ def run(
     return text
 
 
-def _own_environ() -> dict[str, str]:
-    """Our variables without those that would lead another virtual environment to our packages."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-
-
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     """Stop it where it still runs, then whatever carries its mark."""
     try:
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_LIMIT_S)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_LIMIT_S)
     finally:  # a second Ctrl-C comes while it waits
-        _kill([process.pid])
+        process.kill()
         process.wait()
         deadline = time.monotonic() + TIDY_LIMIT_S
-        while (groups := _groups(mark)) and time.monotonic() < deadline:
+        while (left := _marked(mark)) and time.monotonic() < deadline:
             time.sleep(0.05)
-        _kill(groups)
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
 
 
-def _kill(groups: Iterable[int]) -> None:
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
-
-
-def _groups(mark: str) -> set[int]:
-    """The process groups of all that carry the mark. Only Linux tells; elsewhere the first group is all we end."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(os.getpgid(int(entry.name)))
-    return found - {os.getpgrp()}
+def _marked(mark: str) -> list[psutil.Process]:
+    """The processes that carry the mark."""
+    return [each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get(MARK) == mark]
 
 
 def _last_line(text: str) -> str:

@@ -22,12 +22,9 @@ class Meter:
     """
 
     def __init__(self, warmup_s: float, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._warmup_s = warmup_s
-        self._seconds = seconds
+        self._waits = (0.0, warmup_s, seconds)
         self._clock = clock
-        self._first: float | None = None
-        self._start: tuple[float, int] | None = None
-        self._end: tuple[float, int] | None = None
+        self._marks: list[tuple[float, int]] = []  #: (seconds, agent steps): the first update, then start and end
 
     @classmethod
     def from_flags(cls) -> Meter:
@@ -40,27 +37,15 @@ class Meter:
 
     def saw(self, agent_steps: int) -> bool:
         """Note how many agent steps updates have used since the start; returns whether the measurement is over."""
-        if self._end is not None:
-            return True
-        if agent_steps <= 0:
-            return False
-        now = self._clock()
-        self._first = now if self._first is None else self._first
-        if self._start is None:
-            if now - self._first >= self._warmup_s:
-                self._start = now, agent_steps
-        elif now - self._start[0] >= self._seconds:
-            self._end = now, agent_steps
-        return self._end is not None
-
-    def line(self, version: str) -> str:
-        """The measurement as one line of JSON."""
-        assert self._start is not None, "the measurement has begun"
-        assert self._end is not None, "the measurement is over"
-        steps, seconds = self._end[1] - self._start[1], self._end[0] - self._start[0]
-        return json.dumps({"agent_steps": steps, "seconds": round(seconds, 3), "version": version})
+        if agent_steps > 0 and len(self._marks) < len(self._waits):
+            now = self._clock()
+            if now - (self._marks[-1][0] if self._marks else now) >= self._waits[len(self._marks)]:
+                self._marks.append((now, agent_steps))
+        return len(self._marks) == len(self._waits)
 
     def report(self, version: str) -> None:
-        """Print the line."""
-        sys.stdout.write(f"\n{self.line(version)}\n")
+        """Print the measurement as one line of JSON."""
+        _, (start, before), (end, after) = self._marks
+        measured = {"agent_steps": after - before, "seconds": round(end - start, 3), "version": version}
+        sys.stdout.write(f"\n{json.dumps(measured)}\n")
         sys.stdout.flush()

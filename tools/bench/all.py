@@ -1,0 +1,57 @@
+"""`beast bench all`: every benchmark one after the other, and one table of what each found beside its goal.
+
+Nothing else should run meanwhile. Each benchmark is a process of its own, so that none disturbs the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from zerobeast.tools.bench.figures import Figure
+from zerobeast.tools.bench.options import emit_figures
+
+LONG = ("peers", "memory")  #: take minutes, or install something: left out of a short report
+COMMANDS = (
+    "train",
+    "train --net.torso deep",
+    "train --net.use_lstm true",
+    "train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32",
+    *("latency", "keys", "scale", "broker", "steps", "rollouts", "weights"),
+    *LONG,
+)
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench all`; exit code 1 where a benchmark failed."""
+    parser = argparse.ArgumentParser(prog="beast bench all", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--short", action="store_true", help="leave out peers and memory, which take half an hour")
+    parser.add_argument("--json", type=Path, help="write all figures here as well")
+    options = parser.parse_args(argv)
+    figures: list[Figure] = []
+    failed = []
+    for command in COMMANDS:
+        if options.short and command in LONG:
+            continue
+        sys.stderr.write(f"beast bench {command}\n")
+        result = _run(command)
+        if result is None:
+            failed.append(command)
+        else:
+            figures += [Figure(**each) for each in result["figures"] if each["goal"]]
+    emit_figures(figures, options.json, "\n".join(f"beast bench {each}: failed, see above" for each in failed))
+    return 1 if failed else 0
+
+
+def _run(command: str) -> Any:
+    """What a benchmark writes as JSON, or None where it failed."""
+    with tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
+        out = Path(folder) / "result.json"
+        argv = [sys.executable, "-m", "zerobeast", "bench", *command.split(), "--json", str(out)]
+        ended = subprocess.run(argv, stdout=sys.stderr, check=False)
+        return json.loads(out.read_text()) if ended.returncode == 0 else None

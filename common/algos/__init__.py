@@ -1,11 +1,12 @@
-"""Algorithms: one folder each, with the same files in it (config, loss, algorithm, README), and what they share.
+"""Algorithms: one folder each, with a config, an algorithm and a README in it, and what they share.
 
     protocol.py          what services ask of an algorithm
     registry.py          which algorithms there are, and their sections of the settings
     factory.py           the algorithm that a run's settings name
     settings.py          settings that several have
     actor_critic.py      network, acting, and a loss of three terms
-    returns.py           rewards, discounts, the scale of returns
+    vtrace_loss.py       the loss of IMPALA and A2C
+    returns.py           rewards, discounts, targets and advantages, the scale of returns
     gradient_descent.py  one step of the optimiser
     one_step.py          learning with one such step per batch
     target.py            a network that follows another in leaps

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from zerobeast.common.algos.protocol import Act, Batch, Metrics
 from zerobeast.common.algos.returns import explained_variance
-from zerobeast.common.algos.settings import LossSettings
+from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
 from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import Section
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
-Settings = TypeVar("Settings", bound=Section)
-
-
-class ActorCriticLoss(NamedTuple):
-    """What one look at a batch gives."""
-
-    total: Tensor  #: [], the scalar to minimise
-    targets: Tensor  #: [T, B] of the values, without gradient
-    metrics: Metrics
+Settings = TypeVar("Settings", bound=ActorCriticSettings)
 
 
 class ActorCritic(Generic[Settings]):
@@ -48,17 +39,12 @@ class ActorCritic(Generic[Settings]):
         core_size = self.network().core_size  # which also checks that observations and torso fit
         self.policy = PolicySpec(self.family.n_params, core_size)
 
-    @property
-    def popart(self) -> bool:
-        """Whether values are learned in units of their deviation, task by task."""
-        return False
-
     def network(self) -> AgentNet:
         """A new network on the CPU; its weights depend on the run's seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             net = AgentNet(self.config.net, self.env)
-        if self.popart:
+        if getattr(self.settings, "popart", False):
             net.value = PopArt(net.value, len(self.config.env.tasks))
         return net
 
@@ -117,32 +103,31 @@ def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor,
 
 
 def three_terms(
-    settings: LossSettings,
+    settings: ActorCriticSettings,
     policy: Distribution,
     *,
-    log_probs: Tensor,
-    advantages: Tensor,
+    pg: Tensor,
     values: Tensor,
     targets: Tensor,
     mask: Tensor,
     entropy_cost: float | Tensor,
+    reduction: losses.Reduction = "mean",
 ) -> tuple[Tensor, Metrics]:
     """The weighted sum of policy gradient, value loss and entropy bonus, and its parts.
 
     Args:
-      settings: the weight of the value loss, and how to reduce.
+      settings: the weight of the value loss.
       policy: of the steps, [T, B].
-      log_probs: [T, B] of the actions taken, with gradient.
-      advantages: [T, B], used as constants.
+      pg: [], the loss of the policy.
       values: [T, B], with gradient.
       targets: [T, B] of the values, used as constants.
       mask: [T, B] bool, True where transition t is valid.
       entropy_cost: the weight of the entropy bonus, without gradient.
+      reduction: of value loss and entropy bonus, as of `pg`.
     """
-    how, entropies = settings.reduction, policy.entropy()
-    pg = losses.policy_gradient_loss(log_probs=log_probs, advantages=advantages, mask=mask, reduction=how)
-    baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=how)
-    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=how)
+    entropies = policy.entropy()
+    baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=reduction)
+    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=reduction)
     total = pg + settings.baseline_cost * baseline + entropy_cost * entropy
     return total, {
         "total": total.detach(),

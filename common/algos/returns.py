@@ -5,14 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from zerobeast.common.algos.protocol import Batch
-from zerobeast.common.algos.settings import RewardSettings
+from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.common.ops.losses import masked_reduce
+from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 CLIP = 10.0  #: of rewards in units of the deviation of returns
 
 
-def shaped(rewards: Tensor, settings: RewardSettings) -> Tensor:
+def shaped(rewards: Tensor, settings: ActorCriticSettings) -> Tensor:
     """Rewards as the learner sees them: scaled, then clipped."""
     scaled = rewards * settings.reward_scale
     return scaled.clamp(-1.0, 1.0) if settings.reward_clipping == "abs_one" else scaled
@@ -21,6 +22,29 @@ def shaped(rewards: Tensor, settings: RewardSettings) -> Tensor:
 def discounts(batch: Batch, discount: float) -> Tensor:
     """[T, B]: `discount`, and 0 where transition t terminated."""
     return (~batch.terminated[1:]).float() * discount
+
+
+def estimate(
+    settings: ActorCriticSettings, batch: Batch, values: Tensor, log_rhos: Tensor, scale: ReturnScale | None = None
+) -> VTrace:
+    """Targets of the values and advantages of a batch, under an algorithm's discount, lambda and clips.
+
+    Args:
+      settings: of the algorithm; a clip that it does not have is 1.
+      batch: of any policy.
+      values: [T + 1, B], without gradient.
+      log_rhos: [T, B] log-ratios of the policy that is estimated to the one that acted, without gradient.
+      scale: whose units rewards are in, and so are `values`; None: their own.
+    """
+    rewards = shaped(batch.reward[1:], settings)
+    return vtrace(
+        log_rhos=log_rhos,
+        discounts=discounts(batch, settings.discount),
+        rewards=rewards if scale is None else scale(rewards),
+        values=values,
+        mask=batch.mask,
+        **settings.model_dump(include={"trace_decay", "rho_bar", "c_bar", "pg_rho_bar"}),
+    )
 
 
 class ReturnScale(Moments):

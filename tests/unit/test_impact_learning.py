@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step
+from zerobeast.common.algos.impact.algorithm import ImpactLearning
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
-from zerobeast.common.algos.impact.learning import ImpactLearning
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
@@ -41,8 +41,8 @@ class Watched(GradientDescent):
 def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(batches: int, uses: int) -> None:
     algorithm = impact(batches=batches, uses=uses)
     net = algorithm.network()
-    watched = Watched(algorithm, net)
-    learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, watched, algorithm.env.frame_stack)
+    learning = ImpactLearning(algorithm, net)
+    learning._descent = watched = Watched(algorithm, net)
     watched.target = lambda: learning.state()["target"]["weights"]
     for seed in range(12):
         learning.update(make_batch(algorithm, seed=seed), 0)
@@ -59,8 +59,8 @@ def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() ->
     results = []
     for frame_stack in (1, 3):  # 1: as they come
         net = algorithm.network()
-        descent = GradientDescent(algorithm.config, algorithm.config.impact, net)
-        learning = ImpactLearning(algorithm.config.impact, algorithm.family, net, descent, frame_stack)
+        learning = ImpactLearning(algorithm, net)
+        learning._frame_stack = frame_stack
         for seed in range(6):
             batch = make_batch(algorithm, seed=seed, resets=0.3)
             frames = torch.randn(B, T + 3, 5, generator=torch.Generator().manual_seed(seed))

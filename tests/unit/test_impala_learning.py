@@ -11,10 +11,8 @@ from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
 from zerobeast.common.algos.dual import FLOOR
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala import learning as module
-from zerobeast.common.algos.impala.learning import ImpalaLearning
-from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.impala import algorithm as module
+from zerobeast.common.algos.impala.algorithm import ImpalaLearning
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.protocol import Batch, Metrics
 from zerobeast.common.errors import ConfigError
@@ -47,17 +45,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, use_lstm: bool) -> None:
     algorithm = impala(net={"use_lstm": use_lstm, "normalize_obs": True})
-    config = algorithm.config
-    assert isinstance(algorithm.learning(algorithm.network()), OneStep)
     nets = [algorithm.network(), algorithm.network()]
-    descents = [GradientDescent(config, config.impala, net) for net in nets]
-    plain = OneStep(nets[0], descents[0], algorithm.loss)
-    other = ImpalaLearning(config.impala, algorithm.family, nets[1], descents[1], Replay(0.0, 1, 0), None, 1)
+    plain, other = algorithm.learning(nets[0]), ImpalaLearning(algorithm, nets[1])
+    assert isinstance(plain, OneStep)
     for seed in range(4):
         one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
         assert one == two
     assert same(weights(nets[0]), weights(nets[1]))
-    averages = [descent.optimizer.state_dict()["state"] for descent in descents]
+    averages = [each.state()["optimizer"]["state"]["state"] for each in (plain, other)]
     assert all(same(list(averages[0][key].values()), list(averages[1][key].values())) for key in averages[0])
     assert other.state()["batches"] == []
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
 from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala import learning as module
+from zerobeast.common.algos.impala import algorithm as module
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.ops.frames import stack_frames

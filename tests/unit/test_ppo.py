@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
-from zerobeast.common.algos.ppo import learning as module
+from zerobeast.common.algos.ppo import algorithm as module
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.agent import AgentNet, StepInput

@@ -1,12 +1,30 @@
-"""IMPACT, put together from the files beside it."""
+"""IMPACT learns from old batches as from new ones, and never far from a target that stands still for a while."""
 
 from __future__ import annotations
 
-from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import GradientDescent
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits
+from zerobeast.common.algos.circular import Circular
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impact.config import ImpactConfig
-from zerobeast.common.algos.impact.learning import ImpactLearning
+from zerobeast.common.algos.impact.divergence import DivergenceWeight
+from zerobeast.common.algos.impact.loss import loss
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.target import Target
 from zerobeast.common.nets.agent import AgentNet
+
+
+@dataclass
+class KeptBatch:
+    """A batch in the circular buffer."""
+
+    batch: Batch  #: packed
+    target_logits: Tensor | None = None  #: [T, B, A], once it was used, until the target changes
 
 
 class Impact(ActorCritic[ImpactConfig]):
@@ -14,5 +32,72 @@ class Impact(ActorCritic[ImpactConfig]):
 
     def learning(self, net: AgentNet) -> ImpactLearning:
         """Several steps per batch, spread over the batches that follow it."""
-        descent = GradientDescent(self.config, self.settings, net)
-        return ImpactLearning(self.settings, self.family, net, descent, self.env.frame_stack)
+        return ImpactLearning(self, net)
+
+
+class ImpactLearning:
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Batches are held with each frame once.
+
+    Args:
+      algorithm: whose settings and distributions these are.
+      net: the policy, which is what is trained.
+    """
+
+    def __init__(self, algorithm: Impact, net: AgentNet) -> None:
+        config = algorithm.settings
+        self._config, self._family, self._net = config, algorithm.family, net
+        self._frame_stack = algorithm.env.frame_stack
+        self._descent = GradientDescent(algorithm.config, config, net)
+        period = config.batches * config.uses  # section 4.1.1
+        self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
+        self._circular: Circular[KeptBatch] = Circular(config.batches, config.uses)
+        self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch, and from those that came before it."""
+        due = self._circular.add(KeptBatch(batch.packed(self._frame_stack)))
+        learned = summary([self._step(kept, agent_steps) for kept in due])
+        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+        return learned
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember.
+
+        Batches that will be used again are in it whole: without them the steps after a restart would be other ones.
+        What the target says of them is not: it can say it again.
+        """
+        return {
+            "optimizer": self._descent.state(),
+            "target": self._target.state(other=self._target.copy),
+            "batches": [kept.batch._asdict() for kept in self._circular.unfinished],
+            "divergence_weight": self._weight.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._descent.load(state["optimizer"])
+        self._target.load(state["target"], other=self._target.copy)
+        device = self._net.value.weight.device
+        self._circular.load([KeptBatch(Batch.restored(entries, device)) for entries in state["batches"]])
+        self._weight.load(state["divergence_weight"])
+
+    def _step(self, kept: KeptBatch, agent_steps: int) -> tuple[Step, Metrics]:
+        batch, cost = kept.batch.unpacked(), self._weight.value
+        with self._descent.autocast():
+            if kept.target_logits is None:
+                kept.target_logits = policy_logits(self._target.copy, batch)
+            total, terms = loss(self._config, self._family, self._net, batch, kept.target_logits, kl_cost=cost)
+        step = self._descent.step(total, agent_steps)
+        if step.applied:
+            self._weight.observe(float(terms["kl"]))
+            if self._target.count():
+                self._replaced()
+        return step, terms
+
+    def _replaced(self) -> None:
+        """What follows from a new target."""
+        self._weight.adapt()
+        for each in self._circular.held:
+            each.target_logits = None

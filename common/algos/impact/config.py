@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.section import setting
 
 
-class ImpactConfig(Section):
+class ImpactConfig(s.ActorCriticSettings):
     """Clipped surrogate against a target network. Sources: RLlib's APPO and its tuned Pong, if not said otherwise.
 
     They are by the paper's first author.
     """
 
-    discount: s.Discount = 0.99
-    trace_decay: s.TraceDecay = 1.0
     batches: s.Batches = 4
     uses: s.Uses = 2
     rho: float = setting(2.0, "clip on mu over target in the surrogate's ratio", gt=0)
@@ -25,12 +23,6 @@ class ImpactConfig(Section):
     kl_cost: float = setting(0.0, "weight of KL(target || policy) at the start, then adapted; 0: none", ge=0)
     kl_target: float = setting(0.04, "mean KL over the steps of a target that the weight aims at", gt=0)
     normalize_advantages: s.NormalizeAdvantages = False
-    reward_clipping: s.RewardClipping = "none"
-    reward_scale: s.RewardScale = 1.0
-    optimizer: s.Optimizer = "adam"
     learning_rate: s.LearningRate = 5e-4
-    schedule: s.Schedule = "linear"
-    alpha: s.Alpha = 0.99
-    momentum: s.Momentum = 0.0
     epsilon: s.Epsilon = 1e-5  # as for PPO here
     max_grad_norm: s.MaxGradNorm = 10.0

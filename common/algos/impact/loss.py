@@ -7,14 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.actor_critic import lag_metrics, three_terms, unroll
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.protocol import Batch, Metrics
-from zerobeast.common.algos.returns import discounts, explained_variance, shaped
+from zerobeast.common.algos.returns import estimate
 from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Family
-from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
 def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:
@@ -43,48 +42,25 @@ def loss(
     policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
     behaviour = family.of(batch.behaviour_logits)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    vs, advantages, _ = _estimate(config, batch, values.detach(), aimed - taken)
+    # the target stands for the policy (section 3.1): what is estimated moves with the values, not with every step
+    vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R weighs advantages, not `weights`
     log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
         advantages = losses.normalized(advantages, mask)
     pg = losses.clipped_surrogate_loss(
         log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
     )
-    baseline = losses.baseline_loss(values=values[:-1], targets=vs, mask=mask, reduction="mean")
-    entropy = losses.entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
+    total, metrics = three_terms(
+        config, policy, pg=pg, values=values[:-1], targets=vs, mask=mask, entropy_cost=config.entropy_cost
+    )
     kl = losses.masked_reduce(target.kl(policy), mask, "mean")
-    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
     if kl_cost:
         total = total + kl_cost * kl
     clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
-    return total, {
+    metrics |= {
         "total": total.detach(),
-        "pg_loss": pg.detach(),
-        "baseline_loss": baseline.detach(),
-        "entropy": -entropy.detach(),
         "kl": kl.detach(),
         "kl_cost": torch.full_like(kl.detach(), kl_cost),
         "clipped": losses.masked_reduce(clipped, mask, "mean"),
-        **lag_metrics(behaviour, policy, learner - taken, mask),
-        "explained_variance": explained_variance(vs, values.detach()[:-1], mask),
-        "valid_fraction": mask.float().mean(),
     }
-
-
-def _estimate(config: ImpactConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
-    """Targets of the values and advantages, both corrected by the ratios pi_target / mu, [T, B] each.
-
-    The target stands for the policy (section 3.1): what is estimated then moves with the values alone, not with every
-    step of the policy. `VTrace.weights` is not used: R is the weight of the advantages.
-    """
-    rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
-    return vtrace(
-        log_rhos=log_rhos,
-        discounts=gammas,
-        rewards=rewards,
-        values=values,
-        mask=batch.mask,
-        rho_bar=config.rho_bar,
-        c_bar=config.c_bar,
-        trace_decay=config.trace_decay,
-    )
+    return total, metrics | lag_metrics(behaviour, policy, learner - taken, mask)

@@ -1,24 +1,22 @@
-"""IMPALA, put together from the files beside it."""
+"""IMPALA: V-trace on every batch, and on old rollouts and batches where the settings say so."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
 
-from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala import loss
+from zerobeast.common.algos.circular import Circular
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight, check
-from zerobeast.common.algos.impala.learning import ImpalaLearning
 from zerobeast.common.algos.impala.replay import Replay
-from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.protocol import Batch, Learning, Metrics
+from zerobeast.common.algos.protocol import Batch, Learned, Learning, Metrics
+from zerobeast.common.algos.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import EnvSpec
 
 
-class Impala(ActorCritic[ImpalaConfig]):
+class Impala(VTraceActorCritic[ImpalaConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`.
 
     Args:
@@ -33,24 +31,69 @@ class Impala(ActorCritic[ImpalaConfig]):
         super().__init__(config, env)
         check(self.settings, env.action)
 
-    @property
-    def popart(self) -> bool:
-        """As the settings say."""
-        return self.settings.popart
-
-    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The scalar to minimise, and its parts."""
-        cost = self.settings.entropy_cost
-        total, _, metrics = loss.loss(self.settings, self.family, net, batch, entropy_cost=cost)
-        return total, metrics
-
     def learning(self, net: AgentNet) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
-        settings, device = self.settings, net.value.weight.device
-        descent = GradientDescent(self.config, settings, net)
-        plain = settings.uses == 1 and not settings.replay_share
-        if plain and not settings.entropy_target and not settings.popart:
-            return OneStep(net, descent, self.loss)
-        replay = Replay(settings.replay_share, settings.replay_rollouts, self.config.seed)
-        weight = EntropyWeight(self.config, settings, device) if settings.entropy_target else None
-        return ImpalaLearning(settings, self.family, net, descent, replay, weight, self.env.frame_stack)
+        own = self.settings
+        plain = own.uses == 1 and not own.replay_share and not own.entropy_target and not own.popart
+        return super().learning(net) if plain else ImpalaLearning(self, net)
+
+
+class ImpalaLearning:
+    """With replay, with a weight of the entropy that adapts, or with values that have units.
+
+    Batches and rollouts are held with each frame once. See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      algorithm: whose settings and distributions these are.
+      net: the policy, which is what is trained.
+    """
+
+    def __init__(self, algorithm: Impala, net: AgentNet) -> None:
+        run, config = algorithm.config, algorithm.settings
+        self._config, self._family, self._net = config, algorithm.family, net
+        self._frame_stack = algorithm.env.frame_stack
+        self._descent = GradientDescent(run, config, net)
+        self._replay = Replay(config.replay_share, config.replay_rollouts, run.seed)
+        self._weight = EntropyWeight(run, config, net.value.weight.device) if config.entropy_target else None
+        self._circular: Circular[Batch] = Circular(config.batches, config.uses)
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
+        mixed = self._replay.mix(batch.packed(self._frame_stack))
+        learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
+        self._net.observe(batch.obs[:-1])  # once, however often it is used; not before, as in `OneStep`
+        return learned
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember; rollouts and batches that may be used again are in it whole."""
+        return {
+            "optimizer": self._descent.state(),
+            "batches": [batch._asdict() for batch in self._circular.unfinished],
+            "replay": self._replay.state(),
+            "entropy_weight": None if self._weight is None else self._weight.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
+        self._descent.load(state["optimizer"])
+        device = self._net.value.weight.device
+        self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
+        if "replay" in state:
+            self._replay.load(state["replay"], device)
+        weight = state.get("entropy_weight")
+        if self._weight is not None and weight is not None:
+            self._weight.load(weight)
+
+    def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
+        weight = self._weight
+        cost = self._config.entropy_cost if weight is None else weight.value
+        with self._descent.autocast():
+            total, targets, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
+        step = self._descent.step(total, agent_steps)
+        if step.applied:
+            self._net.observe_targets(targets, batch.mask, batch.task)
+        if weight is not None:
+            metrics["entropy_cost"] = weight.value
+            if step.applied and batch.mask.any():
+                weight.step(metrics["entropy"], agent_steps)
+        return step, metrics

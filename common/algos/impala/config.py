@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.section import setting
 
 
-class ImpalaConfig(Section):
+class ImpalaConfig(s.VTraceSettings):
     """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, where nothing else is said.
 
     The optimiser is TorchBeast's: torch's RMSProp under the table's numbers. The table is for TensorFlow 1, in which
@@ -14,16 +14,12 @@ class ImpalaConfig(Section):
     less damped than the paper's optimiser. That is `rmsprop_tf`, which the preset `impala-atari` takes.
     """
 
-    discount: s.Discount = 0.99
-    entropy_cost: s.EntropyCost = 0.01
     entropy_target: float = setting(
         0.0, "nats that the mean entropy is kept at by adapting entropy_cost (SEED RL); 0: fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
     popart: s.PopArt = False
     reward_clipping: s.RewardClipping = "abs_one"
-    reward_scale: s.RewardScale = 1.0
-    normalize_advantages: s.NormalizeAdvantages = False
     reduction: s.Reduction = "sum"
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
@@ -42,8 +38,6 @@ class ImpalaConfig(Section):
     uses: s.Uses = 1
     optimizer: s.Optimizer = "rmsprop"  # monobeast.py
     learning_rate: s.LearningRate = 6e-4
-    schedule: s.Schedule = "linear"
     alpha: s.Alpha = 0.99  # the code of the paper
-    momentum: s.Momentum = 0.0
     epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0

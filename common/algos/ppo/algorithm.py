@@ -1,12 +1,24 @@
-"""PPO, put together from the files beside it."""
+"""PPO: several epochs of minibatches on every batch."""
 
 from __future__ import annotations
 
-from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import GradientDescent
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.ppo.config import PPOConfig
-from zerobeast.common.algos.ppo.learning import PPOLearning
-from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.algos.ppo.loss import loss
+from zerobeast.common.algos.ppo.samples import Samples
+from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.returns import ReturnScale, estimate, explained_variance
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.vtrace import VTrace
 
 
 class PPO(ActorCritic[PPOConfig]):
@@ -14,5 +26,94 @@ class PPO(ActorCritic[PPOConfig]):
 
     def learning(self, net: AgentNet) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
-        descent = GradientDescent(self.config, self.settings, net)
-        return PPOLearning(self.settings, self.family, net, descent, self.config.learner.batch_size)
+        return PPOLearning(self, net)
+
+
+class PPOLearning:
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    `minibatches` are those of a full batch, of `learner.batch_size`; one with fewer rollouts makes fewer of that size.
+
+    Args:
+      algorithm: whose settings and distributions these are.
+      net: the policy, which is what is trained.
+    """
+
+    def __init__(self, algorithm: PPO, net: AgentNet) -> None:
+        config = algorithm.settings
+        self._config, self._family, self._net = config, algorithm.family, net
+        self._descent = GradientDescent(algorithm.config, config, net)
+        self._minibatches_per_rollout = config.minibatches / algorithm.config.learner.batch_size
+        self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch, up to the divergence that is allowed."""
+        samples, metrics = self._prepare(batch)
+        minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
+        learned = summary(list(self._steps(samples, minibatches, agent_steps)))
+        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+        return learned._replace(metrics={**learned.metrics, **metrics})
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember."""
+        scale = None if self._scale is None else self._scale.state_dict()
+        return {"optimizer": self._descent.state(), "return_scale": scale}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._descent.load(state["optimizer"])
+        if self._scale is not None and state["return_scale"] is not None:
+            self._scale.load_state_dict(state["return_scale"])
+
+    def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
+        for _ in range(self._config.epochs):
+            for minibatch in samples.minibatches(minibatches):
+                with self._descent.autocast():
+                    total, terms = loss(self._config, self._family, self._net, minibatch)
+                if 0.0 < self._config.target_kl < terms["kl"]:
+                    return
+                yield self._descent.step(total, agent_steps), terms
+
+    @torch.no_grad()
+    def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
+        """What the epochs need, and curves of the batch as a whole."""
+        inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
+        with self._descent.autocast():
+            (logits, values), _ = self._net(inputs, batch.core_state)
+        actions, mask = batch.last_action[1:], batch.mask
+        behaviour, policy = self._family.of(batch.behaviour_logits), self._family.of(logits[:-1])
+        taken = behaviour.log_prob(actions)
+        log_rhos = policy.log_prob(actions) - taken
+        targets, advantages, _ = self._estimate(batch, values, log_rhos)
+        samples = Samples(
+            obs=batch.obs[:-1],
+            last_action=batch.last_action[:-1],
+            reward=batch.reward[:-1],
+            first=batch.first[:-1],
+            actions=actions,
+            behaviour=taken,
+            logits=logits[:-1],
+            values=values[:-1],
+            targets=targets,
+            advantages=normalized(advantages, mask) if self._config.normalize_advantages else advantages,
+            mask=mask,
+            core_state=batch.core_state,
+        )
+        metrics = {
+            **lag_metrics(behaviour, policy, log_rhos, mask),
+            "explained_variance": explained_variance(targets, values[:-1], mask),
+            "valid_fraction": mask.float().mean(),
+        }
+        return samples if self._net.core_size else samples.single_steps(), metrics
+
+    def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
+        """Targets of the values, and advantages, [T, B] each: GAE(lambda), where `vtrace` is off."""
+        log_rhos = log_rhos if self._config.vtrace else torch.zeros_like(log_rhos)
+        estimated = partial(estimate, self._config, batch, values, log_rhos)
+        if (scale := self._scale) is None:
+            return estimated()
+        if not scale.count:
+            scale.observe(estimated().vs[batch.mask])  # so that the first batch too is learned from in its own units
+        scaled = estimated(scale=scale)
+        scale.observe(scale.deviation * scaled.vs[batch.mask])
+        return scaled

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.section import setting
 
 
-class PPOConfig(Section):
+class PPOConfig(s.ActorCriticSettings):
     """Clipped surrogate. Sources: Schulman et al. 2017, table 3 (MuJoCo), where nothing else is said."""
 
-    discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 0.95
     epochs: int = setting(10, "how often each batch is learned from", ge=1, le=1000)
     minibatches: int = setting(32, "steps of the optimiser per epoch of a full batch", ge=1, le=65_536)
@@ -22,13 +21,7 @@ class PPOConfig(Section):
     entropy_cost: s.EntropyCost = 0.0
     baseline_cost: s.BaselineCost = 0.5  # Huang et al. 2022, "The 37 implementation details of PPO"
     normalize_advantages: s.NormalizeAdvantages = True
-    reward_clipping: s.RewardClipping = "none"
-    reward_scale: s.RewardScale = 1.0
     normalize_returns: bool = setting(False, "divide rewards by the standard deviation of returns (Huang et al. 2022)")
-    optimizer: s.Optimizer = "adam"
     learning_rate: s.LearningRate = 3e-4
-    schedule: s.Schedule = "linear"
-    alpha: s.Alpha = 0.99
-    momentum: s.Momentum = 0.0
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 0.5

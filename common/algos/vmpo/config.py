@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.section import setting
 
 
-class VMPOConfig(Section):
+class VMPOConfig(s.ActorCriticSettings):
     """On-policy maximum a posteriori policy optimisation. Sources: Song et al. 2019, where nothing else is said."""
 
-    discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
     target_period: int = setting(10, "T_target: updates until the policy that acts follows", ge=1, le=1_000_000)
     eta: float = setting(1.0, "temperature of the weights of actions, at the start", gt=0)
@@ -23,12 +22,7 @@ class VMPOConfig(Section):
     )  # Stoix; the paper shares the policy's
     baseline_cost: s.BaselineCost = 1.0
     popart: s.PopArt = False
-    reward_clipping: s.RewardClipping = "none"
-    reward_scale: s.RewardScale = 1.0
-    optimizer: s.Optimizer = "adam"
     learning_rate: s.LearningRate = 1e-4
     schedule: s.Schedule = "constant"
-    alpha: s.Alpha = 0.99
-    momentum: s.Momentum = 0.0
     epsilon: s.Epsilon = 1e-8  # TensorFlow's default
     max_grad_norm: s.MaxGradNorm = 40.0  # not in the paper; far above what is usual

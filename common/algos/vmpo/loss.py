@@ -9,13 +9,12 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics, unroll
 from zerobeast.common.algos.protocol import Batch, Metrics
-from zerobeast.common.algos.returns import discounts, explained_variance, shaped
+from zerobeast.common.algos.returns import estimate, explained_variance
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.distributions import Distribution, Family
 from zerobeast.common.ops.losses import baseline_loss, masked_reduce
-from zerobeast.common.ops.vtrace import VTrace, vtrace
 
 
 class VmpoLoss(NamedTuple):
@@ -47,7 +46,7 @@ def loss(
     policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.behaviour_logits)
     actions, mask = batch.last_action[1:], batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    targets, advantages, _ = _estimate(config, batch, values.detach(), aimed - taken)
+    targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w weighs, not `weights`
     scale = net.value_scale(batch.task)
     best, log_weights = _better_half(advantages / scale, (aimed - taken).clamp(max=0.0), mask)
     psi = multipliers.weights(best.values, log_weights)
@@ -67,22 +66,6 @@ def loss(
         "valid_fraction": mask.float().mean(),
     }
     return VmpoLoss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
-
-
-def _estimate(config: VMPOConfig, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
-    """Targets of the values and advantages, [T, B] each: n-step returns if `trace_decay` is 1, of the target's actions.
-
-    V-trace by pi_target / mu makes them so. `VTrace.weights` is not used: w is the weight of the advantages.
-    """
-    rewards, gammas = shaped(batch.reward[1:], config), discounts(batch, config.discount)
-    return vtrace(
-        log_rhos=log_rhos,
-        discounts=gammas,
-        rewards=rewards,
-        values=values,
-        mask=batch.mask,
-        trace_decay=config.trace_decay,
-    )
 
 
 def _better_half(advantages: Tensor, log_weights: Tensor, mask: Tensor) -> tuple[torch.return_types.topk, Tensor]:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.section import setting
 
 
-class AWRConfig(Section):
+class AWRConfig(s.ActorCriticSettings):
     """Imitation of one's own actions, the better ones more. Sources: Peng et al. 2019 as far as max_weight."""
 
-    discount: s.Discount = 0.99
     trace_decay: s.TraceDecay = 0.95
     temperature: float = setting(1.0, "beta: advantages, in units of their deviation, are divided by it", gt=0)
     max_weight: float = setting(20.0, "clip on the weight of an action", gt=0)
     baseline_cost: s.BaselineCost = 0.5  # from here on as for A2C, or chosen on CartPole-v1
     entropy_cost: s.EntropyCost = 0.0
-    reward_clipping: s.RewardClipping = "none"
-    reward_scale: s.RewardScale = 1.0
-    reduction: s.Reduction = "mean"
-    optimizer: s.Optimizer = "adam"
     learning_rate: s.LearningRate = 5e-4
-    schedule: s.Schedule = "linear"
-    alpha: s.Alpha = 0.99
-    momentum: s.Momentum = 0.0
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 1.0

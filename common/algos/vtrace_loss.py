@@ -1,0 +1,79 @@
+"""The loss of IMPALA, and A2C's: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
+section 4.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from torch import Tensor
+
+from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.algos.protocol import Batch, Learning, Metrics
+from zerobeast.common.algos.returns import estimate
+from zerobeast.common.algos.settings import VTraceSettings
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.distributions import Family
+from zerobeast.common.ops.losses import normalized, policy_gradient_loss
+
+Settings = TypeVar("Settings", bound=VTraceSettings)
+
+
+class VTraceLoss(NamedTuple):
+    """What one look at a batch gives."""
+
+    total: Tensor  #: [], the scalar to minimise
+    targets: Tensor  #: [T, B] of the values, without gradient
+    metrics: Metrics
+
+
+class VTraceActorCritic(ActorCritic[Settings]):
+    """An algorithm with this loss."""
+
+    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The scalar to minimise, and its parts."""
+        total, _, metrics = loss(self.settings, self.family, net, batch, entropy_cost=self.settings.entropy_cost)
+        return total, metrics
+
+    def learning(self, net: AgentNet) -> Learning:
+        """One step of the optimiser per batch."""
+        return OneStep(net, GradientDescent(self.config, self.settings, net), self.loss)
+
+
+def loss(
+    config: VTraceSettings, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor
+) -> VTraceLoss:
+    """The weighted sum of the three terms, and its parts.
+
+    With PopArt errors of values and advantages count in units of their task's deviation (Hessel et al. 2018, equations
+    9 to 11), whatever the size of its rewards.
+
+    Args:
+      config: of the algorithm.
+      family: of the policy's distributions.
+      net: the policy.
+      batch: of whatever behaviour.
+      entropy_cost: the weight of the entropy bonus, without gradient: that of `config`, or one that is learned.
+    """
+    logits, values = unroll(net, batch)
+    policy, behaviour = family.of(logits), family.of(batch.behaviour_logits)
+    actions, mask, scale = batch.last_action[1:], batch.mask, net.value_scale(batch.task)
+    taken = policy.log_prob(actions)
+    log_rhos = taken.detach() - behaviour.log_prob(actions)
+    targets = estimate(config, batch, values.detach(), log_rhos)
+    advantages = targets.advantages / scale
+    if config.normalize_advantages:
+        advantages = normalized(advantages, mask)
+    weighted, how = targets.weights * advantages, config.reduction
+    total, metrics = three_terms(
+        config,
+        policy,
+        pg=policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction=how),
+        values=values[:-1] / scale,
+        targets=targets.vs / scale,
+        mask=mask,
+        entropy_cost=entropy_cost,
+        reduction=how,
+    )
+    return VTraceLoss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))

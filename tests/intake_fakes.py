@@ -76,12 +76,9 @@ class ListedRun:
     def start(self, epoch: int, saved: SavedLedger) -> None:
         """A learner that goes on from this ledger."""
         self.port = ListPort()
-        self.intake = Intake(self.port, epoch, self.window, self.begin, saved)  # type: ignore[arg-type]
-        self.intake.start(*self.begin(None))
-
-    def begin(self, _terms: Terms | None) -> tuple[Terms, RolloutQueue]:
         terms = Terms(ENV, POLICY, T, max(*self.rows.values(), self.batch))
-        return terms, RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
+        queue = RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
+        self.intake = Intake(self.port, epoch, self.window, terms, queue, saved)  # type: ignore[arg-type]
 
     def exchange(self, loss: float = 0.0) -> None:
         """Everything that is due travels, unless it is lost."""

@@ -164,11 +164,11 @@ class OpenRun:
 
     @property
     def intake(self) -> Intake:
-        return self.learner.intake
+        assert self.learner.training is not None, "nobody was welcomed yet"
+        return self.learner.training.intake
 
     @property
     def queue(self) -> RolloutQueue:
-        assert self.intake.queue is not None, "nobody was welcomed yet"
         return self.intake.queue
 
     @property

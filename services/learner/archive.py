@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,33 +14,25 @@ from zerobeast.services.learner.recorder import Recorder, Row
 
 log = logging.getLogger(__name__)
 
+NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}  #: the first `report`
+
 
 class Archive:
     """The checkpoints and metrics of a run, and what is wrong with writing them. Time is an argument.
 
     Args:
-      folder: of the run.
+      checkpoints: of the run.
+      recorder: of its metrics; the caller closes it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.checkpoints = Checkpoints(folder)
-        self._folder = folder
-        self._recorder: Recorder | None = None
+    def __init__(self, checkpoints: Checkpoints, recorder: Recorder) -> None:
+        self._checkpoints, self._recorder = checkpoints, recorder
         self._saved_at: float | None = None
         self._errors = 0
         self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
 
-    def open(self, agent_steps: int) -> None:
-        """Begin to record at this step of the run.
-
-        Raises:
-          ConfigError: the folder cannot be written.
-        """
-        self._recorder = Recorder(self._folder, agent_steps)
-
     def record(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
         """Append a row of metrics; see `Recorder.write`."""
-        assert self._recorder is not None, "open comes first"
         self._note("metrics", self._recorder.write(row, losses, lags, returns))
 
     def save(self, state: dict[str, Any], now: float) -> None:
@@ -51,17 +42,12 @@ class Archive:
           CheckpointError: it cannot be written.
         """
         try:
-            self.checkpoints.save(state)
+            self._checkpoints.save(state)
         except CheckpointError as error:
             self._note("checkpoint", str(error))
             raise
         self._note("checkpoint", "")
         self._saved_at = now
-
-    def close(self) -> None:
-        """Close the files."""
-        if self._recorder is not None:
-            self._recorder.close()
 
     def report(self, now: float) -> dict[str, Any]:
         """For the health page; null while there is no checkpoint of this start."""

@@ -10,7 +10,7 @@ comes again and is used once, to the row: of a message that straddles two batche
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from zerobeast.common.wire.session import Arrival
 from zerobeast.services.learner.queue import Message
@@ -87,38 +87,24 @@ class StreamLedger:
             self.received = max(self.received, seq)
 
 
-class StreamPosition(NamedTuple):
-    """Where a stream stands in a checkpoint."""
-
-    sender: int
-    slot: int
-    rows: int
-    consumed: int
-    begun: int  #: rows of the next message that are used
-
-    @classmethod
-    def of(cls, sender: int, slot: int, ledger: StreamLedger, part: int) -> Self:
-        """Of a ledger, of whose next message this learner has used a part."""
-        return cls(sender, slot, ledger.rows, ledger.consumed, ledger.begun + part)
-
-    def ledger(self) -> StreamLedger:
-        """To go on from."""
-        return StreamLedger(self.rows, self.consumed, self.consumed, self.begun, anchored=True)
-
-
 @dataclass
 class SavedLedger:
-    """The ledger and its streams as a checkpoint holds them; by default those of a run that begins."""
+    """The ledger and its streams, by sender and slot, as a checkpoint holds them; by default of a run that begins."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    streams: list[StreamPosition] = field(default_factory=list)
+    streams: dict[tuple[int, int], StreamLedger] = field(default_factory=dict)
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Self:
         """Inverse of `state`. Raises KeyError, TypeError or ValueError where it cannot be."""
         ledger = Ledger(**{name: int(value) for name, value in state["ledger"].items()})
-        return cls(ledger, [StreamPosition(*map(int, entry)) for entry in state["streams"]])
+        streams = {}
+        for entry in state["streams"]:
+            sender, slot, rows, consumed, begun = map(int, entry)
+            streams[sender, slot] = StreamLedger(rows, consumed, consumed, begun, anchored=True)
+        return cls(ledger, streams)
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"ledger": self.ledger.page(), "streams": [list(stream) for stream in self.streams]}
+        """Plain values; a stream is [sender, slot, rows, consumed, begun]."""
+        streams = [[*key, each.rows, each.consumed, each.begun] for key, each in self.streams.items()]
+        return {"ledger": self.ledger.page(), "streams": streams}

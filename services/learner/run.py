@@ -16,18 +16,19 @@ from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms, mismatch, oversize
-from zerobeast.services.learner.archive import Archive
+from zerobeast.services.learner.archive import NOTHING_WRITTEN, Archive
+from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import COLUMNS
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
 
 COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
-NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)  #: a page before a run has begun
+#: a page before a run has begun
+NOTHING_YET = {**dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0), **NOTHING_WRITTEN}
 
 
 class TrainingRun:
@@ -35,9 +36,9 @@ class TrainingRun:
 
     Args:
       trainer: of the run.
+      intake: of its rollouts.
       service: whose clock and hops these are.
       publisher: of the weights.
-      epoch: random id of this start.
       meters: of what is learned.
       archive: what the run leaves.
     """
@@ -45,34 +46,32 @@ class TrainingRun:
     def __init__(
         self,
         trainer: Trainer,
+        intake: Intake,
         service: Service,
         publisher: WeightsPublisher,
-        epoch: int,
         meters: Meters,
         archive: Archive,
     ) -> None:
-        self.trainer, self.meters, self.archive = trainer, meters, archive
-        self.queue = RolloutQueue(trainer.storage, trainer.config.learner.batch_size)
-        self.terms = terms_of(trainer.config, trainer.env, trainer.policy)
-        self._service, self._publisher, self._epoch = service, publisher, epoch
+        self.trainer, self.intake, self.meters, self.archive = trainer, intake, meters, archive
+        self._service, self._publisher = service, publisher
         self._published = -1  #: newest version that went out
         self._elapsed_at = service.started_at
 
-    def settle(self, intake: Intake) -> None:
+    def settle(self) -> None:
         """Let go of rollouts whose policy is too old."""
         settings = self.trainer.config.learner
         oldest = self._published - settings.max_policy_lag * settings.publish_every
-        self.meters.finished(intake.settle(oldest))
+        self.meters.finished(self.intake.settle(oldest))
 
-    def learn(self, intake: Intake, waited_s: float) -> bool:
+    def learn(self, waited_s: float) -> bool:
         """Learn from a batch that was waited for, if there is one."""
-        clock, trainer, times = self._service.clock, self.trainer, self._service.hops
+        clock, trainer, intake, times = self._service.clock, self.trainer, self.intake, self._service.hops
         rows, taken_at = intake.take(clock()), clock()
         if rows is None:
             return False
         version = trainer.counters.policy_version
-        update = trainer.update(rows, self.queue.tasks)
-        messages, learned = self.queue.release(), update.learned
+        update = trainer.update(rows, intake.queue.tasks)
+        messages, learned = intake.queue.release(), update.learned
         if learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
             self.publish()
         intake.use(messages, len(rows), learned=bool(learned.steps) or not learned.skipped)
@@ -92,14 +91,19 @@ class TrainingRun:
             return
         snapshot = flatten(net)
         body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
-        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self.intake.epoch, seq=version, body=body), snapshot)
         self._published = version
         self._service.hops.add("publish", self._service.clock() - started)
 
     def page(self) -> dict[str, Any]:
         """How far it is: NOTHING_YET and on."""
         counts = {name: getattr(self.trainer.counters, name) for name in COUNTS}
-        return {**counts, "env_frames": self.trainer.env_frames, "policy_version": self._published}
+        return {
+            **counts,
+            "env_frames": self.trainer.env_frames,
+            "policy_version": self._published,
+            **self.archive.report(self._service.clock()),
+        }
 
     def record(self, page: dict[str, Any], now: float) -> None:
         """Write a row of the service's numbers, once anything was learned."""
@@ -114,10 +118,10 @@ class TrainingRun:
         row = {name: page[name] for name in COLUMNS}
         self.archive.record(row, self.meters.losses(), self.meters.lags(), page["mean_return_100_by_task"])
 
-    def checkpoint(self, record: SavedLedger, now: float) -> None:
+    def checkpoint(self, now: float) -> None:
         """Save all that it needs to go on. Raises CheckpointError where it cannot be written."""
         self._book_elapsed(now)
-        state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": record.state()}
+        state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": self.intake.record().state()}
         self.archive.save(state, now)
 
     def _book_elapsed(self, now: float) -> None:
@@ -131,8 +135,8 @@ def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Term
     return Terms(env, policy, config.learner.unroll_length, most_rows)
 
 
-def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], TrainingRun]) -> TrainingRun:
-    """A new run for the environment of its first actor.
+def first_trainer(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Trainer]) -> Trainer:
+    """The trainer of a new run, for the environment of its first actor.
 
     Raises:
       ConfigError: the environment is not the run's, or cannot be learned.
@@ -146,23 +150,23 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Traini
     if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
         raise ConfigError(sentence)
     try:
-        run = make(theirs.env.among(asked))
+        trainer = make(theirs.env.among(asked))
     except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
         raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
-    if sentence := mismatch(theirs, run.terms):
+    if sentence := mismatch(theirs, terms_of(config, trainer.env, trainer.policy)):
         raise ConfigError(sentence)
-    return run
+    return trainer
 
 
 def resumed(
-    config: RunConfig, archive: Archive, meters: Meters, make: Callable[[EnvSpec], Trainer]
+    config: RunConfig, checkpoints: Checkpoints, meters: Meters, make: Callable[[EnvSpec], Trainer]
 ) -> tuple[Trainer | None, SavedLedger]:
     """The trainer that the run's checkpoint describes, None where there is no checkpoint; and what came of rollouts.
 
     Raises:
       CheckpointError: it is not this run's.
     """
-    path, saved = archive.checkpoints.path, archive.checkpoints.load()
+    path, saved = checkpoints.path, checkpoints.load()
     if saved is None:
         return None, SavedLedger()
     try:

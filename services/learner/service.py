@@ -32,11 +32,15 @@ from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.archive import Archive
+from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.plane import Lobby, RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed
+from zerobeast.services.learner.recorder import Recorder
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_trainer, resumed, terms_of
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -67,8 +71,7 @@ class Learner(Service):
         self.training: TrainingRun | None = None
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
-        self._intake: Intake | None = None
-        self._archive = Archive(config.folder)
+        self._plane: RolloutPlane | None = None  #: there is one from `open` on
         self._epoch = random_id()
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the batch that comes next
@@ -78,10 +81,10 @@ class Learner(Service):
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
 
     @property
-    def intake(self) -> Intake:
+    def plane(self) -> RolloutPlane:
         """Where rollouts come in; there is one from `open` on."""
-        assert self._intake is not None, "open comes first"
-        return self._intake
+        assert self._plane is not None, "open comes first"
+        return self._plane
 
     def open(self) -> None:
         """Read the checkpoint, bind and, where there was a checkpoint, publish its weights at once."""
@@ -94,10 +97,12 @@ class Learner(Service):
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         self._resources.enter_context(claim(config.folder))
-        trainer, record = resumed(config, self._archive, self.meters, self._trainer)
+        checkpoints = Checkpoints(config.folder)
+        trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
         keep_settings(config)
-        self._resources.callback(self._archive.close)
-        self._archive.open(trainer.counters.agent_steps if trainer else 0)
+        recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
+        self._resources.callback(recorder.close)
+        self._archive = Archive(checkpoints, recorder)
         context = open_context(config.security, self.role)
         self._resources.callback(context.term)
         port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint, epoch=self._epoch)
@@ -105,20 +110,20 @@ class Learner(Service):
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
         self._resources.callback(self._publisher.close)
         self._poller = Poller([port, self._publisher])
-        self._intake = Intake(port, self._epoch, config.learner.window, self._begin, record)
+        self._plane = Lobby(port, self._epoch, self._begin)
         if trainer:
-            self.intake.start(*self._adopt(self._run(trainer)))
+            self._adopt(trainer, record)
 
     def poll(self, timeout_s: float) -> None:
         """Receive, then either learn or wait for more."""
         self._publisher.welcome()
-        self.intake.receive(self.clock())
+        self.plane.receive(self.clock())
         if self.training is not None:
-            self.training.settle(self.intake)
+            self.training.settle()
             if not self.training.trainer.steps_left:
                 self._rest(self.training, timeout_s)
                 return
-            if self.training.learn(self.intake, self._waited_s):
+            if self.training.learn(self._waited_s):
                 self._waited_s = 0.0
                 return
         waited_s = self.wait(self._poller, timeout_s)
@@ -141,13 +146,13 @@ class Learner(Service):
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
-        return not self.intake.peers or self._is_kept
+        return not self.plane.peers or self._is_kept
 
     def drain(self) -> None:
         """Leave the last weights, the last row and the last checkpoint."""
         if self.training is not None:
             self.training.publish()
-        self.intake.farewell()
+        self.plane.farewell()
         self._keep()
 
     def close(self) -> None:
@@ -162,25 +167,25 @@ class Learner(Service):
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
-            **(self._intake.page() if self._intake else {}),
-            **self._archive.report(self.clock()),
+            **(self._plane.page() if self._plane else {}),
         }
 
     def _trainer(self, env: EnvSpec) -> Trainer:
         return self._make_trainer(self.config, self._device, env)
 
-    def _run(self, trainer: Trainer) -> TrainingRun:
-        return TrainingRun(trainer, self, self._publisher, self._epoch, self.meters, self._archive)
-
-    def _begin(self, theirs: Terms) -> tuple[Terms, RolloutQueue]:
+    def _begin(self, theirs: Terms) -> Intake:
         """Set a new run up for its first actor. Raises ConfigError where that cannot be."""
-        return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env))))
+        return self._adopt(first_trainer(self.config, theirs, self._trainer), SavedLedger())
 
-    def _adopt(self, training: TrainingRun) -> tuple[Terms, RolloutQueue]:
-        """Begin: publish the weights, and return what actors have to offer."""
-        self.training = training
-        training.publish()
-        return training.terms, training.queue
+    def _adopt(self, trainer: Trainer, record: SavedLedger) -> Intake:
+        """Begin: publish the weights, and open to all who have the same to offer."""
+        settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
+        queue = RolloutQueue(trainer.storage, settings.batch_size)
+        intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record)
+        self._plane = intake
+        self.training = TrainingRun(trainer, intake, self, self._publisher, self.meters, self._archive)
+        self.training.publish()
+        return intake
 
     def _rest(self, training: TrainingRun, timeout_s: float) -> None:
         """Do what learner.when_done says, now that all steps are done."""
@@ -209,4 +214,4 @@ class Learner(Service):
 
     def _checkpoint(self, now: float) -> None:
         if self.training is not None:
-            self.training.checkpoint(self.intake.record(), now)
+            self.training.checkpoint(now)

@@ -13,7 +13,8 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.journal import Journal
 from zerobeast.services.learner.archive import Archive
-from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.recorder import COLUMNS, Recorder
 
 pytestmark = pytest.mark.unit
 
@@ -52,8 +53,8 @@ def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
 def test_rows_and_checkpoints_fail_alone_say_so_once_and_come_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    archive = Archive(tmp_path)
-    archive.open(0)
+    recorder = Recorder(tmp_path, 0)
+    archive = Archive(Checkpoints(tmp_path), recorder)
 
     def record(agent_steps: int) -> None:
         archive.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {})
@@ -77,19 +78,19 @@ def test_rows_and_checkpoints_fail_alone_say_so_once_and_come_back(
     record(4)
     archive.save({"padding": ""}, now=8.0)
     assert archive.report(10.0) == {"checkpoint_age_s": 2.0, "write_errors": 4, "unsaved": ""}
-    archive.close()
+    recorder.close()
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1", "4"]
     assert [event.step for event in events(tmp_path).Scalars("losses/pg_loss")] == [1, 4]
 
 
 def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    archive.open(0)
+    recorder = Recorder(tmp_path, 0)
+    archive = Archive(Checkpoints(tmp_path), recorder)
     row = {**dict.fromkeys(COLUMNS), "agent_steps": 1}
     with no_file_longer_than(20):
         archive.record(row, {}, np.zeros(1, np.int64), {})
     archive.record(row, {}, np.zeros(1, np.int64), {})
-    archive.close()
+    recorder.close()
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 
 

@@ -84,7 +84,7 @@ class Consumer:
     def __init__(self, port: ServerPort, window: int) -> None:
         # a batch is a message, so that each is used up as soon as it is there
         self._queue = RolloutQueue(partial(np.empty, dtype=RECORD.dtype), TERMS.num_envs)
-        self._intake = Intake(port, random_id(), window, lambda _theirs: (TERMS, self._queue), SavedLedger())
+        self._intake = Intake(port, random_id(), window, TERMS, self._queue, SavedLedger())
         self._poller = Poller([port])
 
     def turn(self) -> int:

@@ -140,7 +140,7 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
         return made
 
     learner: Learner = add(Learner)
-    learner.intake.port = UnreliablePort(learner.intake.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
+    learner.plane.port = UnreliablePort(learner.plane.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
     brokers, env_servers = trial.services["broker"], trial.services["envserver"]
     for at in range(brokers):
         broker = add(Broker, at, broker=f"b{at}")

@@ -1,0 +1,140 @@
+"""The serving end of the rollout plane: as far as it needs no run, and until there is one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.transport import Incoming, ServerPort
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
+
+
+class RolloutPlane:
+    """Takes messages and answers those that are out of place. There are no sessions here.
+
+    Args:
+      port: to receive from; the caller closes it.
+      epoch: random id of this start.
+    """
+
+    def __init__(self, port: ServerPort, epoch: int) -> None:
+        self.port, self.epoch = port, epoch
+
+    @property
+    def peers(self) -> int:
+        """Actors that are connected and have a session."""
+        return 0
+
+    @property
+    def reads(self) -> bool:
+        """Whether another message may come in now."""
+        return True
+
+    def page(self) -> dict[str, Any]:
+        """For the health page; a stream is [sender, slot, rollouts of a message, received, consumed, begun]."""
+        return {
+            "peers": self.peers,
+            "refused": sum(self.port.refused.values()),
+            "refused_by_reason": dict(self.port.refused),
+            "dropped": self.port.dropped,
+            "rollouts_by_fate": Ledger().page(),
+            "queue_rows": 0,
+            "queue_capacity": 0,
+            "streams": [],
+            "epoch": self.epoch,
+        }
+
+    def receive(self, now: float) -> None:
+        """Take what is there."""
+        for _ in range(MESSAGES_PER_TURN):
+            message = self.port.receive() if self.reads else None
+            if message is None:
+                break
+            self._handle(message, now)
+
+    def admit(self, header: Header, now: float) -> None:
+        """Answer a HELLO.
+
+        Raises:
+          RemoteProtocolError: its terms are impossible, not those of the run, or there are too many actors.
+        """
+        raise NotImplementedError
+
+    def rollout(self, message: Incoming, now: float) -> None:  # noqa: ARG002 - for those that have sessions
+        """Take a ROLLOUT."""
+        self.unknown(message.header, "a rollout of an unknown session: say HELLO first")
+
+    def leave(self, sender: int) -> None:
+        """Note that an actor has gone."""
+
+    def farewell(self) -> None:
+        """Tell every actor that has a session that the learner ends."""
+
+    def unknown(self, header: Header, sentence: str) -> None:
+        """Ask the sender of a message that leads nowhere to greet again."""
+        self.port.reject(header, RemoteProtocolError(sentence, "session"), epoch=self.epoch)
+
+    def _handle(self, message: Incoming, now: float) -> None:
+        header = message.header
+        try:
+            if header.kind is Kind.HELLO:
+                self._greet(header, now)
+            elif header.kind is Kind.ROLLOUT:
+                self.rollout(message, now)
+            elif header.kind is Kind.BYE:
+                self.leave(header.sender)
+            else:
+                raise RemoteProtocolError(f"{header.kind.name} does not belong on the rollout plane", "kind")
+        except RemoteProtocolError as error:
+            self.port.refuse(error)
+
+    def _greet(self, header: Header, now: float) -> None:
+        try:
+            self.admit(header, now)
+        except RemoteProtocolError as error:
+            log.warning("refused an actor: %s", error)
+            self.port.reject(header, error, epoch=self.epoch)
+
+
+class Lobby(RolloutPlane):
+    """Before the run: the first actor whose environment can be learned begins it.
+
+    Args:
+      port: to receive from; the caller closes it.
+      epoch: random id of this start.
+      begin: sets the run up for an actor, and returns what receives from then on. Raises ConfigError if it cannot be
+        learned.
+    """
+
+    def __init__(self, port: ServerPort, epoch: int, begin: Callable[[Terms], RolloutPlane]) -> None:
+        super().__init__(port, epoch)
+        self._begin = begin
+        self._begun = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the run has yet to begin."""
+        return not self._begun
+
+    def receive(self, now: float) -> None:
+        """Take what is there, up to the HELLO that begins the run."""
+        self.port.changes()  # which tells those who came that this is another start of the learner
+        super().receive(now)
+
+    def admit(self, header: Header, now: float) -> None:
+        """Begin the run; it answers."""
+        theirs = Terms.from_wire(header.body[0])
+        try:
+            intake = self._begin(theirs)
+        except ConfigError as error:
+            raise RemoteProtocolError(str(error), "terms") from error
+        self._begun = True
+        intake.admit(header, now)

@@ -19,7 +19,7 @@ from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.ops.finite import squares_finite
-from zerobeast.common.ops.optim import RMSPropTF1, linear_decay
+from zerobeast.common.ops.optim import RMSPropTF1
 from zerobeast.common.settings.run import Run
 
 
@@ -59,7 +59,7 @@ class GradientDescent:
         initial = self._settings.learning_rate
         if self._settings.schedule == "constant":
             return initial
-        return linear_decay(initial, agent_steps, self._total_steps)
+        return initial * max(0.0, 1.0 - agent_steps / self._total_steps)
 
     def step(self, loss: Tensor, agent_steps: int) -> Step:
         """Go down the gradient of `loss`, once, at the learning rate that `agent_steps` calls for.

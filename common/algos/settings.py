@@ -62,7 +62,7 @@ class ActorCriticSettings(Section):
     schedule: Schedule = "linear"
     alpha: Alpha = 0.99
     momentum: Momentum = 0.0
-    epsilon: Epsilon = 1e-5
+    epsilon: Epsilon
     max_grad_norm: MaxGradNorm
 
 

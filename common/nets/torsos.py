@@ -13,7 +13,6 @@ one. The residual one keeps that default, which its skip connections make up for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 import torch
@@ -162,11 +161,7 @@ def minatar(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
     return orthogonal(torso)
 
 
-_CONVOLUTIONAL: dict[str, Callable[[EnvSpec, ImageShape, int], Torso]] = {
-    "shallow": shallow,
-    "deep": deep,
-    "minatar": minatar,
-}
+_CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
 
 
 def make_torso(config: NetConfig, env: EnvSpec) -> Torso:

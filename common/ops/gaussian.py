@@ -94,11 +94,11 @@ class Gaussian:
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [..., *shape]; gradients flow through them into the parameters."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._box.actions(self.mean + self.log_std.exp() * noise)
+        return self._action(self.mean + self.log_std.exp() * noise)
 
     def mode(self) -> Tensor:
-        """The mean, [..., *shape]."""
-        return self._box.actions(self.mean)
+        """The median of every component, [..., *shape]: the mean, before any squashing."""
+        return self._action(self.mean)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """[...] of actions [..., *shape]."""
@@ -126,6 +126,10 @@ class Gaussian:
         wider = self.log_std - other.log_std
         return (0.5 * ((2 * wider).exp() - 1) - wider).sum(-1)
 
+    def _action(self, drawn: Tensor) -> Tensor:
+        """[..., *shape] of what was drawn, [..., d]."""
+        return self._box.actions(drawn)
+
     def _log_density(self, units: Tensor) -> Tensor:
         """[...] at [..., d], in units of the box."""
         deviations = (units - self.mean) / self.log_std.exp()
@@ -151,15 +155,6 @@ class SquashedGaussian(Gaussian):
         super().__init__(params, box)
         self.mean = self.MEAN.bounded(self.mean)
 
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """Actions [..., *shape]; gradients flow through them into the parameters."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._box.actions(_inside(torch.tanh(self.mean + self.log_std.exp() * noise)))
-
-    def mode(self) -> Tensor:
-        """The squashed mean, [..., *shape]: the median of every component."""
-        return self._box.actions(_inside(torch.tanh(self.mean)))
-
     def log_prob(self, actions: Tensor) -> Tensor:
         """[...] of actions [..., *shape]."""
         before = torch.atanh(_inside(self._box.units(actions)))
@@ -171,6 +166,9 @@ class SquashedGaussian(Gaussian):
         at, weight = (torch.from_numpy(values).to(self.mean) for values in (nodes, weights / math.sqrt(2 * math.pi)))
         before = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * at
         return super().entropy() + (_log_slope(before) * weight).sum((-2, -1))
+
+    def _action(self, drawn: Tensor) -> Tensor:
+        return self._box.actions(_inside(torch.tanh(drawn)))
 
 
 def _inside(units: Tensor) -> Tensor:

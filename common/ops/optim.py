@@ -1,6 +1,6 @@
-"""RMSProp as TensorFlow 1 computes it, and learning-rate schedules.
+"""RMSProp as TensorFlow 1 computes it.
 
-TF1's differs from `torch.optim.RMSprop` in two ways: the mean square starts at one, so that the first steps are
+It differs from `torch.optim.RMSprop` in two ways: the mean square starts at one, so that the first steps are
 small, and epsilon stands inside the root, so that 0.01 there damps like 0.1 outside. The papers' settings are for it.
 """
 
@@ -59,8 +59,3 @@ class RMSPropTF1(torch.optim.Optimizer):
             return
         step = state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(grad, root, value=group["lr"])
         parameter.sub_(step)
-
-
-def linear_decay(initial: float, agent_steps: int, total_steps: int) -> float:
-    """`initial` at 0 steps, falling in a line to 0 at `total_steps` and staying there."""
-    return initial * max(0.0, 1.0 - agent_steps / total_steps)

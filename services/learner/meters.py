@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.algos.protocol import Learned
@@ -30,7 +28,7 @@ class Meters:
         self.episodes = EpisodeStatistics()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
         self.last: Learned | None = None  #: from the newest batch of which something was learned
-        self._lag = PolicyLag()
+        self.lag = PolicyLag()
         self._rollouts: Counter[Fate] = Counter()
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
@@ -59,7 +57,7 @@ class Meters:
           version: of the weights that it was learned with.
           now: seconds.
         """
-        self._lag.add(version, update.behaviour_versions)
+        self.lag.add(version, update.behaviour_versions)
         self._steps, self._updates = self._steps + update.agent_steps, self._updates + 1
         self._busy_s += update.seconds
         self._learning_per_s(now)
@@ -71,6 +69,7 @@ class Meters:
 
     def page(self, now: float) -> dict[str, Any]:
         """Current figures, rates over the last seconds; None what is not known yet."""
+        by_task = {task: one.mean_return for task, one in self._tasks.items()}
         steps, updates, busy = self._learning_per_s(now)
         waited, used, stale = self._receiving.per_s(
             now, self._waited_s, self._rollouts["used"], self._rollouts["stale"]
@@ -80,9 +79,9 @@ class Meters:
             "episodes": self.episodes.count,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
-            "mean_return_100_by_task": self._by_task(),
-            "policy_lag_mean": self._lag.mean,
-            "policy_lag_max": self._lag.max,
+            "mean_return_100_by_task": by_task if len(by_task) > 1 else {},
+            "policy_lag_mean": self.lag.mean,
+            "policy_lag_max": self.lag.max,
             "stale_fraction": round(stale / max(used + stale, 1e-9), 3),
             "waiting_fraction": round(min(1.0, waited), 3),
             "update_ms": round(1000 * busy / updates, 2) if updates > 0 else None,
@@ -107,16 +106,8 @@ class Meters:
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])
 
-    def _by_task(self) -> dict[str, float | None]:
-        """Of a run with several."""
-        return {task: one.mean_return for task, one in self._tasks.items()} if len(self._tasks) > 1 else {}
-
     def losses(self) -> dict[str, float]:
         """Means of the algorithm's metrics over the updates since the last call."""
         means = {name: float(value) / self._summed for name, value in self._sums.items()}
         self._sums, self._summed = {}, 0
         return means
-
-    def lags(self) -> NDArray[np.int64]:
-        """[n], steps by policy lag since the last call."""
-        return self._lag.histogram()

@@ -116,7 +116,7 @@ class TrainingRun:
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         row = {name: page[name] for name in COLUMNS}
-        self.archive.record(row, self.meters.losses(), self.meters.lags(), page["mean_return_100_by_task"])
+        self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), page["mean_return_100_by_task"])
 
     def checkpoint(self, now: float) -> None:
         """Save all that it needs to go on. Raises CheckpointError where it cannot be written."""
@@ -135,8 +135,8 @@ def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Term
     return Terms(env, policy, config.learner.unroll_length, most_rows)
 
 
-def first_trainer(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Trainer]) -> Trainer:
-    """The trainer of a new run, for the environment of its first actor.
+def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], TrainingRun]) -> TrainingRun:
+    """A new run for the environment of its first actor.
 
     Raises:
       ConfigError: the environment is not the run's, or cannot be learned.
@@ -150,12 +150,12 @@ def first_trainer(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Tr
     if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
         raise ConfigError(sentence)
     try:
-        trainer = make(theirs.env.among(asked))
+        run = make(theirs.env.among(asked))
     except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
         raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
-    if sentence := mismatch(theirs, terms_of(config, trainer.env, trainer.policy)):
+    if sentence := mismatch(theirs, run.intake.terms):
         raise ConfigError(sentence)
-    return trainer
+    return run
 
 
 def resumed(

@@ -40,7 +40,7 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.plane import Lobby, RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Recorder
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_trainer, resumed, terms_of
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class Learner(Service):
         self._poller = Poller([port, self._publisher])
         self._plane = Lobby(port, self._epoch, self._begin)
         if trainer:
-            self._adopt(trainer, record)
+            self._adopt(self._run(trainer, record))
 
     def poll(self, timeout_s: float) -> None:
         """Receive, then either learn or wait for more."""
@@ -173,19 +173,21 @@ class Learner(Service):
     def _trainer(self, env: EnvSpec) -> Trainer:
         return self._make_trainer(self.config, self._device, env)
 
-    def _begin(self, theirs: Terms) -> Intake:
-        """Set a new run up for its first actor. Raises ConfigError where that cannot be."""
-        return self._adopt(first_trainer(self.config, theirs, self._trainer), SavedLedger())
-
-    def _adopt(self, trainer: Trainer, record: SavedLedger) -> Intake:
-        """Begin: publish the weights, and open to all who have the same to offer."""
+    def _run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
         queue = RolloutQueue(trainer.storage, settings.batch_size)
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record)
-        self._plane = intake
-        self.training = TrainingRun(trainer, intake, self, self._publisher, self.meters, self._archive)
-        self.training.publish()
-        return intake
+        return TrainingRun(trainer, intake, self, self._publisher, self.meters, self._archive)
+
+    def _begin(self, theirs: Terms) -> Intake:
+        """Set a new run up for its first actor. Raises ConfigError where that cannot be."""
+        return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
+
+    def _adopt(self, training: TrainingRun) -> Intake:
+        """Begin: publish the weights, and open to all who have the same to offer."""
+        self.training, self._plane = training, training.intake
+        training.publish()
+        return training.intake
 
     def _rest(self, training: TrainingRun, timeout_s: float) -> None:
         """Do what learner.when_done says, now that all steps are done."""

@@ -1,4 +1,4 @@
-"""RMSProp with TensorFlow 1's semantics, by hand; schedules."""
+"""RMSProp with TensorFlow 1's semantics, by hand."""
 
 import math
 

@@ -29,7 +29,7 @@ class PopArt(nn.Module):
     mean: Tensor  #: [K] of the targets of each task
     scale: Tensor  #: [K] their deviation
 
-    def __init__(self, head: nn.Linear, tasks: int = 1) -> None:
+    def __init__(self, head: nn.Linear | PopArt, tasks: int = 1) -> None:
         super().__init__()
         self.weight: Tensor = nn.Parameter(head.weight.detach().repeat(tasks, 1))
         self.bias: Tensor = nn.Parameter(head.bias.detach().repeat(tasks))

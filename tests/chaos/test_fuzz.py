@@ -11,7 +11,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import Refusal
 from zerobeast.tools.chaos.fuzz import judge_actor, judge_answers, judge_growth, judge_page, run
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
-from zerobeast.tools.chaos.fuzz_usage import Usage
+from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
 
 pytestmark = pytest.mark.chaos
 
@@ -61,10 +61,10 @@ def test_what_is_refused_is_refused_by_the_plane_that_it_belongs_to(result: dict
 
 
 def test_growth_beyond_its_limit_is_a_failure() -> None:
-    before = Usage(100 << 20, 20, 1000)
+    before = ProcessUsage(100 << 20, 20, 1000)
     assert list(judge_growth("x", before, before)) == []
-    assert list(judge_growth("x", before, Usage(164 << 20, 28, 263_144))) == []
-    assert len(list(judge_growth("x", before, Usage(165 << 20, 29, 263_145)))) == 3
+    assert list(judge_growth("x", before, ProcessUsage(164 << 20, 28, 263_144))) == []
+    assert len(list(judge_growth("x", before, ProcessUsage(165 << 20, 29, 263_145)))) == 3
 
 
 def test_a_reason_that_nobody_knows_is_a_failure() -> None:

@@ -20,11 +20,11 @@ from typing import Any, get_args
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
-from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, Usage
+from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, ProcessUsage
 from zerobeast.tools.chaos.fuzzed_run import COUNT_LIMIT_S, SERVERS, FuzzedRun, refusals, until
 from zerobeast.tools.chaos.table import Row, markdown
 
-MAX_GROWTH = Usage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
+MAX_GROWTH = ProcessUsage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
 MAX_LOOP_AGE_S = 20.0
 MAX_SILENCE_S = 30.0
 LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
@@ -106,9 +106,9 @@ def _still_trains(fuzzed: FuzzedRun) -> bool:
 
 
 def _row(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> Row:
-    name, unknown = child.spec.name, Usage(0, 0, 0)
+    name, unknown = child.spec.name, ProcessUsage(0, 0, 0)
     before = fuzzed.before.get(name, unknown)
-    grown = Usage(*map(sub, fuzzed.after.get(name, before), before))
+    grown = ProcessUsage(*map(sub, fuzzed.after.get(name, before), before))
     return {
         "plane": PLANES.get(name, ""),
         "service": name if child.running else f"{name}, which has ended",
@@ -134,9 +134,9 @@ def judge_page(child: Child) -> Iterator[str]:
         yield f"{child.spec.name}: refused is {page.get('refused')}, its reasons sum to {sum(by_reason.values())}"
 
 
-def judge_growth(name: str, before: Usage, after: Usage) -> Iterator[str]:
+def judge_growth(name: str, before: ProcessUsage, after: ProcessUsage) -> Iterator[str]:
     """What a process has more of than after the first round."""
-    for what, then, now, most in zip(Usage._fields, before, after, MAX_GROWTH, strict=True):
+    for what, then, now, most in zip(ProcessUsage._fields, before, after, MAX_GROWTH, strict=True):
         if now - then > most:
             yield f"{name}: {what} grew from {then:,} to {now:,}, expected at most {most:,} more"
 

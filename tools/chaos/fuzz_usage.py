@@ -13,7 +13,7 @@ from zerobeast.launcher.child import Child
 LOOK_PERIOD_S = 0.5
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """One process at one moment."""
 
     rss_bytes: int

@@ -21,7 +21,7 @@ from zerobeast.tools.chaos.fuzz_forger import GENUINE, Forger, overheard
 from zerobeast.tools.chaos.fuzz_hello import ENV, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_messages import Case, Cases
 from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer
-from zerobeast.tools.chaos.fuzz_usage import Usage
+from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
 
@@ -58,8 +58,8 @@ class FuzzedRun(ThrowawayRun):
         self.sent: dict[str, Counter[str]] = defaultdict(Counter)  #: hostile messages by service and by what they were
         self.attacks: Counter[str] = Counter()  #: by name
         self.wrong: list[str] = []  #: what was not counted as it should have been
-        self.before: dict[str, Usage] = {}  #: of each service, after the first round, which fills caches
-        self.after: dict[str, Usage] = {}  #: and at the end
+        self.before: dict[str, ProcessUsage] = {}  #: of each service, after the first round, which fills caches
+        self.after: dict[str, ProcessUsage] = {}  #: and at the end
         self.canary = folder / "unpickled"
         # By plane, since planes are attacked at once and each has to be repeatable.
         self._rngs = {plane: random.Random(f"{seed} {plane.name}") for plane in Plane}  # noqa: S311
@@ -101,7 +101,7 @@ class FuzzedRun(ThrowawayRun):
                 attack(self._target(plane), scale)
                 self.attacks[attack.__name__] += 1
 
-    def _settled(self) -> dict[str, Usage]:
+    def _settled(self) -> dict[str, ProcessUsage]:
         """Every process, once all that hostile peers have left behind is gone."""
         quiet(*map(self._server, SERVERS))
         for role, (key, many) in SESSIONS.items():
@@ -109,7 +109,7 @@ class FuzzedRun(ThrowawayRun):
             complaint = f"{server.spec.name} does not come back to {many} {key}"
             until(lambda: server.page().get(key) == many, SETTLE_LIMIT_S, complaint)  # noqa: B023 - called here
         time.sleep(HANDSHAKE_S)
-        return {child.spec.name: Usage.of(child) for child in self.children}
+        return {child.spec.name: ProcessUsage.of(child) for child in self.children}
 
     def _messages(self, plane: Plane, count: int) -> None:
         cases, child = Cases(self._rngs[plane], plane, str(self.canary)), self._server(plane)

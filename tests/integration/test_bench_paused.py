@@ -3,9 +3,9 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.helpers import wait_until
 from zerobeast.tools.bench.paused import paused
 
 
@@ -17,19 +17,14 @@ def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path) -> None
         for index, child in enumerate([others[0], ended, others[1]]):
             (tmp_path / f"{index}.json").write_text(json.dumps({"pid": child.pid}))
         with paused(tmp_path):
-            assert [_state(child.pid, "T") for child in others] == ["T", "T"]
-        assert [_state(child.pid, "S") for child in others] == ["S", "S"]
+            wait_until(lambda: [_state(child.pid) for child in others] == ["T", "T"])
+        wait_until(lambda: [_state(child.pid) for child in others] == ["S", "S"])
     finally:
         for child in others:
             child.kill()
             child.wait()
 
 
-def _state(pid: int, wanted: str) -> str:
-    """The state letter of a process, once it is the wanted one or two seconds are over."""
-    deadline = time.monotonic() + 2
-    while True:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == wanted or time.monotonic() > deadline:
-            return state
-        time.sleep(0.01)
+def _state(pid: int) -> str:
+    """The state letter of a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -244,8 +244,7 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
     with running(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
         there = ending.enter_context(running(f"tcp://127.0.0.3:{port}"))
         actor = make_actor("both", port, timeouts=replace(PATIENT, silent=1e6))
-        both = (here, there)
-        wait_until(lambda: all([hosts(server, 1, actor, time) for server in both]))
+        wait_until(lambda: all([hosts(server, 1, actor, time) for server in (here, there)]))
         wait_until(lambda: hosts(here, 1, actor, time) and all(group.steps.stream.open for group in actor.groups))
         ending.close()
         wait_until(lambda: hosts(here, 2, actor, time))

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,13 +73,10 @@ def served(settings: HealthConfig = ANYWHERE, **page: object) -> Iterator[tuple[
 
 
 def get(address: str, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=60)
-    try:
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 def test_a_service_answers_about_its_own_loop() -> None:

@@ -85,8 +85,8 @@ def test_a_frame_without_bytes_is_received_as_such(client: ClientPort, server: S
 def test_a_payload_of_another_size_or_number_of_frames_is_refused(client: ClientPort, server: ServerPort) -> None:
     sizes: list[list[Any]] = [[rows(n)] for n in (0, 1, 2, 4)]
     for frames in [*sizes, [], [b"x"], [rows(3), b""], [rows(3), rows(3), rows(3)]]:
-        client.send(step(1), *frames)
-        client.send(step(2), rows(3))
+        wait_until(lambda: client.send(step(1), *frames))  # noqa: B023
+        wait_until(lambda: client.send(step(2), rows(3)))
         assert not wait_until(server.receive).into(rows(3))
         following = wait_until(server.receive)
         assert following.header == step(2)

@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -198,13 +197,16 @@ class Stage:
     def stop(self) -> None:
         self.broker.stop()
         if self.thread.ident:
-            self.thread.join(timeout=20)
+            self.thread.join(timeout=60)
             assert not self.thread.is_alive(), "the broker hangs"
         for client in self.clients:
             client.close()
         self.learner.port.close()
         if self.failed:
-            raise self.failed[0]
+            raise self.failed.pop()
+
+
+OpenStage = Callable[..., Stage]  #: what the fixture `open_stage` is
 
 
 @contextmanager
@@ -212,7 +214,6 @@ def stage(
     context: Context,
     monkeypatch: pytest.MonkeyPatch,
     endpoint: str,
-    tmp_path: Path,
     versions: tuple[int, ...] = (1,),
     **settings: Any,
 ) -> Iterator[Stage]:
@@ -224,11 +225,11 @@ def stage(
         return algorithms[-1]
 
     monkeypatch.setattr("zerobeast.services.broker.sessions.make_algorithm", make)
-    learner = f"ipc://{tmp_path}/l" if endpoint.startswith("ipc") else f"tcp://127.0.0.1:{free_port()}"
+    learner = f"{endpoint}l" if endpoint.startswith("ipc") else f"tcp://127.0.0.1:{free_port()}"
     config = RunConfig.model_validate(
         {
             "actor": {"envs_per_group": 1},
-            "broker": {"endpoint": endpoint, "device": "cpu", "precision": "float32", **settings},
+            "broker": {"endpoint": endpoint, "device": "cpu", "precision": "float32", "max_batch_rows": 16, **settings},
             "learner": {"endpoint": learner},
         }
     )

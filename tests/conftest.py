@@ -17,7 +17,7 @@ def context() -> Iterator[Context]:
     yield context
     closer = threading.Thread(target=context.term, daemon=True)
     closer.start()
-    closer.join(timeout=5)
+    closer.join(timeout=60)
     assert not closer.is_alive(), "a socket was left open"
 
 

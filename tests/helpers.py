@@ -1,21 +1,26 @@
 """What several test files need."""
 
+import os
 import random
 import socket
 import subprocess
+import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.specs import RecordSpec
 
 R = TypeVar("R")
+ROOT = Path(__file__).parents[1]
 
 
-def wait_until(probe: Callable[[], R], timeout_s: float = 20.0) -> R:
+def wait_until(probe: Callable[[], R | None], timeout_s: float = 60.0) -> R:
     """Call `probe` until it returns something true, and return that."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -23,6 +28,22 @@ def wait_until(probe: Callable[[], R], timeout_s: float = 20.0) -> R:
             return found
         assert time.monotonic() < deadline, f"{probe} stayed false for {timeout_s} s"
         time.sleep(0.002)
+
+
+def python(
+    *arguments: str | Path, variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> subprocess.Popen[str]:
+    """Start Python with these arguments and variables, as if in the repository; what it says comes through pipes."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *arguments], env=environ, **{**pipes, **options})
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """The exit code, and what was said on stdout and stderr."""
+    with killed_at_last(process):
+        out, error = process.communicate()  # pytest ends what hangs
+    return process.returncode, out, error
 
 
 @contextmanager

@@ -137,8 +137,8 @@ def opened(config: RunConfig, **injected: Any) -> Iterator[Learner]:
         learner.close()
 
 
-def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    """Turn learner and actors in one thread until something is true."""
+def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any]) -> None:
+    """Turn learner and actors in one thread until something is true; the first network of a process takes its time."""
 
     def turn() -> Any:
         for actor in actors:
@@ -147,12 +147,12 @@ def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any], t
             learner.poll(0.005)
         return until()
 
-    wait_until(turn, timeout_s)
+    wait_until(turn, 200.0)
 
 
 def greet(learner: Learner, *actors: FakeActor) -> None:
-    """Until all are welcome; the first network of a process takes its time, since much of torch is imported for it."""
-    drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors), timeout_s=90.0)
+    """Until all are welcome."""
+    drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,8 +13,8 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import Note
-from tests.chaos.runs import ROOT, TO_SEE_S
-from tests.helpers import wait_until
+from tests.chaos.runs import TO_SEE_S
+from tests.helpers import python, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -151,9 +149,7 @@ def test_what_an_environment_has_started_ends_with_it_however_that_ends(
     started, status = tmp_path / "family", tmp_path / "status.json"
     flags = ["--envserver.endpoint", endpoint, "--status-file", str(status)]
     flags += ["--envserver.step_timeout_s", str(PATIENCE_S)]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "zerobeast.services.envserver", *flags], env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    server = python("-m", "zerobeast.services.envserver", *flags, stdout=None, stderr=None)
     try:
         wait_until(status.exists, TO_SEE_S)
         env = odd(at=1, deed="hang", once=str(once), family=str(started))

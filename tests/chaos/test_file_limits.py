@@ -1,14 +1,11 @@
 """Processes that may open few files, and peers that open hundreds of connections to them."""
 
-import json
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +17,7 @@ import zmq
 from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, wait_until
+from zerobeast.common.health.pages import announced_page
 from zerobeast.common.runtime.descriptors import LEAST, allow_files
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Plane
@@ -53,13 +51,7 @@ class Server:
     def page(self) -> dict[str, Any]:
         """Empty while nobody answers."""
         assert self.process.poll() is None, self.log.read_text()
-        try:
-            address = json.loads(self.status.read_text())["health"]
-            with urllib.request.urlopen(f"http://{address}/healthz", timeout=5) as answer:
-                page: dict[str, Any] = json.load(answer)
-        except (OSError, urllib.error.URLError):
-            return {}
-        return page
+        return announced_page(self.status, 5.0) or {}
 
 
 @contextmanager

@@ -35,7 +35,6 @@ def rows(folder: Path) -> int:
 
 def saved_steps(folder: Path) -> int:
     state = load_checkpoint(folder / run_files.CHECKPOINT)
-    assert state is not None
     return int(state["counters"]["agent_steps"])
 
 

@@ -38,7 +38,6 @@ def looked_at(weights: WeightsSubscriber) -> int:
 def saved(fleet: Fleet) -> dict[str, Any]:
     """The counters of a checkpoint, every number of which is one."""
     state = load_checkpoint(fleet.config.folder / run_files.CHECKPOINT)
-    assert state is not None
     assert all(bool(value.isfinite().all()) for value in (*tensors(state["model"]), *tensors(state["learning"])))
     counters: dict[str, Any] = state["counters"]
     return counters

@@ -1,18 +1,15 @@
 """An algorithm of one's own is a folder and two lines in the registry: docs/examples/awr joins a copy and learns."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.test_learning import best, rows_of
+from tests.helpers import ROOT, finished, python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "awr"
 REGISTRY = Path("zerobeast", "common", "algos", "registry.py")
 #: line of the registry -> what stands before it
@@ -35,12 +32,10 @@ def copy_with_the_example(folder: Path) -> None:
 
 
 def beast_train(source: Path, *flags: str) -> str:
-    command = [sys.executable, "-m", "zerobeast", "train", "--plain", "--root", str(source / "runs"), *flags]
-    done = subprocess.run(
-        command, cwd=source, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+    command = ("-m", "zerobeast", "train", "--plain", "--root", source / "runs", *flags)
+    code, out, error = finished(python(*command, variables={"PYTHONPATH": str(source)}, cwd=source))
+    assert code == 0, (out + error)[-3000:]
+    return out
 
 
 def test_a_folder_and_two_lines_are_all_that_an_algorithm_needs(tmp_path: Path) -> None:

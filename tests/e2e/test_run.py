@@ -6,33 +6,23 @@ import math
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from tests.helpers import killed_at_last, wait_until
+from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
 from tests.integration.envservers import running
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16")
 RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
 
 
-def beast(*argv: str | Path, sockets: Path | None = None) -> subprocess.Popen[str]:
-    environ = dict(os.environ) | {"PYTHONPATH": str(ROOT)} | ({"TMPDIR": str(sockets)} if sockets else {})
-    command = [sys.executable, "-m", "zerobeast", *map(str, argv)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    with process:
-        out, error = process.communicate(timeout=200)
-    return process.returncode, out, error
+def beast(*argv: str | Path, **variables: str) -> subprocess.Popen[str]:
+    return python("-m", "zerobeast", *argv, variables=variables)
 
 
 def children_of(run: Path) -> list[int]:
@@ -44,7 +34,7 @@ def children_of(run: Path) -> list[int]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recurrent policy that was trained to its end."""
     root = tmp_path_factory.mktemp("runs")
-    code, out, error = finish(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
+    code, out, error = finished(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
     assert (code, error) == (0, ""), error
     assert "x: trained 2,000 agent steps" in out
     assert f"evaluate:   beast evaluate x --root {root}" in out
@@ -60,7 +50,7 @@ def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) ->
 
 
 def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
-    code, out, error = finish(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
+    code, out, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
     assert (code, error) == (0, ""), error
     assert out.startswith("continuing x (CartPole-v1, impala)")
     steps = [line.split(",")[1] for line in (trained / "metrics.csv").read_text().splitlines()]
@@ -69,7 +59,7 @@ def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: 
 
 
 def test_a_saved_policy_plays_exactly_as_many_episodes_as_asked(trained: Path) -> None:
-    code, out, error = finish(beast("evaluate", trained, "--episodes", "5", "--json"))
+    code, out, error = finished(beast("evaluate", trained, "--episodes", "5", "--json"))
     assert (code, error) == (0, ""), error
     result = json.loads(out)
     assert (len(result["returns"]), result["actions"]) == (5, "sampled")
@@ -78,7 +68,7 @@ def test_a_saved_policy_plays_exactly_as_many_episodes_as_asked(trained: Path) -
 
 def test_a_greedy_evaluation_repeats_itself(trained: Path) -> None:
     play = ("evaluate", trained, "--episodes", "3", "--greedy", "--json")
-    first, second = (json.loads(finish(beast(*play))[1]) for _ in range(2))
+    first, second = (json.loads(finished(beast(*play))[1]) for _ in range(2))
     assert first == second
     assert first["actions"] == "greedy"
 
@@ -86,26 +76,26 @@ def test_a_greedy_evaluation_repeats_itself(trained: Path) -> None:
 def test_the_example_script_plays_a_saved_policy_on_an_env_server(trained: Path, tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/envs"
     with running(endpoint):
-        script = [sys.executable, ROOT / "docs" / "examples" / "play.py"]
-        done = subprocess.run([*script, trained, endpoint, "CartPole-v1"], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert len(json.loads(done.stdout)) > 4, "episodes in 4 x 1,000 steps of CartPole"
-        nothing = subprocess.run([*script, tmp_path, endpoint, "CartPole-v1"], capture_output=True, text=True)
-        assert (nothing.returncode, nothing.stderr.count("\n")) == (1, 1)
-        assert f"{tmp_path}/config.yaml" in nothing.stderr
+        script = ROOT / "docs" / "examples" / "play.py"
+        code, out, error = finished(python(script, trained, endpoint, "CartPole-v1"))
+        assert code == 0, error
+        assert len(json.loads(out)) > 4, "episodes in 4 x 1,000 steps of CartPole"
+        code, _, error = finished(python(script, tmp_path, endpoint, "CartPole-v1"))
+        assert (code, error.count("\n")) == (1, 1)
+        assert f"{tmp_path}/config.yaml" in error
 
 
 def test_another_architecture_or_environment_is_refused_in_a_sentence(trained: Path) -> None:
-    code, _, error = finish(beast("evaluate", trained, "--net.use_lstm", "false"))
+    code, _, error = finished(beast("evaluate", trained, "--net.use_lstm", "false"))
     assert (code, error.count("\n")) == (2, 1)
     assert "of another architecture" in error
-    code, _, error = finish(beast("train", "--root", trained.parent, "--name", "x", "--env", "Acrobot-v1"))
+    code, _, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--env", "Acrobot-v1"))
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith("beast train: env.id: run 'x' was trained with 'CartPole-v1'")
 
 
 def test_an_unknown_environment_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
-    code, out, error = finish(beast("train", "--root", tmp_path, "--name", "x", "--env", "CartPoel-v1"))
+    code, out, error = finished(beast("train", "--root", tmp_path, "--name", "x", "--env", "CartPoel-v1"))
     assert (code, error.count("\n")) == (2, 1)
     assert "CartPoel-v1" in error
     assert "did you mean CartPole-v1?" in error
@@ -113,30 +103,21 @@ def test_an_unknown_environment_is_one_sentence_and_exit_2(tmp_path: Path) -> No
     assert not any(psutil.pid_exists(pid) for pid in children_of(tmp_path / "x"))
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: signal.Signals, expected: int) -> None:
-    process = beast("train", "--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    flags = ("--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
+    process = beast("train", *flags, TMPDIR=str(tmp_path))  # a launcher that is killed cannot remove its sockets
     metrics = tmp_path / "x" / "metrics.csv"
     with killed_at_last(process):
-        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, 200)
         pids = children_of(tmp_path / "x")
         process.send_signal(number)
-        code, _, error = finish(process)
+        code, _, error = finished(process)
     assert (code, error) == (expected, ""), error
-    assert (tmp_path / "x" / "checkpoint.pt").exists()
     assert len(pids) == 4
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-
-
-def test_services_end_and_save_when_the_launcher_is_killed(tmp_path: Path) -> None:
-    flags = ("--root", tmp_path, "--name", "x", "--learner.log_every_s", "0.2", *SMALL)
-    process = beast("train", *flags, sockets=tmp_path)  # a killed launcher cannot remove them
-    metrics = tmp_path / "x" / "metrics.csv"
-    with killed_at_last(process):
-        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, timeout_s=100)
-        pids = children_of(tmp_path / "x")
-    assert len(pids) == 4
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+    if number is signal.SIGKILL:
+        wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert not any(map(psutil.pid_exists, pids))
     assert (tmp_path / "x" / "checkpoint.pt").exists()
 
 
@@ -151,17 +132,17 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
     process = beast("train", *flags, "--learner.log_every_s", "0.2")
     run = tmp_path / "x"
     with killed_at_last(process):
-        wait_until(lambda: (run / "checkpoint.pt").exists(), timeout_s=100)
+        wait_until(lambda: (run / "checkpoint.pt").exists(), timeout_s=200)
         learner = json.loads((run / "services" / "learner-0.json").read_text())["pid"]
         pids = children_of(run)
         os.kill(learner, number)
-        code, _, error = finish(process)
+        code, _, error = finished(process)
     assert code == 1
     assert sentence in error
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
     saved = torch.load(run / "checkpoint.pt", weights_only=True)
-    code, out, error = finish(beast("train", "--root", tmp_path, "--name", "x"))
+    code, out, error = finished(beast("train", "--root", tmp_path, "--name", "x"))
     assert (code, error) == (0, ""), error
     assert "continuing x" in out
     with (run / "metrics.csv").open() as file:
@@ -171,9 +152,9 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
     assert steps[-1] == 20_000
     resumed = next(row for row in rows if int(row["agent_steps"]) > saved["counters"]["agent_steps"])
     assert int(resumed["updates"]) > saved["counters"]["updates"]
-    finished = torch.load(run / "checkpoint.pt", weights_only=True)
+    at_end = torch.load(run / "checkpoint.pt", weights_only=True)
     per_update = 8 * 16  # rollouts of the classic preset, and their steps
-    done = finished["counters"]["updates"] - saved["counters"]["updates"]
+    done = at_end["counters"]["updates"] - saved["counters"]["updates"]
     assert done == math.ceil((20_000 - saved["counters"]["agent_steps"]) / per_update)
-    (adam,) = {int(state["step"]) for state in finished["learning"]["optimizer"]["state"]["state"].values()}
-    assert adam == finished["counters"]["optimizer_steps"], "the optimiser's own count went on too"
+    (adam,) = {int(state["step"]) for state in at_end["learning"]["optimizer"]["state"]["state"].values()}
+    assert adam == at_end["counters"]["optimizer_steps"], "the optimiser's own count went on too"

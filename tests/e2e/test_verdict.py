@@ -2,12 +2,13 @@
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import wait_until
+from tests.integration.envservers import ODD
 from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
@@ -17,7 +18,6 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 pytestmark = pytest.mark.e2e
 
 CARTPOLE = ["--env", "CartPole-v1"]
-PATIENCE_S = 40.0
 
 
 @contextlib.contextmanager
@@ -31,14 +31,13 @@ def running(flags: list[str], slow: str = "") -> Iterator[ThrowawayRun]:
 
 def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
     """Ask what limits the run until it is this."""
-    deadline, seen = time.monotonic() + PATIENCE_S, [""]
-    while time.monotonic() < deadline:
+
+    def found() -> str:
         pages = [page for role in ROLES for page in run.pages(role)]
-        seen.append(verdict([ServiceView(page["role"], page["role"], page) for page in pages]))
-        if seen[-1].startswith(expected):
-            return seen[-1]
-        time.sleep(0.5)
-    pytest.fail(f"never {expected!r}, but at last {seen[-1]!r}")
+        seen = verdict([ServiceView(page["role"], page["role"], page) for page in pages])
+        return seen if seen.startswith(expected) else ""
+
+    return wait_until(found, 120)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_a_slow_service_is_named(monkeypatch: pytest.MonkeyPatch, role: str, exp
 
 
 def test_slow_environments_are_named_though_they_use_no_processor() -> None:
-    with running(["--env", "tests.e2e.slow_env:Slow-v0"]) as run:
+    with running(["--env", ODD, "--env.kwargs", '{"at": -1, "deed": "rest"}']) as run:
         wait_for_verdict(run, "environment-bound")
 
 

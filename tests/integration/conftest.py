@@ -1,7 +1,7 @@
 """Fixtures for tests of one service over real sockets."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -9,23 +9,54 @@ from typing import Any
 
 import pytest
 
+from tests.broker_fakes import OpenStage, Stage, stage
 from tests.learner_fakes import FakeActor, Opener, OpenRun, opened, run_config
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.transport import Context
+from zerobeast.common.transport import Context, ServerPort
+from zerobeast.common.wire.messages import Plane
+
+
+@pytest.fixture
+def ipc(tmp_path: Path) -> str:
+    """An endpoint for tests of what is the same over every transport."""
+    return f"ipc://{tmp_path}/s"
+
+
+@pytest.fixture
+def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
+    """The port of an env-server."""
+    with closing(ServerPort(context, Plane.STEPS, endpoint)) as port:
+        yield port
+
+
+@pytest.fixture
+def open_stage(context: Context, monkeypatch: pytest.MonkeyPatch, ipc: str) -> Iterator[OpenStage]:
+    """Opens a broker as `stage` does, over ipc unless it is given an endpoint."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Stage:
+            return stack.enter_context(stage(context, monkeypatch, **{"endpoint": ipc, **settings}))
+
+        yield make
+
+
+@pytest.fixture
+def the(open_stage: OpenStage) -> Stage:
+    """A broker with the settings of `stage`, which has weights."""
+    return open_stage()
 
 
 @pytest.fixture
 def actor_of(context: Context) -> Iterator[Callable[..., FakeActor]]:
     """Makes actors that talk to a learner by hand."""
-    actors = []
+    with ExitStack() as stack:
 
-    def make(config: RunConfig, **terms: Any) -> FakeActor:
-        actors.append(FakeActor(context, config.learner.endpoint, **terms))
-        return actors[-1]
+        def make(config: RunConfig, **terms: Any) -> FakeActor:
+            actor = FakeActor(context, config.learner.endpoint, **terms)
+            stack.callback(actor.close)
+            return actor
 
-    yield make
-    for actor in actors:
-        actor.close()
+        yield make
 
 
 @pytest.fixture

@@ -16,14 +16,13 @@ class Counter(gymnasium.Env):
         length: int = 5,
         ending: str = "truncated",
         raise_at: int = 0,
-        exit_at: int = 0,
         block_file: str = "",
         stray_shape: bool = False,
     ) -> None:
         self.observation_space = spaces.Box(0, 1000, (2,), np.int64)
         self.action_space = spaces.Discrete(10, start=100)
         self.length, self.ending = length, ending
-        self.raise_at, self.exit_at, self.block_file = raise_at, exit_at, block_file
+        self.raise_at, self.block_file = raise_at, block_file
         self.stray_shape = stray_shape
         self.count = self.seed_seen = 0
 
@@ -40,8 +39,6 @@ class Counter(gymnasium.Env):
         self.count += 1
         if self.count == self.raise_at:
             raise RuntimeError("this environment raises on purpose")
-        if self.count == self.exit_at:
-            os._exit(7)
         while self.block_file and os.path.exists(self.block_file):
             pass
         over = self.count >= self.length

@@ -26,5 +26,5 @@ def running(endpoint: str, **settings: object) -> Iterator[EnvServer]:
         yield server
     finally:
         server.stop()
-        thread.join(timeout=20)
+        thread.join(timeout=60)
         assert codes == [0], "the server did not end in order"

@@ -29,6 +29,7 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "quit": sys.exit,
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "hang": _hang,
+    "rest": lambda: time.sleep(0.01),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "ignore": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), _hang()),
     "close": lambda: os.closerange(3, 256),

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,9 +12,10 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
+from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
@@ -21,6 +23,7 @@ from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.common.wire.stream import HELLO_PERIOD_S
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.envserver.service import EnvServer
 
 pytestmark = pytest.mark.integration
 
@@ -84,13 +87,20 @@ def make_actor(time: Time, names: Names) -> Iterator[Callable[..., Actor]]:
             places = {"envserver": port, "broker": port + 3, "learner": port + 6}
             endpoints = {role: {"endpoint": f"tcp://{host}:{place}"} for role, place in places.items()}
             limit = {"actor": {"connect_timeout_s": TIMEOUT_S}}
-            config = RunConfig.model_validate({**endpoints, **limit, **settings})
+            config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, **endpoints, **limit, **settings})
             actor = kind(config, Instance(index=0), timeouts=timeouts, clock=time, resolve=names)
             actor.open()
             actors.enter_context(closing(actor))
             return actor
 
         yield make
+
+
+def connected(actor: Actor, time: Time, seconds: float = 0.0) -> bool:
+    """Whether it has a connection to every server after so long."""
+    time.now += seconds
+    actor.tick(time())
+    return all(servers.ports for servers in actor._servers)
 
 
 def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
@@ -120,13 +130,7 @@ def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
         actor.tick(time())
     assert actor.report()["reconnects"] == 0
     names.hosts["somewhere.invalid"] = ["127.0.0.1"]
-
-    def connected() -> bool:
-        time.now += 0.1
-        actor.tick(time())
-        return all(servers.ports for servers in actor._servers)
-
-    wait_until(connected)
+    wait_until(lambda: connected(actor, time, 0.1))
     actor.tick(time())
     assert actor.report()["reconnects"] == 0, "it has only just been asked"
 
@@ -172,7 +176,8 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
     port = free_port(9)
     actor = make_actor("127.0.0.1", port)
     for epoch in (5, 6):
-        with closing(wait_until(lambda epoch=epoch: start_of(context, port, epoch))) as server:
+        start = partial(ServerPort, context, Plane.STEPS, f"tcp://127.0.0.1:{port}", epoch=epoch)
+        with closing(bound_again(start)) as server:
             greeted: set[int] = set()
 
             def met(server: ServerPort = server, greeted: set[int] = greeted, epoch: int = epoch) -> bool:
@@ -189,12 +194,6 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
 
             wait_until(met)
             assert greeted == {0, 1}
-
-
-def start_of(context: Context, port: int, epoch: int) -> ServerPort | None:
-    with suppress(ConfigError):  # the one before may still be letting go of its address
-        return ServerPort(context, Plane.STEPS, f"tcp://127.0.0.1:{port}", epoch=epoch)
-    return None
 
 
 def test_a_standstill_of_its_own_is_no_silence_of_others(make_actor: Callable[..., Actor], time: Time) -> None:
@@ -216,12 +215,7 @@ def test_a_silent_server_whose_name_is_gone_may_still_come_back(
     make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     actor = make_actor("localhost")
-
-    def connected() -> bool:
-        actor.tick(time())
-        return all(servers.ports for servers in actor._servers)
-
-    wait_until(connected)
+    wait_until(lambda: connected(actor, time))
     del names.hosts["localhost"]
     for count in range(1, 4):
         time.now += TIMEOUTS.silent + 1
@@ -232,8 +226,15 @@ def test_a_silent_server_whose_name_is_gone_may_still_come_back(
     assert time.now < TIMEOUT_S + actor.started_at
 
 
-CARTPOLE = {"env": {"id": "CartPole-v1"}}
 PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more turns than the clock here allows
+
+
+def hosts(server: EnvServer, sessions: int, actor: Actor, time: Time) -> bool:
+    """Whether a server has so many sessions after one more turn of the actor."""
+    time.now += 0.02
+    actor.poll(0.01)
+    actor.tick(time())
+    return bool(server.report()["sessions"] == sessions)
 
 
 def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
@@ -242,20 +243,11 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
     port = free_port(9)
     with running(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
         there = ending.enter_context(running(f"tcp://127.0.0.3:{port}"))
-        actor = make_actor("both", port, timeouts=replace(PATIENT, silent=1e6), **CARTPOLE)
-
-        def turn() -> None:
-            time.now += 0.02
-            actor.poll(0.01)
-            actor.tick(time())
-
-        def hosted(*counts: int) -> bool:
-            turn()
-            return (here.report()["sessions"], there.report()["sessions"]) == counts
-
-        wait_until(lambda: hosted(1, 1) and all(group.steps.stream.open for group in actor.groups))
+        actor = make_actor("both", port, timeouts=replace(PATIENT, silent=1e6))
+        wait_until(lambda: all([hosts(server, 1, actor, time) for server in (here, there)]))
+        wait_until(lambda: hosts(here, 1, actor, time) and all(group.steps.stream.open for group in actor.groups))
         ending.close()
-        wait_until(lambda: here.report()["sessions"] == 2 or turn())
+        wait_until(lambda: hosts(here, 2, actor, time))
         assert actor.report()["moves"] == 1
 
 
@@ -264,16 +256,9 @@ def test_a_server_that_cannot_even_be_asked_is_left_soon(
 ) -> None:
     port = free_port(9)
     with running(f"tcp://127.0.0.2:{port}") as here:  # nobody is at 127.0.0.3
-        actor = make_actor("both", port, **CARTPOLE)
+        actor = make_actor("both", port)
         started = time.now
-
-        def hosted() -> bool:
-            time.now += 0.02
-            actor.poll(0.01)
-            actor.tick(time())
-            return here.report()["sessions"] == 2
-
-        wait_until(hosted)
+        wait_until(lambda: hosts(here, 2, actor, time))
         assert TIMEOUTS.absent < time.now - started < TIMEOUTS.silent
 
 
@@ -281,20 +266,13 @@ def test_groups_go_to_a_server_that_joins(make_actor: Callable[..., Actor], time
     port = free_port(9)
     names.hosts["both"] = ["127.0.0.2"]
     with running(f"tcp://127.0.0.2:{port}") as here:
-        actor = make_actor("both", port, **CARTPOLE)
-
-        def hosted(server: object, sessions: int) -> bool:
-            time.now += 0.02
-            actor.poll(0.01)
-            actor.tick(time())
-            return server.report()["sessions"] == sessions  # type: ignore[attr-defined]
-
-        wait_until(lambda: hosted(here, 2))
+        actor = make_actor("both", port)
+        wait_until(lambda: hosts(here, 2, actor, time))
         with running(f"tcp://127.0.0.3:{port}") as there:
             names.hosts["both"] = ["127.0.0.2", "127.0.0.3"]
             time.now += TIMEOUTS.lookup
-            wait_until(lambda: hosted(there, 1))
-            wait_until(lambda: hosted(here, 1))
+            wait_until(lambda: hosts(there, 1, actor, time))
+            wait_until(lambda: hosts(here, 1, actor, time))
 
 
 def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Callable[..., Actor], time: Time) -> None:
@@ -315,9 +293,9 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
             time.now += 1.0 if told else 0.1 * HELLO_PERIOD_S  # a HELLO that could not leave is said again
             return stream.open
 
-        wait_until(lambda: turn() or heard, timeout_s=60)
+        wait_until(lambda: turn() or heard)
         begun, reconnects = time.now, actor.report()["reconnects"]
-        wait_until(turn, timeout_s=60)
+        wait_until(turn)
         assert time.now - begun > TIMEOUTS.silent, "nobody would wait that long in silence"
         assert actor.report()["reconnects"] == reconnects
 
@@ -329,8 +307,7 @@ def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
     with ExitStack() as ports:
         for host in ("127.0.0.2", "127.0.0.3"):  # take what comes and answer nothing
             ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
-        settings = {**CARTPOLE, "actor": {"env_groups": 1, "connect_timeout_s": 1e6}}
-        actor = make_actor("both", port, timeouts=PATIENT, **settings)
+        actor = make_actor("both", port, timeouts=PATIENT, actor={"env_groups": 1, "connect_timeout_s": 1e6})
         wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[0].ports)
         start, moved = time.now, [0.0]
         while time.now < start + 30 * TIMEOUTS.silent:

@@ -80,7 +80,7 @@ def running(service: Service) -> Iterator[None]:
         yield
     finally:
         service.stop()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         assert not failures, failures
 
@@ -121,6 +121,11 @@ class StubLearner:
                 self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
         return len(self.rollouts) == 2 and all(len(rows) >= ROLLOUTS for rows in self.rollouts.values())
 
+    @property
+    def each(self) -> list[np.ndarray]:
+        """Every rollout of every group."""
+        return [rows for received in self.rollouts.values() for rows in received]
+
     def close(self) -> None:
         self.port.close()
         self.weights.close()
@@ -148,7 +153,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
                 running(Broker(config, instance)),
                 running(Actor(config, instance)),
             ):
-                wait_until(stub.turn, 60)
+                wait_until(stub.turn, 200)
         finally:
             stub.close()
             context.term()
@@ -174,14 +179,13 @@ class StackAlgorithm(CountingAlgorithm):
 
 def test_the_learner_rebuilds_the_very_stacks_that_the_policy_saw(tmp_path: Path) -> None:
     short = {"id": "PongNoFrameskip-v4", "max_episode_frames": 40, "frame_stack": 4}  # truncated every 10 steps
-    rollouts = play(tmp_path, short, StackAlgorithm).rollouts
-    assert sum(rollout["truncated"].sum() for group in rollouts.values() for rollout in group) > 10
-    for group in rollouts.values():
-        for rollout in group:
-            obs = torch.from_numpy(rollout["obs"].copy())
-            stacks = stack_frames(obs, torch.from_numpy(rollout["first"].copy()), 4)
-            sums = stacks.flatten(3).sum(-1).float()[:T, :, [0, 1, -1]].transpose(0, 1)
-            np.testing.assert_array_equal(rollout["behaviour_logits"], sums.numpy())
+    rollouts = play(tmp_path, short, StackAlgorithm).each
+    assert sum(rollout["truncated"].sum() for rollout in rollouts) > 10
+    for rollout in rollouts:
+        obs = torch.from_numpy(rollout["obs"].copy())
+        stacks = stack_frames(obs, torch.from_numpy(rollout["first"].copy()), 4)
+        sums = stacks.flatten(3).sum(-1).float()[:T, :, [0, 1, -1]].transpose(0, 1)
+        np.testing.assert_array_equal(rollout["behaviour_logits"], sums.numpy())
 
 
 def test_every_rollout_continues_the_one_before_it(learner: StubLearner) -> None:
@@ -193,31 +197,28 @@ def test_every_rollout_continues_the_one_before_it(learner: StubLearner) -> None
 
 
 def test_the_stored_state_is_the_one_before_the_first_observation(learner: StubLearner) -> None:
-    for rollouts in learner.rollouts.values():
-        for rollout in rollouts:
-            counted = rollout["obs"][:, -T - 1, 0]
-            np.testing.assert_array_equal(rollout["core_state"][:, 0], counted)
+    for rollout in learner.each:
+        counted = rollout["obs"][:, -T - 1, 0]
+        np.testing.assert_array_equal(rollout["core_state"][:, 0], counted)
 
 
 def test_answers_belong_to_the_observation_beside_them(learner: StubLearner) -> None:
-    for rollouts in learner.rollouts.values():
-        for rollout in rollouts:
-            obs = rollout["obs"][:, -T - 1 :, 0].astype(np.float32)
-            shown = rollout["behaviour_logits"]
-            np.testing.assert_array_equal(shown[:, :, 0], obs[:, :T])
-            np.testing.assert_array_equal(rollout["value"], obs[:, :T])
-            np.testing.assert_array_equal(shown[:, :, 2], rollout["reward"][:, :T])
-            np.testing.assert_array_equal(rollout["last_action"][:, 1:], (obs[:, :T].astype(int) + 1) % 3)
+    for rollout in learner.each:
+        obs = rollout["obs"][:, -T - 1 :, 0].astype(np.float32)
+        shown = rollout["behaviour_logits"]
+        np.testing.assert_array_equal(shown[:, :, 0], obs[:, :T])
+        np.testing.assert_array_equal(rollout["value"], obs[:, :T])
+        np.testing.assert_array_equal(shown[:, :, 2], rollout["reward"][:, :T])
+        np.testing.assert_array_equal(rollout["last_action"][:, 1:], (obs[:, :T].astype(int) + 1) % 3)
 
 
 def test_rewards_and_ends_belong_to_the_action_before_them(learner: StubLearner) -> None:
-    for rollouts in learner.rollouts.values():
-        for rollout in rollouts:
-            first, obs = rollout["first"], rollout["obs"][:, -T - 1 :, 0]
-            rewarded = np.where(first, 0, rollout["last_action"])
-            np.testing.assert_array_equal(rollout["reward"][:, 1:], rewarded[:, 1:])
-            np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == LENGTH)
-            np.testing.assert_array_equal(first, obs == 0)
+    for rollout in learner.each:
+        first, obs = rollout["first"], rollout["obs"][:, -T - 1 :, 0]
+        rewarded = np.where(first, 0, rollout["last_action"])
+        np.testing.assert_array_equal(rollout["reward"][:, 1:], rewarded[:, 1:])
+        np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == LENGTH)
+        np.testing.assert_array_equal(first, obs == 0)
 
 
 def test_episodes_are_whole_and_their_returns_exact(learner: StubLearner) -> None:

@@ -1,19 +1,14 @@
 """Benchmarks that spread work over a pool take its processes along, however they end."""
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.helpers import killed_at_last, wait_until
+from tests.helpers import ROOT, killed_at_last, python, wait_until
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 STALE = ("stale", "--env", "CartPole-v1", "--algos", "a2c", "--seeds", "2", "--total_steps", "1000000000")
 LIMIT = ("limit", "--env", "CartPole-v1", "--seconds", "5")
 
@@ -24,10 +19,9 @@ LIMIT = ("limit", "--env", "CartPole-v1", "--seconds", "5")
     ids=["stale-SIGKILL", "stale-SIGINT", "limit-SIGKILL"],
 )
 def test_no_process_outlives_a_benchmark_that_was_ended(argv: tuple[str, ...], number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "zerobeast", "bench", *argv]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    process = python("-m", "zerobeast", "bench", *argv, cwd=ROOT)
     with killed_at_last(process):
-        pool = wait_until(lambda: _at_work(process.pid), timeout_s=60)
+        pool = wait_until(lambda: _at_work(process.pid), timeout_s=250)
         process.send_signal(number)
         wait_until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in pool))
 

@@ -1,28 +1,19 @@
 """Whatever a peer sends is refused in words and counted, and the others do not notice."""
 
-from pathlib import Path
-
 import pytest
 import zmq
 from torch import nn
 
-from tests.broker_fakes import ECHO_ENV, Client, Stage, stage
+from tests.broker_fakes import ECHO_ENV, Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.transport import Context
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def the(context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=16) as found:
-        yield found
 
 
 def refusal(client: Client) -> str:
@@ -32,67 +23,49 @@ def refusal(client: Client) -> str:
     return str(caught.value)
 
 
-def push(the: Stage, *frames: bytes) -> None:
-    """Send frames that no honest client would."""
-    with the.context.socket(zmq.PUSH) as socket:
-        socket.setsockopt(zmq.LINGER, 5000)
-        socket.connect(Endpoint.parse(the.config.broker.endpoint).socket(0))
-        socket.send_multipart(frames)
-
-
-@pytest.mark.parametrize(
-    ("frames", "reason"),
-    [
+def test_garbage_is_counted_and_harms_nobody(the: Stage) -> None:
+    garbage = [
         ([b""], "header"),
         ([b"\xc1garbage"], "header"),
-        ([pack([PROTOCOL_VERSION + 1, 1, 5]), b"x"], "version"),
         ([pack([PROTOCOL_VERSION, 99, 5, 0, 0, 0])], "header"),
+        ([pack([PROTOCOL_VERSION + 1, 1, 5]), b"x"], "version"),
         ([pack_header(Header(Kind.STEP, 5)), b"rows"], "kind"),
         ([pack_header(Header(Kind.HELLO, 5, body=({"num_envs": 1, "env": {"obs_shape": "x"}},)))], "spec"),
         ([pack_header(Header(Kind.HELLO, 5, body=({},)))], "terms"),
         ([pack_header(Header(Kind.INFER, 5, epoch=6, seq=1, body=(False,))), b"rows"], "session"),
-    ],
-)
-def test_garbage_is_counted_and_harms_nobody(the: Stage, frames: list[bytes], reason: str) -> None:
+    ]
     client = the.welcomed(2)
-    client.ask()
-    push(the, *frames)
-    wait_until(lambda: the.refused(reason) == 1)
-    assert client.ask().rows["action"].tolist() == [2, 2]
+    with the.context.socket(zmq.PUSH) as socket:
+        socket.setsockopt(zmq.LINGER, 5000)
+        socket.connect(Endpoint.parse(the.config.broker.endpoint).socket(0))
+        for number, (frames, reason) in enumerate(garbage, start=1):
+            before = the.refused(reason)
+            socket.send_multipart(frames)
+            wait_until(lambda: the.refused(reason) == before + 1)  # noqa: B023
+            assert client.ask().rows["action"].tolist() == [number] * 2
 
 
-@pytest.mark.parametrize("size", [0, 1, 64, 129, 100_000])
-def test_a_payload_of_another_size_leaves_no_trace(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
-) -> None:
+def test_a_payload_of_another_size_leaves_no_trace(open_stage: OpenStage) -> None:
     """Between two good requests of a batch somebody sends a wrong payload, then the right one."""
-    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_delay_s=10.0) as the:
-        before, bad, after = clients = [the.welcomed(2) for _ in range(3)]
-        for step in (1, 2):
-            for number, client in enumerate(clients):
-                client.rows["obs"] = [[number, step, 0], [number, step, 1]]
-                client.request()
-            header, rows = bad.message()
-            before.turn()
-            wait_until(lambda: len(the.broker._batcher) == 1)
-            bad.port.send(header, b"\xff" * size)
-            wait_until(lambda: the.refused("payload") == step)  # noqa: B023
-            after.turn()
-            wait_until(lambda: len(the.broker._batcher) == 2)
-            bad.port.send(header, rows)
-            for client in clients:
-                client.until(Reply.ANSWER)
-                assert client.answer is not None
-                assert client.answer.rows["logits"].tolist() == (client.rows["obs"] + 1).tolist()
-                assert client.answer.rows["action"].tolist() == [step, step]
-
-
-def test_a_payload_in_two_frames_is_refused(the: Stage) -> None:
-    client = the.welcomed(2)
-    client.request()
-    header, rows = client.message()
-    client.port.send(header, rows, b"more")
-    wait_until(lambda: the.refused("payload") == 1)
+    the = open_stage(max_batch_delay_s=10.0)
+    before, bad, after = clients = [the.welcomed(2) for _ in range(3)]
+    wrong = [[b"\xff" * size] for size in (0, 1, 64, 129, 100_000)]
+    for step, frames in enumerate([*wrong, [before.rows.tobytes(), b"more"]], start=1):
+        for number, client in enumerate(clients):
+            client.rows["obs"] = [[number, step, 0], [number, step, 1]]
+            client.request()
+        header, rows = bad.message()
+        before.turn()
+        wait_until(lambda: len(the.broker._batcher) == 1)
+        bad.port.send(header, *frames)
+        wait_until(lambda: the.refused("payload") == step)  # noqa: B023
+        after.turn()
+        wait_until(lambda: len(the.broker._batcher) == 2)
+        bad.port.send(header, rows)
+        for client in clients:
+            client.until(Reply.ANSWER)
+            assert client.answer.rows["logits"].tolist() == (client.rows["obs"] + 1).tolist()
+            assert client.answer.rows["action"].tolist() == [step, step]
 
 
 def test_an_unknown_session_is_told_to_greet_again(the: Stage) -> None:
@@ -106,19 +79,17 @@ def test_an_unknown_session_is_told_to_greet_again(the: Stage) -> None:
     assert client.ask().rows["action"].tolist() == [1]
 
 
-def test_a_second_request_before_the_first_is_answered_is_refused(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_delay_s=10.0) as the:
-        hasty, silent = the.welcomed(), the.welcomed()
-        hasty.request()
-        header, rows = hasty.message()
-        hasty.port.send(header, rows)
-        hasty.port.send(Header(Kind.INFER, header.sender, 0, header.epoch, header.seq + 1, (False,)), rows)
-        wait_until(lambda: the.refused("overlap") == 1)
-        silent.ask()
-        hasty.until(Reply.ANSWER)
-        assert [step.first.shape[1] for step in the.algorithms[0].seen[1:]] == [2]
+def test_a_second_request_before_the_first_is_answered_is_refused(open_stage: OpenStage) -> None:
+    the = open_stage(max_batch_delay_s=10.0)
+    hasty, silent = the.welcomed(), the.welcomed()
+    hasty.request()
+    header, rows = hasty.message()
+    hasty.port.send(header, rows)
+    hasty.port.send(Header(Kind.INFER, header.sender, 0, header.epoch, header.seq + 1, (False,)), rows)
+    wait_until(lambda: the.refused("overlap") == 1)
+    silent.ask()
+    hasty.until(Reply.ANSWER)
+    assert [step.first.shape[1] for step in the.algorithms[0].seen[1:]] == [2]
 
 
 def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
@@ -130,10 +101,9 @@ def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
     assert the.refused("terms") >= 1
 
 
-@pytest.mark.parametrize("num_envs", [0, -1, 17, 1.5, "many", None, True])
-def test_an_impossible_number_of_environments_is_refused(the: Stage, num_envs: object) -> None:
-    sentence = refusal(the.client(num_envs=num_envs))
-    assert "expected 1 to 16" in sentence
+def test_an_impossible_number_of_environments_is_refused(the: Stage) -> None:
+    for num_envs in (0, -1, 17, 1.5, "many", None, True):
+        assert "expected 1 to 16" in refusal(the.client(num_envs=num_envs))
 
 
 def test_an_environment_that_the_algorithm_cannot_handle_is_refused_in_its_words(the: Stage) -> None:
@@ -190,26 +160,21 @@ def test_old_versions_are_ignored_within_an_epoch_and_accepted_from_a_new_one(th
     assert set(versions) <= {3, 4}, "a learner that ended does not come back"
 
 
-def test_too_many_clients_are_asked_to_come_again(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_too_many_clients_are_asked_to_come_again(open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.services.broker.sessions.MAX_SLOTS", 4)
-    with stage(context, monkeypatch, endpoint, tmp_path) as the:
-        first = the.welcomed(3)
-        second = the.client(2)
-        replies = []
-        wait_until(lambda: replies.append(second.turn()) or Reply.STALE in replies)
-        assert not second.stream.open
-        first.bye()
-        second.until(Reply.WELCOME)
+    the = open_stage()
+    first, second = the.welcomed(3), the.client(2)
+    replies = []
+    wait_until(lambda: replies.append(second.turn()) or Reply.STALE in replies)
+    assert not second.stream.open
+    first.bye()
+    second.until(Reply.WELCOME)
 
 
 def test_a_device_that_is_not_there_ends_the_broker_with_a_sentence(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with (
-        pytest.raises(ConfigError, match="cuda"),
-        stage(context, monkeypatch, endpoint, tmp_path, device="cuda") as the,
-    ):
-        the.thread.join()
+    the = open_stage(device="cuda")
+    with pytest.raises(ConfigError, match="cuda"):
+        the.stop()

@@ -2,14 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.broker_fakes import Client, Stage, stage
+from tests.broker_fakes import Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.acting.inference import Inference
-from zerobeast.common.transport import Context
 from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
@@ -28,12 +26,9 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 @pytest.fixture
-def the(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, idle: threading.Event
-) -> Iterator[Stage]:
-    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=MAX_ROWS, max_batch_delay_s=0.0) as found:
-        yield found
-        idle.set()
+def the(open_stage: OpenStage, idle: threading.Event) -> Iterator[Stage]:
+    yield open_stage(max_batch_rows=MAX_ROWS, max_batch_delay_s=0.0)
+    idle.set()
 
 
 def send(client: Client, value: float) -> None:
@@ -44,7 +39,6 @@ def send(client: Client, value: float) -> None:
 
 def answered(client: Client, action: int) -> None:
     client.until(Reply.ANSWER)
-    assert client.answer is not None
     assert (client.answer.rows["logits"] == client.rows["obs"] + 1).all()
     assert client.answer.rows["action"].tolist() == [action] * client.n
 
@@ -75,7 +69,6 @@ def test_weights_that_come_while_a_batch_is_computed_count_from_the_next_on(the:
     wait_until(lambda: the.broker.report()["policy_version"] == 2)
     idle.set()
     answered(client, 1)
-    assert client.answer is not None
     assert (client.answer.version, client.answer.rows["value"].tolist()) == (1, [1.0, 1.0])
     assert client.ask().version == 2
 

@@ -9,17 +9,17 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.helpers import wait_until
+from tests.helpers import finished, killed_at_last, python, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import MAX_FILES, main
@@ -79,25 +79,16 @@ Start = Callable[..., subprocess.Popen[str]]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start the service of this file, its run folder being `tmp_path`."""
-    started = []
+    with ExitStack() as stack:
 
-    def starter(*flags: str, few_files: bool = False, **environ: str) -> subprocess.Popen[str]:
-        module, *rest = ["tests.integration.test_entry", *flags]
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, "--root", str(tmp_path), *rest],
-            env={**os.environ, "OMP_NUM_THREADS": "7", **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=_few_files if few_files else None,
-        )
-        started.append(process)
-        return process
+        def starter(*flags: str | Path, few_files: bool = False, **variables: str) -> subprocess.Popen[str]:
+            command = ("-m", "tests.integration.test_entry", "--root", tmp_path, *flags)
+            limit = _few_files if few_files else None
+            process = python(*command, variables={"OMP_NUM_THREADS": "7", **variables}, preexec_fn=limit)
+            stack.enter_context(killed_at_last(process))
+            return process
 
-    yield starter
-    for process in started:
-        process.kill()
-        process.communicate()
+        yield starter
 
 
 def _few_files() -> None:
@@ -107,12 +98,8 @@ def _few_files() -> None:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The exit code and what was said on stderr."""
-    _, errors = process.communicate(timeout=60)
-    return process.returncode, errors
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+    code, _, errors = finished(process)
+    return code, errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -154,31 +141,25 @@ def test_a_signal_before_the_service_is_there_ends_the_process_at_once_with_0(
 
 
 def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Start, tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = tmp_path / "status.json"
-    process = start("--status-file", str(status), "--index", "3")
+    process = start("--status-file", status, "--index", "3", few_files=True)
     wait_until(status.exists)
-    found = read_json(status)
-    assert {name: found[name] for name in ("role", "index", "pid")} == {
-        "role": "trivial",
-        "index": 3,
-        "pid": process.pid,
-    }
+    found = json.loads(status.read_text())
+    assert (found["role"], found["index"], found["pid"]) == ("trivial", 3, process.pid)
     assert list(tmp_path.glob("*.new")) == []
-
-    def page() -> Any:
-        with urllib.request.urlopen(f"http://{found['health']}/healthz", timeout=10) as answer:
-            return json.load(answer)
-
-    assert wait_until(lambda: page()["state"] == "ready")
-    assert page()["pid"] == process.pid
+    page = wait_until(lambda: (page := fetch_page(found["health"])) and page["state"] == "ready" and page)
+    assert page["pid"] == process.pid
+    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits), "as many as the system allows"
 
 
 def test_a_process_that_nobody_counts_has_no_index(start: Start, tmp_path: Path) -> None:
     status = tmp_path / "status.json"
-    code, errors = finish(start("--status-file", str(status), "--name", "once"))
+    code, errors = finish(start("--status-file", status, "--name", "once"))
     assert code == 0
     assert " trivial I zerobeast " in errors.splitlines()[0]
-    assert read_json(status)["index"] is None
+    assert json.loads(status.read_text())["index"] is None
 
 
 def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default(start: Start) -> None:
@@ -244,22 +225,13 @@ def test_a_status_file_that_cannot_be_written_is_a_sentence_and_exits_2(start: S
     assert f"trivial: status file {tmp_path}/file/status.json: cannot be written: " in errors
 
 
-@pytest.mark.parametrize(("role", "threads"), [("broker", "3"), ("learner", "4"), ("actor", "1"), ("envserver", "1")])
+@pytest.mark.parametrize(("role", "threads"), [("broker", "3"), ("learner", "4"), ("envserver", "1")])
 def test_the_number_of_threads_is_fixed_before_the_service_is_imported(
     start: Start, tmp_path: Path, role: str, threads: str
 ) -> None:
     flags = ["--broker.threads", "3", "--learner.threads", "4", "--envserver.threads", "5"]
     assert finish(start("--name", "once", *flags, ROLE=role))[0] == 0
     assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
-
-
-def test_a_service_may_open_as_many_files_as_the_system_allows(start: Start, tmp_path: Path) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    status = tmp_path / "status.json"
-    process = start("--status-file", str(status), few_files=True)
-    wait_until(status.exists)
-    limits = Path(f"/proc/{process.pid}/limits").read_text()
-    assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits)
 
 
 @pytest.mark.parametrize(("role", "policy"), [("learner", os.SCHED_BATCH), ("actor", os.SCHED_OTHER)])
@@ -286,11 +258,10 @@ WITHOUT_TORCH = (
 def test_help_and_bad_settings_of_every_service_need_no_torch(
     role: str, flags: list[str], code: int, out: str, err: str
 ) -> None:
-    command = [sys.executable, "-c", WITHOUT_TORCH, f"zerobeast.services.{role}", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code
-    assert out in done.stdout
-    assert done.stderr == (f"{role}: {err}\n" if err else "")
+    ended, said, errors = finished(python("-c", WITHOUT_TORCH, f"zerobeast.services.{role}", *flags))
+    assert ended == code
+    assert out in said
+    assert errors == (f"{role}: {err}\n" if err else "")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,18 +22,13 @@ CARTPOLE = {"id": "CartPole-v1"}
 SPEC = EnvSpec("Fake-v0", (2,), "<f4", ActionSpec.discrete(2))
 
 
-@pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/s"
-
-
 @contextmanager
 def fake_server(context: Context, endpoint: str, answer: Any) -> Iterator[None]:
     """Answers every request with answer(header) -> (kind, body, frames)."""
-    port = ServerPort(context, Plane.STEPS, endpoint)
-    poller, stopping = Poller([port]), threading.Event()
+    stopping = threading.Event()
 
     def serve() -> None:
+        poller = Poller([port])
         while not stopping.is_set():
             poller.wait(0.02)
             while message := port.receive():
@@ -42,15 +36,15 @@ def fake_server(context: Context, endpoint: str, answer: Any) -> Iterator[None]:
                 kind, body, frames = answer(header)
                 port.send(Header(kind, header.sender, header.slot, 1, header.seq, body), *frames)
             port.departures()
-        port.close()
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
+    with closing(ServerPort(context, Plane.STEPS, endpoint)) as port:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join()
 
 
 def welcome_then(kind: Kind, body: tuple[Any, ...], *frames: Any) -> Any:
@@ -60,85 +54,74 @@ def welcome_then(kind: Kind, body: tuple[Any, ...], *frames: Any) -> Any:
     return answer
 
 
-def test_an_absent_server_is_a_lost_peer_in_words(context: Context, endpoint: str) -> None:
+def test_an_absent_server_is_a_lost_peer_in_words(context: Context, ipc: str) -> None:
     with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.3 s"):
-        EnvClient(context, endpoint, CARTPOLE, 1, seed=0, timeout_s=0.3)
+        EnvClient(context, ipc, CARTPOLE, 1, seed=0, timeout_s=0.3)
 
 
-def test_a_refusal_is_a_configuration_error_in_words(context: Context, endpoint: str) -> None:
-    with running(endpoint):
+def test_a_refusal_is_a_configuration_error_in_words(context: Context, ipc: str) -> None:
+    with running(ipc):
         with pytest.raises(
             ConfigError, match=r"env-server at .* refuses: env.id 'CartPol-v1' is unknown; did you mean CartPole-v1"
         ):
-            EnvClient(context, endpoint, {"id": "CartPol-v1"}, 1, seed=0)
+            EnvClient(context, ipc, {"id": "CartPol-v1"}, 1, seed=0)
         with pytest.raises(ConfigError, match="num_envs: expected an integer from 1"):
-            EnvClient(context, endpoint, CARTPOLE, 0, seed=0)
+            EnvClient(context, ipc, CARTPOLE, 0, seed=0)
 
 
-def test_an_action_out_of_range_is_refused(context: Context, endpoint: str) -> None:
-    with running(endpoint), EnvClient(context, endpoint, CARTPOLE, 2, seed=0) as client:
-        client.reset()
-        with pytest.raises(ConfigError, match="the action of environment 1 is 2, expected 0 to 1"):
-            client.step([0, 2])
-
-
-def test_every_answer_is_a_new_array(context: Context, endpoint: str) -> None:
-    with running(endpoint), EnvClient(context, endpoint, CARTPOLE, 2, seed=0) as client:
+def test_every_answer_is_a_new_array_and_an_action_out_of_range_is_refused(context: Context, ipc: str) -> None:
+    with running(ipc), EnvClient(context, ipc, CARTPOLE, 2, seed=0) as client:
         first = client.reset()
         kept = first.copy()
         client.step([0, 1])
         assert (first == kept).all()
+        with pytest.raises(ConfigError, match="the action of environment 1 is 2, expected 0 to 1"):
+            client.step([0, 2])
 
 
-def test_a_server_that_restarts_is_a_lost_peer(context: Context, endpoint: str) -> None:
-    with running(endpoint):
-        client = EnvClient(context, endpoint, CARTPOLE, 1, seed=0)
+def test_a_server_that_restarts_is_a_lost_peer(context: Context, ipc: str) -> None:
+    with running(ipc):
+        client = EnvClient(context, ipc, CARTPOLE, 1, seed=0)
         client.reset()
-    with running(endpoint), pytest.raises(PeerLost, match="has lost this session"):
+    with running(ipc), pytest.raises(PeerLost, match="has lost this session"):
         client.step([0])
     client.close()
 
 
-@pytest.mark.parametrize(
-    ("body", "frames", "sentence"),
-    [
-        (([],), (b"short",), "OBS: expected 128 bytes"),
-        (([],), (), "OBS: expected 128 bytes"),
-        (([],), (np.zeros(3, step_record(SPEC).dtype),), "OBS: expected 128 bytes"),
-        (([["a", 1]],), (np.zeros(2, step_record(SPEC).dtype),), r"an episode is \[return, length\]"),
-        (([3],), (np.zeros(2, step_record(SPEC).dtype),), r"an episode is \[return, length\]"),
-    ],
-)
-def test_an_answer_that_cannot_be_is_named(
-    context: Context, endpoint: str, body: tuple[Any, ...], frames: tuple[Any, ...], sentence: str
-) -> None:
-    with (
-        fake_server(context, endpoint, welcome_then(Kind.OBS, body, *frames)),
-        EnvClient(context, endpoint, {}, 2, seed=0) as client,
-        pytest.raises(RemoteProtocolError, match=sentence),
-    ):
-        client.reset()
+def test_an_answer_that_cannot_be_is_named(context: Context, ipc: str) -> None:
+    rows = np.zeros(3, step_record(SPEC).dtype)
+    cases: list[tuple[Any, Any, str]] = [
+        ([], (b"short",), "OBS: expected 128 bytes"),
+        ([], (), "OBS: expected 128 bytes"),
+        ([], (rows,), "OBS: expected 128 bytes"),
+        ([["a", 1]], (rows[:2],), r"an episode is \[return, length\]"),
+        ([3], (rows[:2],), r"an episode is \[return, length\]"),
+    ]
+    with fake_server(context, ipc, lambda header: welcome_then(Kind.OBS, (case[0],), *case[1])(header)):
+        for case in cases:
+            with EnvClient(context, ipc, {}, 2, seed=0) as client, pytest.raises(RemoteProtocolError, match=case[2]):
+                client.reset()
 
 
-def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, endpoint: str) -> None:
+def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, ipc: str) -> None:
     with (
-        fake_server(context, endpoint, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
+        fake_server(context, ipc, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
         pytest.raises(RemoteProtocolError, match="obs_shape is None"),
     ):
-        EnvClient(context, endpoint, {}, 2, seed=0)
+        EnvClient(context, ipc, {}, 2, seed=0)
 
 
-def test_messages_that_make_no_sense_are_ignored_until_the_time_is_over(context: Context, endpoint: str) -> None:
+def test_messages_that_make_no_sense_are_ignored_until_the_time_is_over(context: Context, ipc: str) -> None:
     with (
-        fake_server(context, endpoint, welcome_then(Kind.ACK, (1, 1))),
-        EnvClient(context, endpoint, {}, 2, seed=0) as client,
+        fake_server(context, ipc, welcome_then(Kind.ACK, (1, 1))),
+        EnvClient(context, ipc, {}, 2, seed=0) as client,
     ):
         client.timeout_s = 0.3
         with pytest.raises(PeerLost):
             client.reset()
 
 
-def test_a_busy_server_is_asked_again_later(context: Context, endpoint: str) -> None:
+def test_a_busy_server_is_asked_again_later(context: Context, ipc: str) -> None:
     busy = iter([True])
 
     def answer(header: Header) -> Any:
@@ -146,5 +129,5 @@ def test_a_busy_server_is_asked_again_later(context: Context, endpoint: str) -> 
             return Kind.ERROR, (str(Reason.BUSY), "full"), ()
         return welcome_then(Kind.OBS, ([],), np.ones(2, step_record(SPEC).dtype))(header)
 
-    with fake_server(context, endpoint, answer), EnvClient(context, endpoint, {}, 2, seed=0) as client:
+    with fake_server(context, ipc, answer), EnvClient(context, ipc, {}, 2, seed=0) as client:
         assert client.reset()["reward"].tolist() == [1.0, 1.0]

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ class Processes:
 
 
 @pytest.mark.parametrize("kind", [Thread, Processes])
-@pytest.mark.parametrize("servers", [1, 2, 4])
+@pytest.mark.parametrize("servers", [1, 4])
 def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_once(
     monkeypatch: pytest.MonkeyPatch, kind: type[Thread | Processes], servers: int
 ) -> None:
@@ -88,7 +87,7 @@ def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_o
                 actor.tick(actor.clock())
             return all(group.steps.stream.open for actor in actors for group in actor.groups)
 
-        wait_until(welcomed, timeout_s=60)
+        wait_until(welcomed)
     assert len(envs.begun) == len(set(envs.begun)) == ACTORS * kind.groups
     assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * TIMEOUTS.silent
 
@@ -108,11 +107,6 @@ def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]
     )
     actor.open()
     return actor
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/s"
 
 
 @pytest.fixture
@@ -138,12 +132,12 @@ def queued(server: EnvServer, greet: Callable[[], Kind | None], count: int) -> N
 
 @pytest.mark.parametrize("how", ["BYE", "its connection ends"])
 def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
-    context: Context, endpoint: str, thread: Thread, how: str
+    context: Context, ipc: str, thread: Thread, how: str
 ) -> None:
-    with running(endpoint) as server:
-        first, greet_first = greeting(context, endpoint, 0, 4096)
+    with running(ipc) as server:
+        first, greet_first = greeting(context, ipc, 0, 4096)
         queued(server, greet_first, 1)
-        second, greet_second = greeting(context, endpoint, 5000, 1)
+        second, greet_second = greeting(context, ipc, 5000, 1)
         queued(server, greet_second, 2)
         if how == "BYE":
             second.send(Header(Kind.BYE, second.sender))  # it knows no epoch
@@ -158,12 +152,12 @@ def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
 
 
 def test_a_session_in_the_making_is_not_closed_as_unused(
-    context: Context, endpoint: str, thread: Thread, monkeypatch: pytest.MonkeyPatch
+    context: Context, ipc: str, thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "UNUSED_S", -1.0)
     monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.0)
-    with running(endpoint) as server:
-        port, greet = greeting(context, endpoint, 0, 200)
+    with running(ipc) as server:
+        port, greet = greeting(context, ipc, 0, 200)
         queued(server, greet, 1)
         wait_until(lambda: len(server.table) == 0)
         port.close()

@@ -65,19 +65,14 @@ class Process:
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/s"
-
-
-@pytest.fixture
-def server(endpoint: str) -> Iterator[EnvServer]:
-    with running(endpoint) as server:
+def server(ipc: str) -> Iterator[EnvServer]:
+    with running(ipc) as server:
         yield server
 
 
 @pytest.fixture
-def peer(context: Context, server: EnvServer, endpoint: str) -> Iterator[Process]:
-    peer = Process(context, endpoint)
+def peer(context: Context, server: EnvServer, ipc: str) -> Iterator[Process]:
+    peer = Process(context, ipc)
     yield peer
     peer.port.close()
 
@@ -161,23 +156,19 @@ def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Proc
     assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2, slot=1)[1]) == [1, 1]
 
 
-@pytest.mark.parametrize("kind", [Kind.RESET, Kind.STEP])
-def test_a_request_without_a_session_is_told_so(peer: Process, kind: Kind) -> None:
-    peer.hello()
-    peer.send(Kind.BYE)
-    header, _ = peer.ask(kind, seq=1)
-    assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.UNKNOWN_SESSION, 1)
-
-
-def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Process) -> None:
+def test_a_request_without_a_session_of_this_start_is_told_so(peer: Process) -> None:
     peer.hello()
     peer.epoch += 1
     assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
+    peer.epoch -= 1
+    peer.send(Kind.BYE)
+    for kind in (Kind.RESET, Kind.STEP):
+        header, _ = peer.ask(kind, seq=1)
+        assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.UNKNOWN_SESSION, 1)
 
 
-@pytest.mark.parametrize(
-    ("frames", "sentence"),
-    [
+def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(server: EnvServer, peer: Process) -> None:
+    cases: list[tuple[tuple[Any, ...], str]] = [
         ((actions(10, 0),), "environment 0 is 10, expected 0 to 9"),
         ((actions(0, -1),), "environment 1 is -1"),
         ((actions(0),), "expected one frame of 128 bytes"),
@@ -185,42 +176,32 @@ def test_a_request_from_before_a_restart_of_the_server_is_told_so(peer: Process)
         ((actions(0, 0), b"more"), "expected one frame of 128 bytes"),
         ((b"",), "expected one frame of 128 bytes"),
         ((), "expected one frame of 128 bytes"),
-    ],
-)
-def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(
-    server: EnvServer, peer: Process, frames: tuple[Any, ...], sentence: str
-) -> None:
-    peer.hello()
-    peer.ask(Kind.RESET, seq=1)
-    header, _ = peer.ask(Kind.STEP, *frames, seq=2)
-    assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.TERMS, 2)
-    assert sentence in header.body[1]
-    assert server.report()["refused"] == 1
-    assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
-
-
-def test_a_step_before_the_reset_is_refused(peer: Process) -> None:
-    peer.hello()
+    ]
+    peer.hello(env={"id": COUNTER, "kwargs": {"length": 100}})
     header, _ = peer.ask(Kind.STEP, actions(0, 0), seq=1)
     assert (header.body[0], "RESET has to come" in header.body[1]) == (Reason.TERMS, True)
+    peer.ask(Kind.RESET, seq=1)
+    before = server.report()["refused"]
+    for number, (frames, sentence) in enumerate(cases, start=1):
+        header, _ = peer.ask(Kind.STEP, *frames, seq=number + 1)
+        assert (header.kind, header.body[0], header.seq) == (Kind.ERROR, Reason.TERMS, number + 1)
+        assert sentence in header.body[1]
+        assert server.report()["refused"] == before + number
+        assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=number + 1)[1]) == [number] * 2
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason", "sentence"),
-    [
+def test_what_cannot_be_hosted_is_refused_in_words(server: EnvServer, peer: Process) -> None:
+    cases: list[tuple[dict[str, Any], Reason, str]] = [
         ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "did you mean CartPole-v1?"),
         ({"env": {"id": "no_such_module:A-v0"}}, Reason.ENVIRONMENT, "No module named 'no_such_module'"),
         ({"env": {"id": COUNTER, "kwargs": {"x": 1}}}, Reason.ENVIRONMENT, "unexpected keyword argument 'x'"),
         ({"env": {"id": "A", "frame_skp": 4}}, Reason.TERMS, "env.frame_skp"),
         ({"num_envs": 10**9}, Reason.TERMS, "num_envs: expected an integer from 1 to 4096"),
-    ],
-)
-def test_what_cannot_be_hosted_is_refused_in_words(
-    server: EnvServer, peer: Process, changes: dict[str, Any], reason: Reason, sentence: str
-) -> None:
-    header = peer.hello(**changes)
-    assert (header.kind, header.body[0]) == (Kind.ERROR, reason)
-    assert sentence in header.body[1]
+    ]
+    for slot, (changes, reason, sentence) in enumerate(cases):
+        header = peer.hello(slot, **changes)
+        assert (header.kind, header.body[0]) == (Kind.ERROR, reason)
+        assert sentence in header.body[1]
     wait_until(lambda: len(server.table) == 0)
 
 
@@ -228,25 +209,17 @@ def test_what_cannot_be_hosted_is_refused_in_words(
     ("sessions", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str
 )
 def test_a_full_server_says_busy(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, sessions: int, settings: dict[str, int]
+    context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch, sessions: int, settings: dict[str, int]
 ) -> None:
     monkeypatch.setattr(room, "MAX_SESSIONS", sessions)
-    with running(endpoint, **settings) as server:
-        peer = Process(context, endpoint)
+    with running(ipc, **settings) as server:
+        peer = Process(context, ipc)
         first, second, hosted = peer.hello(), peer.hello(slot=1), len(server.table)
         peer.port.close()
         assert first.kind is Kind.WELCOME
         assert (second.kind, second.body[0]) == (Kind.ERROR, Reason.BUSY)
         assert hosted == 1
         assert server.report()["refused_by_reason"].keys() == {"busy"}
-
-
-def test_a_client_that_goes_takes_its_environments_along(context: Context, server: EnvServer, endpoint: str) -> None:
-    peer = Process(context, endpoint)
-    peer.hello()
-    assert len(server.table) == 1
-    peer.port.close()
-    wait_until(lambda: len(server.table) == 0 and server.report()["envs"] == 0)
 
 
 def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
@@ -260,12 +233,12 @@ def test_a_session_that_never_asks_for_anything_is_closed_and_may_come_back(
     assert peer.hello().kind is Kind.WELCOME
 
 
-def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Process, endpoint: str) -> None:
+def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Process, ipc: str) -> None:
     peer.hello()
     peer.ask(Kind.RESET, seq=1)
     context = zmq.Context()
     push = context.socket(zmq.PUSH)
-    push.connect(Endpoint.parse(endpoint).socket(0))
+    push.connect(Endpoint.parse(ipc).socket(0))
     garbage = [[b""], [b"\xff" * 100], [b"\x93\x01\x06\x00"], [b"x"] * 50, [b"\x00" * 70_000], [b"\xc1", b"rest"]]
     for frames in garbage:
         push.send_multipart(frames)

@@ -1,6 +1,5 @@
 """What a client sees, through real sockets: rows in order, true last observations, whole episodes."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,12 @@ def told(row: np.void) -> tuple[int, float, str]:
     )
 
 
-@pytest.mark.parametrize(("ending", "letter"), [("truncated", "U"), ("terminated", "T")])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("ending", "letter", "workers"), [("truncated", "U", 1), ("terminated", "T", 2)])
 def test_the_exact_sequence_of_an_episode_and_the_next(
-    context: Context, endpoint: str, ending: str, letter: str, workers: int
+    context: Context, ipc: str, ending: str, letter: str, workers: int
 ) -> None:
     env = {"id": COUNTER, "kwargs": {"length": 5, "ending": ending}}
-    with running(endpoint, workers=workers), EnvClient(context, endpoint, env, 3, seed=7) as client:
+    with running(ipc, workers=workers), EnvClient(context, ipc, env, 3, seed=7) as client:
         rows = client.reset()
         assert rows["obs"].tolist() == [[0, 7], [0, 8], [0, 9]]
         seen, finished = [told(rows[1])], []
@@ -55,8 +53,8 @@ def test_the_exact_sequence_of_an_episode_and_the_next(
     assert finished == [(5, 0.0, 5), (5, 15.0, 5), (5, 10.0, 5), (11, 0.0, 5), (11, 25.0, 5), (11, 10.0, 5)]
 
 
-def test_a_reset_cuts_episodes_off_and_their_returns_never_show(context: Context, endpoint: str) -> None:
-    with running(endpoint), EnvClient(context, endpoint, {"id": COUNTER}, 1, seed=0) as client:
+def test_a_reset_cuts_episodes_off_and_their_returns_never_show(context: Context, ipc: str) -> None:
+    with running(ipc), EnvClient(context, ipc, {"id": COUNTER}, 1, seed=0) as client:
         client.reset()
         client.step([9])
         assert told(client.reset()[0]) == (0, 0.0, "F")
@@ -80,16 +78,16 @@ def test_frames_of_atari_are_the_emulators_own(context: Context, endpoint: str) 
             assert (rows["reward"] == reward).all()
 
 
-def test_the_same_seed_gives_the_same_game_to_another_session(context: Context, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_game_to_another_session(context: Context, ipc: str) -> None:
     def play(client: EnvClient) -> bytes:
         client.reset()
         return b"".join(client.step([t % 6, 2])[0].tobytes() for t in range(50))
 
-    endpoint, env = f"ipc://{tmp_path}/s", {"id": "ALE/Pong-v5"}
-    with running(endpoint):
-        with EnvClient(context, endpoint, env, 2, seed=1) as one, EnvClient(context, endpoint, env, 2, seed=1) as two:
+    env = {"id": "ALE/Pong-v5"}
+    with running(ipc):
+        with EnvClient(context, ipc, env, 2, seed=1) as one, EnvClient(context, ipc, env, 2, seed=1) as two:
             assert play(one) == play(two)
-        with EnvClient(context, endpoint, env, 2, seed=2) as other, EnvClient(context, endpoint, env, 2, seed=1) as one:
+        with EnvClient(context, ipc, env, 2, seed=2) as other, EnvClient(context, ipc, env, 2, seed=1) as one:
             assert play(one) != play(other)
 
 
@@ -101,19 +99,17 @@ def test_the_same_seed_gives_the_same_game_to_another_session(context: Context, 
         ("dict", [0.5, -0.25, 0, 0, 1]),
     ],
 )
-def test_observations_of_every_layout_arrive_right(context: Context, tmp_path: Path, kind: str, obs: Any) -> None:
-    endpoint = f"ipc://{tmp_path}/s"
+def test_observations_of_every_layout_arrive_right(context: Context, ipc: str, kind: str, obs: Any) -> None:
     env = {"id": STRANGE, "kwargs": {"kind": kind}}
-    with running(endpoint), EnvClient(context, endpoint, env, 2, seed=0) as client:
+    with running(ipc), EnvClient(context, ipc, env, 2, seed=0) as client:
         assert client.reset()["obs"].tolist() == [obs, obs]
         rows, _ = client.step([[5.0, 5.0], [-0.05, 0.0]])
         assert rows["obs"].tolist() == [obs, obs]
         assert rows["reward"].tolist() == pytest.approx([0.2, -0.05])
 
 
-def test_minatar_plays_whole_episodes(context: Context, tmp_path: Path) -> None:
-    endpoint = f"ipc://{tmp_path}/s"
-    with running(endpoint), EnvClient(context, endpoint, {"id": "MinAtar/Breakout-v1"}, 4, seed=0) as client:
+def test_minatar_plays_whole_episodes(context: Context, ipc: str) -> None:
+    with running(ipc), EnvClient(context, ipc, {"id": "MinAtar/Breakout-v1"}, 4, seed=0) as client:
         assert (client.spec.obs_shape, client.spec.obs_dtype) == ((10, 10, 4), "|b1")
         rows, finished, returns = client.reset(), [], np.zeros(4)
         expected = []

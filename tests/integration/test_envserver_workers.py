@@ -1,11 +1,6 @@
 """Environments that raise, die, hang or outlive their server, each in a real worker process."""
 
 import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,19 +8,14 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.helpers import wait_until
-from tests.integration.envservers import COUNTER, running
+from tests.helpers import killed_at_last, python, wait_until
+from tests.integration.envservers import COUNTER, ODD, running
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
-from zerobeast.services.envserver import service
+from zerobeast.services.envserver import service, workers
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/s"
 
 
 def counter(**kwargs: Any) -> dict[str, Any]:
@@ -48,10 +38,10 @@ def children() -> list[psutil.Process]:
 
 
 def test_an_environment_that_raises_costs_its_episode_and_no_other(
-    context: Context, endpoint: str, caplog: pytest.LogCaptureFixture
+    context: Context, ipc: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = counter(raise_at=3, length=100)
-    with running(endpoint, workers=2) as server, EnvClient(context, endpoint, env, 3, seed=0) as client:
+    with running(ipc, workers=2) as server, EnvClient(context, ipc, env, 3, seed=0) as client:
         client.reset()
         rows = [client.step([1, 1, 1])[0] for _ in range(6)]
         assert [row["first"].tolist() for row in rows] == [[False] * 3, [False] * 3, [True] * 3] * 2
@@ -61,18 +51,16 @@ def test_an_environment_that_raises_costs_its_episode_and_no_other(
     assert "RuntimeError: this environment raises on purpose" in caplog.text
 
 
-def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reason(
-    context: Context, endpoint: str
-) -> None:
-    with running(endpoint) as server, EnvClient(context, endpoint, counter(raise_at=1), 1, seed=0) as client:
+def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reason(context: Context, ipc: str) -> None:
+    with running(ipc) as server, EnvClient(context, ipc, counter(raise_at=1), 1, seed=0) as client:
         client.reset()
         with pytest.raises(ConfigError, match="10 times without a step in between: RuntimeError: this environment"):
             step_often(client)
         wait_until(lambda: len(server.table) == 0)
 
 
-def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, endpoint: str) -> None:
-    with running(endpoint, workers=2) as server, EnvClient(context, endpoint, counter(), 2, seed=5) as client:
+def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, ipc: str) -> None:
+    with running(ipc, workers=2) as server, EnvClient(context, ipc, counter(), 2, seed=5) as client:
         client.reset()
         client.step([0, 0])
         victim, survivor = sorted(children(), key=lambda child: child.create_time())
@@ -87,28 +75,32 @@ def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, 
         assert sorted(rows["obs"][:, 0].tolist()) == [1, 3]
 
 
-def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(context: Context, endpoint: str) -> None:
-    with running(endpoint), EnvClient(context, endpoint, counter(exit_at=1), 1, seed=0) as client:
+def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(
+    context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MAX_DEATHS", 2)
+    env = {"id": ODD, "kwargs": {"at": 1, "deed": "exit"}}
+    with running(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:
         client.reset()
         with pytest.raises(
-            ConfigError, match=r"lost its process 5 times without a step in between, the last time: exit code 7"
+            ConfigError, match=r"lost its process 2 times without a step in between, the last time: exit code 7"
         ):
             step_often(client)
 
 
-def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, endpoint: str, tmp_path: Path) -> None:
+def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, ipc: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     answered = threading.Event()
-    with running(endpoint), EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0) as slow:
+    with running(ipc), EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0) as slow:
         slow.reset()
         lock.touch()
         thread = threading.Thread(target=lambda: (slow.step([4]), answered.set()))
         thread.start()
-        with EnvClient(context, endpoint, {"id": "CartPole-v1"}, 2, seed=0) as fast:
+        with EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=0) as fast:
             fast.reset()
             for _ in range(50):
                 fast.step([0, 1])
-        with EnvClient(context, endpoint, counter(), 2, seed=0) as fast:
+        with EnvClient(context, ipc, counter(), 2, seed=0) as fast:
             fast.reset()
             assert fast.step([0, 1])[0]["obs"][:, 0].tolist() == [1, 1]
         assert not answered.is_set()
@@ -118,12 +110,12 @@ def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, e
 
 
 def test_an_environment_that_never_answers_is_killed_when_its_client_goes(
-    context: Context, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, ipc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "CLOSE_LIMIT_S", 0.2)
     lock = tmp_path / "lock"
-    with running(endpoint):
-        client = EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0)
+    with running(ipc):
+        client = EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0)
         client.reset()
         assert len(children()) == 1
         lock.touch()
@@ -134,43 +126,31 @@ def test_an_environment_that_never_answers_is_killed_when_its_client_goes(
         wait_until(lambda: not children())
 
 
-def test_closing_the_server_leaves_no_process(context: Context, endpoint: str) -> None:
-    with running(endpoint, workers=3):
-        client = EnvClient(context, endpoint, counter(), 4, seed=0)
+def test_closing_the_server_leaves_no_process(context: Context, ipc: str) -> None:
+    with running(ipc, workers=3):
+        client = EnvClient(context, ipc, counter(), 4, seed=0)
         assert len(children()) == 3
     client.close()
     assert children() == []
 
 
 @pytest.mark.parametrize("stuck", [False, True])
-def test_workers_end_with_a_server_that_is_killed(context: Context, endpoint: str, tmp_path: Path, stuck: bool) -> None:
+def test_workers_end_with_a_server_that_is_killed(context: Context, ipc: str, tmp_path: Path, stuck: bool) -> None:
     lock, status = tmp_path / "lock", tmp_path / "status.json"
-    command = [
-        sys.executable,
-        "-m",
-        "zerobeast.services.envserver",
-        "--envserver.endpoint",
-        endpoint,
-        "--status-file",
-        str(status),
-    ]
-    server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    try:
-        assert wait_until(status.exists)
-        assert json.loads(status.read_text())["pid"] == server.pid
-        client = EnvClient(context, endpoint, counter(block_file=str(lock)), 1, seed=0)
+    command = ["-m", "zerobeast.services.envserver", "--envserver.endpoint", ipc, "--status-file", status]
+    server = python(*command)
+    with killed_at_last(server):
+        wait_until(status.exists)
+        client = EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0)
         client.reset()
-        workers = psutil.Process(server.pid).children(recursive=True)
-        assert workers
+        processes = psutil.Process(server.pid).children(recursive=True)
+        assert processes
         if stuck:
             lock.touch()
             client.timeout_s = 0.5
             with pytest.raises(PeerLost):
                 client.step([0])
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-        assert not psutil.wait_procs(workers, timeout=20)[1]
-    finally:
         server.kill()
         server.wait()
+        assert not psutil.wait_procs(processes, timeout=60)[1]
     client.close()

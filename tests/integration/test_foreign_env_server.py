@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import zmq
 
-from tests.helpers import wait_until
+from tests.helpers import free_port, killed_at_last, wait_until
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.transport import ClientPort, Context, random_id
+from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
@@ -31,19 +31,19 @@ ENV = {"id": "CartPole-v1"}
 SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
 
 
-@pytest.fixture
-def foreigner(endpoint: str) -> Iterator[subprocess.Popen[str]]:
-    """The example, run as its first lines say, in a process that cannot import this project."""
+@pytest.fixture(scope="module", params=["ipc", "tcp"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of the example, run as its first lines say, in a process that cannot import this project."""
+    endpoint = f"ipc://{tmp_path_factory.mktemp('f')}/s" if request.param == "ipc" else f"tcp://127.0.0.1:{free_port()}"
     command = [sys.executable, "-I", str(SCRIPT), endpoint]
     server = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    yield server
-    assert server.poll() is None, server.communicate()[0]
-    server.kill()
-    server.communicate()
+    with killed_at_last(server):
+        yield endpoint
+        assert server.poll() is None, server.communicate()[0]
 
 
 @pytest.fixture
-def envs(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> Iterator[EnvClient]:
+def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
     with EnvClient(context, endpoint, ENV, num_envs=5, seed=3) as client:
         yield client
 
@@ -55,11 +55,8 @@ def test_the_example_is_short_and_knows_nothing_of_this_project() -> None:
     assert imported - set(sys.stdlib_module_names) == {"msgpack", "zmq"}
 
 
-def test_it_describes_its_environment(envs: EnvClient) -> None:
-    assert envs.spec == SPEC
-
-
 def test_reset_opens_every_episode(envs: EnvClient) -> None:
+    assert envs.spec == SPEC
     rows = envs.reset()
     assert rows["first"].all()
     assert (np.abs(rows["obs"]) <= 0.05).all()
@@ -115,7 +112,7 @@ def test_a_balanced_pole_is_truncated_after_500_steps(envs: EnvClient) -> None:
     assert not rows["first"].any()
 
 
-def test_its_refusals_are_sentences(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+def test_its_refusals_are_sentences(context: Context, endpoint: str) -> None:
     with pytest.raises(ConfigError, match=r"expected CartPole-v1"):
         EnvClient(context, endpoint, {"id": "PongNoFrameskip-v4"}, num_envs=1, seed=0)
     with EnvClient(context, endpoint, ENV, num_envs=2, seed=0) as client:
@@ -125,17 +122,13 @@ def test_its_refusals_are_sentences(context: Context, endpoint: str, foreigner: 
 
 
 def hello(port: ClientPort) -> Header:
-    """The WELCOME of a session of two environments."""
-    found: list[Header] = []
+    """The answer to the HELLO of a session of two environments."""
 
-    def welcomed() -> bool:
+    def answered() -> Incoming | None:
         port.send(Header(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
-        while message := port.receive():
-            found.append(message.header)
-        return bool(found)
+        return port.receive()
 
-    wait_until(welcomed)
-    return found[0]
+    return wait_until(answered).header
 
 
 def ask(port: ClientPort, header: Header, *frames: Any) -> tuple[Header, list[bytes]]:
@@ -143,14 +136,11 @@ def ask(port: ClientPort, header: Header, *frames: Any) -> tuple[Header, list[by
     assert port.send(header, *frames)
     while True:
         message = wait_until(port.receive)
-        assert message is not None
         if message.header.kind is not Kind.WELCOME:
             return message.header, message.frames()
 
 
-def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(
-    context: Context, endpoint: str, foreigner: subprocess.Popen[str]
-) -> None:
+def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
         ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
@@ -166,9 +156,7 @@ def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(
         assert (repeated.kind, repeated.epoch, repeated.seq) == (Kind.WELCOME, epoch, 3)
 
 
-def test_a_session_of_another_start_is_unknown(
-    context: Context, endpoint: str, foreigner: subprocess.Popen[str]
-) -> None:
+def test_a_session_of_another_start_is_unknown(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
         header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
@@ -178,7 +166,7 @@ def test_a_session_of_another_start_is_unknown(
         assert header.body[0] == Reason.UNKNOWN_SESSION
 
 
-def test_clients_that_have_gone_make_room(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+def test_clients_that_have_gone_make_room(context: Context, endpoint: str) -> None:
     with ExitStack() as stack:
         for _ in range(64):
             client = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id())))
@@ -223,7 +211,7 @@ def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClien
     assert envs.step(np.zeros(5))[0]["reward"].all()
 
 
-def test_another_version_is_told_so(context: Context, endpoint: str, foreigner: subprocess.Popen[str]) -> None:
+def test_another_version_is_told_so(context: Context, endpoint: str) -> None:
     with ExitStack() as stack:
         port = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id())))
         push = stack.enter_context(context.socket(zmq.PUSH))
@@ -239,5 +227,4 @@ def test_another_version_is_told_so(context: Context, endpoint: str, foreigner: 
             return None
 
         header = wait_until(told)
-        assert header is not None
         assert header.body[0] == Reason.VERSION

@@ -3,12 +3,11 @@
 import os
 import resource
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.broker_fakes import ECHO_ENV, Stage, stage
+from tests.broker_fakes import ECHO_ENV, Stage
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
 from tests.learner_fakes import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
@@ -24,12 +23,6 @@ from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer, message
 pytestmark = pytest.mark.integration
 
 STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
-
-
-@pytest.fixture
-def the(context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    with stage(context, monkeypatch, endpoint, tmp_path, max_batch_rows=16) as found:
-        yield found
 
 
 def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> RawPeer:

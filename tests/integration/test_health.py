@@ -2,19 +2,16 @@
 
 import http.client
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.helpers import free_port, wait_until
+from tests.helpers import finished, free_port, python, wait_until
 from tests.integration.envservers import running
 from zerobeast.cli.main import main
 from zerobeast.common.health.command import main as probe
@@ -26,7 +23,6 @@ from zerobeast.common.settings.run import HealthConfig
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 ANYWHERE = HealthConfig()
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 
@@ -73,17 +69,14 @@ def served(settings: HealthConfig = ANYWHERE, **page: object) -> Iterator[tuple[
         finally:
             worker.stop()
             worker.resume.set()
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 def get(address: str, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=5)
-    try:
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 def test_a_service_answers_about_its_own_loop() -> None:
@@ -112,7 +105,7 @@ def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
 def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with served(HealthConfig(stall_after_s=0.1)) as (worker, address):
+    with served(HealthConfig(stall_after_s=1.0)) as (worker, address):
         wait_until(lambda: main(["health", "broker", "--endpoint", address]) == 0)
         worker.stall.set()
         wait_until(lambda: 'zerobeast_stalled{role="broker",run=""} 1.0' in get(address, "/metrics")[1])
@@ -169,36 +162,21 @@ def test_a_stranger_at_the_address_is_no_page(answer: bytes) -> None:
     assert fetch_page("nowhere") is None
 
 
-def health(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
-    """`python -m zerobeast.services.envserver health` as a container runs it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "zerobeast.services.envserver", "health", *arguments],
-        cwd=ROOT,
-        env=os.environ | (environ or {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert not done.stderr
-    return done.returncode, done.stdout
-
-
-def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable() -> None:
+def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
         here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
         wait_until(lambda: server.page.get("state") == "ready")
-        code, out = health(environ=here)
-        assert code == 0
+        process = python("-m", "zerobeast.services.envserver", "health", variables=here)  # as a container runs it
+        code, out, error = finished(process)
+        assert (code, error) == (0, "")
         assert "envserver  ready" in out
-        code, out = health("--json", environ=here)
-        assert code == 0
-        assert json.loads(out)["services"][0]["page"]["role"] == "envserver"
-    assert health(environ={"BEAST_HEALTH__PORT": str(free_port())})[0] == 2
+        assert probe("envserver", ["--json"], here) == 0
+        assert json.loads(capsys.readouterr().out)["services"][0]["page"]["role"] == "envserver"
+    assert probe("envserver", [], {"BEAST_HEALTH__PORT": str(free_port())}) == 2
     with served() as (_, address):
-        code, out = health("--endpoint", address)
-        assert code == 2
-        assert "is a broker" in out
+        capsys.readouterr()
+        assert probe("envserver", ["--endpoint", address], {}) == 2
+        assert "is a broker" in capsys.readouterr().out
 
 
 def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

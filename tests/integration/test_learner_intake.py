@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import wait_until
 from tests.learner_fakes import POLICY, FakeActor, Opener, rollout_rows
 from zerobeast.common.transport import ClientPort, Context
-from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.messages import Kind, Plane, Reason
 from zerobeast.common.wire.stream import Stream
 
 pytestmark = pytest.mark.integration
@@ -155,13 +155,6 @@ def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(context: Co
     run.drive([], lambda: run.queue.usable == 1)
     run.drive([], lambda: run.intake.peers == 0)
     assert list(run.intake._left) == [actor.port.sender]
-
-
-def test_goodbye_ends_the_session(open_run: Opener) -> None:
-    run = open_run()
-    actor = run.welcomed()
-    actor.port.send(Header(Kind.BYE, actor.port.sender))
-    run.drive([], lambda: run.page["peers"] == 0)
 
 
 def test_streams_of_one_actor_are_counted_apart(open_run: Opener) -> None:

@@ -1,12 +1,12 @@
 """The folder for sockets: who may enter it, and that it goes with its process, also with one that is killed."""
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import python
 from zerobeast.launcher import private_folder as private
 from zerobeast.launcher.private_folder import private_folder, remove_abandoned
 
@@ -31,10 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def owner() -> tuple[subprocess.Popen[str], Path]:
-    command = [sys.executable, "-c", OWNER]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
-    assert process.stdout
+    process = python("-c", OWNER, stdin=subprocess.PIPE)
     return process, Path(process.stdout.readline().strip())
 
 

@@ -1,10 +1,8 @@
 """When a service has work to do: a stall is told from a rest."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.broker_fakes import stage
+from tests.broker_fakes import OpenStage
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
@@ -16,25 +14,22 @@ from zerobeast.env_client import EnvClient
 pytestmark = pytest.mark.integration
 
 
-def test_a_broker_has_work_while_requests_wait_for_weights(
-    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with stage(context, monkeypatch, f"ipc://{tmp_path}/b", tmp_path, versions=()) as the:
-        client = the.client()
-        client.until(Reply.WELCOME)
-        assert the.broker.idle()
-        client.request()
-        wait_until(lambda: (client.turn(), not the.broker.idle())[1])
-        the.learner.publish(1)
-        client.until(Reply.ANSWER)
-        assert the.broker.idle()
+def test_a_broker_has_work_while_requests_wait_for_weights(open_stage: OpenStage) -> None:
+    the = open_stage(versions=())
+    client = the.client()
+    client.until(Reply.WELCOME)
+    assert the.broker.idle()
+    client.request()
+    wait_until(lambda: (client.turn(), not the.broker.idle())[1])
+    the.learner.publish(1)
+    client.until(Reply.ANSWER)
+    assert the.broker.idle()
 
 
-def test_an_env_server_has_work_while_an_environment_owes_a_step(context: Context, tmp_path: Path) -> None:
-    endpoint, env = f"ipc://{tmp_path}/s", {"id": ODD, "kwargs": {"at": 1, "deed": "hang"}}
-    with running(endpoint) as server:
+def test_an_env_server_has_work_while_an_environment_owes_a_step(context: Context, ipc: str) -> None:
+    with running(ipc) as server:
         assert server.idle()
-        with EnvClient(context, endpoint, env, 1, seed=0) as client:
+        with EnvClient(context, ipc, {"id": ODD, "kwargs": {"at": 1, "deed": "hang"}}, 1, seed=0) as client:
             client.reset()
             assert server.idle()
             client.timeout_s = 0.5

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -154,6 +153,7 @@ def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: py
     ("last", "own", "code", "sentence"),
     [
         ("broker: cannot listen", 2, 2, "broker 0: cannot listen"),
+        ("broker: env.id: unknown\nbroker: seed: too low", 2, 2, "broker 0: env.id: unknown\nseed: too low"),
         ("broker: the learner stayed away", 75, 75, "broker 0 ended with exit code 75: the learner stayed away"),
         ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; its log: {log}\n  ValueError: boom"),
         ("bye", 0, 1, "broker 0 ended with exit code 0; its log: {log}\n  bye"),
@@ -161,18 +161,12 @@ def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: py
 )
 def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int, code: int, sentence: str) -> None:
     dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last=last, code=own)
+    (tmp_path / "broker-0.log").write_text("broker: a complaint of an earlier start\n")
     fleet = Fleet(tmp_path, broker=dies)
     ending = fleet.run()
     assert (ending.code, ending.finished) == (code, False)
     assert ending.sentence == sentence.format(log=fleet.log("broker"))
     assert "down" in fleet.log("learner").read_text(), "the learner could write its checkpoint"
-
-
-def test_a_killed_child_is_told_by_its_signal(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path)
-    ending = fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
-    assert ending.code == 1
-    assert ending.sentence.startswith("envserver 0 was killed by SIGKILL")
 
 
 def test_of_several_deaths_the_one_that_names_bad_input_explains(tmp_path: Path) -> None:
@@ -181,18 +175,6 @@ def test_of_several_deaths_the_one_that_names_bad_input_explains(tmp_path: Path)
     after_broker = f"import time; time.sleep(0.1)\n{ENDS.format(other=learner, last='actor: no such game', code=2)}"
     ending = Fleet(tmp_path, broker=broker, actor=after_broker).run()
     assert (ending.code, ending.sentence) == (2, "actor 0: no such game")
-
-
-def test_a_child_with_several_mistakes_tells_them_all(tmp_path: Path) -> None:
-    last = "broker: env.id: unknown\nbroker: seed: too low"
-    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last=last, code=2)
-    assert Fleet(tmp_path, broker=dies).run().sentence == "broker 0: env.id: unknown\nseed: too low"
-
-
-def test_only_the_log_of_this_start_explains(tmp_path: Path) -> None:
-    (tmp_path / "broker-0.log").write_text("broker: an old complaint\n")
-    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last="a new one", code=1)
-    assert "old complaint" not in Fleet(tmp_path, broker=dies).run().sentence
 
 
 def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
@@ -204,7 +186,7 @@ def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
     assert "cannot start actor 0" in ending.sentence
 
 
-def test_what_a_dead_child_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
+def test_a_killed_child_is_told_by_its_signal_and_what_it_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     spawns = textwrap.dedent("""
         import subprocess, sys, time
         helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -212,7 +194,9 @@ def test_what_a_dead_child_leaves_behind_is_ended_with_it(tmp_path: Path) -> Non
         time.sleep(600)
     """)
     fleet = Fleet(tmp_path, envserver=spawns)
-    fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
+    ending = fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
+    assert ending.code == 1
+    assert ending.sentence.startswith("envserver 0 was killed by SIGKILL")
     helper = int(fleet.log("envserver").read_text().split()[1])
     wait_until(lambda: not psutil.pid_exists(helper) or psutil.Process(helper).status() == psutil.STATUS_ZOMBIE)
 
@@ -226,41 +210,3 @@ def test_an_error_of_the_launcher_itself_leaves_no_child(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="a bug"):
         fleet.run(fail)
     assert not any(psutil.pid_exists(child.pid) for child in fleet.children.values())
-
-
-SERVICE = """
-import sys, time
-from zerobeast.common.service.base import Service
-class Idle(Service):
-    role = "learner"
-    def open(self): print("up", flush=True)
-    def poll(self, timeout_s): time.sleep(timeout_s)
-    def close(self): print("down", flush=True)
-sys.exit(Idle(supervisor_pid=int(sys.argv[1])).run())
-"""
-LAUNCHER = """
-import os, sys, pathlib
-from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.supervisor import Supervisor
-folder = pathlib.Path(sys.argv[1])
-command = [sys.executable, "-c", sys.argv[2], str(os.getpid())]
-child = Child(ChildSpec("learner", 0, command, dict(os.environ), folder / "learner-0.log", folder / "s.json"))
-Supervisor([child]).run()
-"""
-
-
-def test_services_end_when_the_launcher_is_killed(tmp_path: Path) -> None:
-    log = tmp_path / "learner-0.log"
-    root = str(Path(__file__).parents[2])
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path), SERVICE], env=dict(os.environ) | {"PYTHONPATH": root}
-    )
-    try:
-        wait_until(lambda: log.exists() and "up" in log.read_text())
-        children = psutil.Process(launcher.pid).children()
-    finally:
-        launcher.kill()
-        launcher.wait()
-    wait_until(lambda: "down" in log.read_text())
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive

@@ -1,7 +1,8 @@
 """Ports over real sockets: what arrives, in place and whole, and what a bad message costs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -10,9 +11,10 @@ import pytest
 import zmq
 
 from tests.helpers import wait_until
+from tests.integration.ports import bound_again, meet
 from zerobeast.common.errors import ConfigError, LocalProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.transport import ClientPort, Context, Incoming, Poller, ServerPort, sockets
+from zerobeast.common.transport import ClientPort, Context, Poller, ServerPort, WeightsPublisher, sockets
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.specs import RecordSpec
 
@@ -35,12 +37,6 @@ def rows(n: int, value: int = 1) -> np.ndarray:
 
 
 @pytest.fixture
-def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
-    with closing(ServerPort(context, Plane.STEPS, endpoint)) as port:
-        yield port
-
-
-@pytest.fixture
 def client(context: Context, endpoint: str, server: ServerPort) -> Iterator[ClientPort]:
     with closing(ClientPort(context, Plane.STEPS, endpoint, ME)) as port:
         meet(server, port)
@@ -56,35 +52,10 @@ def stranger(context: Context, endpoint: str) -> Iterator[zmq.Socket[bytes]]:
         yield push
 
 
-def arrival(port: ServerPort | ClientPort) -> Incoming:
-    message = wait_until(port.receive)
-    assert message is not None
-    return message
-
-
-def meet(server: ServerPort, client: ClientPort) -> None:
-    """HELLO and WELCOME as sessions do it, until the subscription is in force; then empty both ends."""
-    welcome = Header(Kind.WELCOME, client.sender, 0, 1, 0, ({},))
-
-    def met() -> bool:
-        client.send(Header(Kind.HELLO, client.sender, body=({},)))
-        while server.receive():
-            server.send(welcome)
-        return client.receive() is not None
-
-    wait_until(met)
-    client.send(Header(Kind.BYE, client.sender))
-    while arrival(server).header.kind is not Kind.BYE:
-        pass
-    server.send(Header(Kind.BYE, client.sender))
-    while arrival(client).header.kind is not Kind.BYE:
-        pass
-
-
 def test_rows_are_received_in_place_into_a_part_of_a_batch(client: ClientPort, server: ServerPort) -> None:
     batch = rows(8, 9)
     assert client.send(step(1), rows(3))
-    message = arrival(server)
+    message = wait_until(server.receive)
     assert message.header == step(1)
     assert message.into(batch[2:5])
     np.testing.assert_array_equal(batch["reward"], [9, 9, 1, 1, 1, 9, 9, 9])
@@ -98,54 +69,38 @@ def test_large_payloads_arrive_whole_in_both_directions(client: ClientPort, serv
     sent = np.random.default_rng(1).integers(0, 256, 3 << 20, np.uint8)
     wait_until(lambda: client.send(step(1), sent, copy=copy))
     got = np.zeros_like(sent)
-    assert arrival(server).into(got)
+    assert wait_until(server.receive).into(got)
     np.testing.assert_array_equal(got, sent)
     assert server.send(Header(Kind.OBS, ME, 0, 1, 1, ([],)), got)
     back = np.zeros_like(sent)
-    assert arrival(client).into(back)
+    assert wait_until(client.receive).into(back)
     np.testing.assert_array_equal(back, sent)
-
-
-def test_a_reply_may_carry_a_second_frame(client: ClientPort, server: ServerPort) -> None:
-    server.send(Header(Kind.OBS, ME, 0, 1, 1, ([],)), rows(2), np.ones((2, 3), np.float32))
-    message = arrival(client)
-    core = np.zeros((2, 3), np.float32)
-    assert message.into(rows(2), last=False)
-    assert message.into(core)
-    assert core.all()
 
 
 def test_a_frame_without_bytes_is_received_as_such(client: ClientPort, server: ServerPort) -> None:
     client.send(step(1), np.zeros((4, 0), np.float32))
-    assert arrival(server).into(np.zeros((2, 0), np.float32))
+    assert wait_until(server.receive).into(np.zeros((2, 0), np.float32))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 4])
-def test_a_payload_of_another_size_is_refused(client: ClientPort, server: ServerPort, n: int) -> None:
-    client.send(step(1), rows(n))
-    client.send(step(2), rows(3))
-    assert not arrival(server).into(rows(3))
-    following = arrival(server)
-    assert following.header == step(2)
-    assert following.into(rows(3))
-
-
-@pytest.mark.parametrize("frames", [[], [b"x"], [rows(3), b""], [rows(3), rows(3), rows(3)]], ids=len)
-def test_missing_and_surplus_frames_are_refused(client: ClientPort, server: ServerPort, frames: list[Any]) -> None:
-    client.send(step(1), *frames)
-    client.send(step(2), rows(3))
-    assert not arrival(server).into(rows(3))
-    assert arrival(server).header == step(2)
+def test_a_payload_of_another_size_or_number_of_frames_is_refused(client: ClientPort, server: ServerPort) -> None:
+    sizes: list[list[Any]] = [[rows(n)] for n in (0, 1, 2, 4)]
+    for frames in [*sizes, [], [b"x"], [rows(3), b""], [rows(3), rows(3), rows(3)]]:
+        wait_until(lambda: client.send(step(1), *frames))  # noqa: B023
+        wait_until(lambda: client.send(step(2), rows(3)))
+        assert not wait_until(server.receive).into(rows(3))
+        following = wait_until(server.receive)
+        assert following.header == step(2)
+        assert following.into(rows(3))
 
 
 def test_a_message_that_is_not_read_to_its_end_does_not_spoil_the_next(client: ClientPort, server: ServerPort) -> None:
     for seq in (1, 2, 3):
         client.send(step(seq), rows(3), rows(3), b"more")
-    assert arrival(server).header == step(1)
-    second = arrival(server)
+    assert wait_until(server.receive).header == step(1)
+    second = wait_until(server.receive)
     assert second.header == step(2)
     assert second.into(rows(3), last=False)
-    assert arrival(server).frames() == [rows(3).tobytes(), rows(3).tobytes(), b"more"]
+    assert wait_until(server.receive).frames() == [rows(3).tobytes(), rows(3).tobytes(), b"more"]
     assert server.receive() is None
 
 
@@ -180,7 +135,7 @@ def test_garbage_is_counted_and_the_next_request_is_served(
 
         wait_until(everything_is_there)
         if not found:
-            found.append(arrival(server).header)
+            found.append(wait_until(server.receive).header)
     assert found == [step(5)]
 
 
@@ -190,7 +145,7 @@ def test_a_client_of_another_version_is_told_so(context: Context, endpoint: str,
         meet(server, client)
         push.send(old)
         wait_until(lambda: server.receive() is None and server.refused["version"])
-        header = arrival(client).header
+        header = wait_until(client.receive).header
     assert header.kind is Kind.ERROR
     assert header.body[0] == Reason.VERSION
     assert str(PROTOCOL_VERSION + 1) in header.body[1]
@@ -207,9 +162,9 @@ def test_an_oversized_frame_costs_its_sender_the_connection_and_nobody_else(
         with stranger(context, endpoint) as push:
             push.send_multipart([pack_header(step(1)), bytes(1 << 17)])
             client.send(step(2), rows(2))
-            assert arrival(server).header == step(2)
+            assert wait_until(server.receive).header == step(2)
             wait_until(lambda: push.send(pack_header(step(3)), zmq.NOBLOCK) is None)
-            assert arrival(server).header == step(3), "the sender is back over a new connection"
+            assert wait_until(server.receive).header == step(3), "the sender is back over a new connection"
 
 
 def test_a_frame_that_no_peer_takes_is_our_own_error(
@@ -223,7 +178,7 @@ def test_a_frame_that_no_peer_takes_is_our_own_error(
 
 def test_a_refusal_is_an_error_message_that_repeats_the_request(client: ClientPort, server: ServerPort) -> None:
     server.error(Header(Kind.STEP, ME, 4, 9, 8), Reason.UNKNOWN_SESSION, "say HELLO " * 1000, epoch=55)
-    header = arrival(client).header
+    header = wait_until(client.receive).header
     assert (header.kind, header.slot, header.epoch, header.seq) == (Kind.ERROR, 4, 55, 8)
     assert header.body[0] == Reason.UNKNOWN_SESSION
     assert len(header.body[1]) == 2000
@@ -235,34 +190,23 @@ def test_a_poller_wakes_for_each_port_and_not_without_reason(client: ClientPort,
     assert not poller.wait(0.0)
     client.send(HELLO)
     assert poller.wait(20.0)
-    assert arrival(server).header == HELLO
+    assert wait_until(server.receive).header == HELLO
     assert not Poller([client]).wait(0.0)
     server.send(HELLO)
     assert Poller([server, client]).wait(float("inf"))
 
 
-def test_an_endpoint_in_use_is_refused_in_words(context: Context, endpoint: str, server: ServerPort) -> None:
-    assert server
-    with pytest.raises(ConfigError, match="in use"):
-        ServerPort(context, Plane.INFERENCE, endpoint)
-
-
-def test_an_endpoint_whose_second_socket_is_in_use_is_refused_and_the_first_is_free_again(
-    context: Context, endpoint: str
+@pytest.mark.parametrize(
+    ("kind", "taken"), [(partial(ServerPort, plane=Plane.STEPS), sockets.REPLIES), (WeightsPublisher, sockets.WEIGHTS)]
+)
+def test_an_endpoint_in_use_is_refused_in_words_and_nothing_of_it_is_kept(
+    context: Context, endpoint: str, kind: Callable[..., ServerPort | WeightsPublisher], taken: int
 ) -> None:
     with context.socket(zmq.PULL) as other:
-        other.bind(Endpoint.parse(endpoint).socket(1))
+        other.bind(Endpoint.parse(endpoint).socket(taken))
         with pytest.raises(ConfigError, match="in use"):
-            ServerPort(context, Plane.STEPS, endpoint)
-
-    def bound() -> bool:
-        try:
-            ServerPort(context, Plane.STEPS, endpoint).close()
-        except ConfigError:
-            return False
-        return True
-
-    assert wait_until(bound)
+            kind(context, endpoint=endpoint)
+    bound_again(lambda: kind(context, endpoint=endpoint)).close()
 
 
 @pytest.mark.parametrize("text", ["ipc:///no/such/folder/s", "tcp://192.0.2.1:5555"])

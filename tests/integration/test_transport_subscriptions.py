@@ -1,7 +1,6 @@
 """Who hears the replies of a server: each client its own topic, whatever else is asked for."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.integration
 
 PLANE = Plane.STEPS
 ME, OTHER = 7, 8
-
-
-@pytest.fixture
-def server(context: Context, endpoint: str) -> Iterator[ServerPort]:
-    with closing(ServerPort(context, PLANE, endpoint)) as port:
-        yield port
 
 
 def bye(seq: int, sender: int = ME) -> Header:
@@ -52,6 +45,9 @@ def test_nobody_hears_the_replies_of_others(context: Context, endpoint: str, ser
         assert wait_until(client.receive)
         assert wait_until(lambda: curious.poll(10) and curious.recv()).startswith(topic(PLANE, OTHER))
         assert not curious.poll(0), "its own topic and nothing else"
+    departed: list[int] = []
+    wait_until(lambda: departed.extend(server.departures()) or len(departed) == 2)
+    assert set(departed) == {ME, OTHER}, "what was refused is no departure"
 
 
 def test_a_client_that_unsubscribes_has_departed(context: Context, endpoint: str, server: ServerPort) -> None:

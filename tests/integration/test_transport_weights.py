@@ -9,12 +9,12 @@ import pytest
 import zmq
 
 from tests.helpers import wait_until
-from zerobeast.common.errors import ConfigError, VersionMismatch
+from tests.integration.ports import bound_again
+from zerobeast.common.errors import VersionMismatch
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import (
     CHUNK_BYTES,
     Context,
-    Incoming,
     Poller,
     WeightsPublisher,
     WeightsSubscriber,
@@ -53,17 +53,10 @@ def arrivals(publisher: WeightsPublisher, subscriber: WeightsSubscriber, last: i
     return found
 
 
-def another_is_served(publisher: WeightsPublisher, endpoint: str, context: Context) -> None:
-    """Until one more subscriber has come and gone, so that those before it are in as well."""
-    with context.socket(zmq.SUB) as late:
-        late.subscribe(WEIGHTS_TOPIC)
-        late.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
-
-        def told() -> bool:
-            publisher.welcome()
-            return bool(late.poll(5))
-
-        wait_until(told)
+def served(publisher: WeightsPublisher, subscriber: zmq.Socket[bytes]) -> bool:
+    """Whether a raw subscriber has been sent something."""
+    publisher.welcome()
+    return bool(subscriber.poll(5))
 
 
 def test_a_version_arrives_in_chunks_of_one_mebibyte(
@@ -72,13 +65,7 @@ def test_a_version_arrives_in_chunks_of_one_mebibyte(
     snapshot = np.random.default_rng(1).integers(0, 256, 5 * CHUNK_BYTES // 2, np.uint8)
     publisher.publish(version(1, snapshot), snapshot)
     with closing(WeightsSubscriber(context, endpoint)) as subscriber:
-
-        def arrived() -> Incoming | None:
-            publisher.welcome()
-            return subscriber.receive()
-
-        message = wait_until(arrived)
-        assert message is not None
+        message = wait_until(lambda: publisher.welcome() or subscriber.receive())
         assert message.header == version(1, snapshot)
         buffer = np.zeros_like(snapshot)
         parts = chunks(buffer)
@@ -122,14 +109,12 @@ def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
         arrivals(publisher, staying, 1)
         fickle.subscribe(WEIGHTS_TOPIC)
         fickle.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
-
-        def served() -> bool:
-            publisher.welcome()
-            return bool(fickle.poll(5))
-
-        wait_until(served)
+        wait_until(lambda: served(publisher, fickle))
         fickle.unsubscribe(WEIGHTS_TOPIC)
-        another_is_served(publisher, endpoint, context)
+        with context.socket(zmq.SUB) as late:  # once it is served, those before it are in as well
+            late.subscribe(WEIGHTS_TOPIC)
+            late.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
+            wait_until(lambda: served(publisher, late))
         for number in (2, 3, 4):
             publisher.publish(version(number), SMALL)
             assert arrivals(publisher, staying, number) == [number]
@@ -171,16 +156,7 @@ def test_a_subscriber_meets_a_restarted_publisher_without_help(context: Context,
     with closing(WeightsSubscriber(context, endpoint)) as subscriber:
         assert arrivals(first, subscriber, 8) == [8]
         first.close()
-
-        def restarted() -> WeightsPublisher | None:
-            try:
-                return WeightsPublisher(context, endpoint)
-            except ConfigError:
-                return None
-
-        second = wait_until(restarted)
-        assert second is not None
-        with closing(second):
+        with closing(bound_again(lambda: WeightsPublisher(context, endpoint))) as second:
             second.publish(version(3), SMALL)
             assert arrivals(second, subscriber, 3) == [3]
 
@@ -198,11 +174,3 @@ def test_garbage_between_versions_is_counted(context: Context, endpoint: str) ->
             rogue.send(WEIGHTS_TOPIC + msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.WEIGHTS), 0]))
             with pytest.raises(VersionMismatch):
                 wait_until(subscriber.receive)
-
-
-def test_a_weights_socket_in_use_is_refused_in_words(
-    context: Context, endpoint: str, publisher: WeightsPublisher
-) -> None:
-    assert publisher
-    with pytest.raises(ConfigError, match="in use"):
-        WeightsPublisher(context, endpoint)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,16 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 Build = Callable[["RunConfig", "Instance"], "Service"]
 
 
+def lazy(place: str) -> Build:
+    """The service of the class at `module:Class`, which is imported once all settings are known to be right."""
+
+    def build(config: RunConfig, instance: Instance) -> Service:
+        made: Service = pkgutil.resolve_name(place)(config, instance)
+        return made
+
+    return build
+
+
 class _Signals:
     """SIGTERM and SIGINT stop the service, or end the process at once where there is none yet."""
 
@@ -65,7 +76,7 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
 
     Args:
       role: as in `services.<role>`.
-      build: makes the service; imports what is heavy.
+      build: makes the service.
       argv: flags, without the program's name.
       environ: environment variables with settings.
     """
@@ -76,7 +87,7 @@ def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str
     signals = _Signals()
     try:
         if any(flag in ("-h", "--help") for flag in argv):
-            return _help(role, build)
+            return _help(role)
         return _run(role, build, signals, argv, environ)
     except BeastError as error:
         code, text = error.exit_code, str(error)
@@ -111,11 +122,11 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         return service.run()
 
 
-def _help(role: str, build: Build) -> int:
+def _help(role: str) -> int:
     from zerobeast.common.config.load import settings_help
     from zerobeast.common.config.process import Instance
 
-    purpose = (sys.modules[build.__module__].__doc__ or role).strip()
+    purpose = (sys.modules["__main__"].__doc__ or role).strip()
     usage = (
         f"usage: python -m zerobeast.services.{role} [--config FILE] [--<setting> VALUE ...]\n"
         f"       python -m zerobeast.services.{role} health [--help]"

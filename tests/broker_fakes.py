@@ -119,7 +119,7 @@ class Client:
         self.answer: Answer | None = None
 
     def turn(self) -> Reply | None:
-        """Send what is due and take at most one message; the learner serves whoever subscribed."""
+        """Send what is due and take at most one message; the learner serves all that subscribed."""
         self.stage.learner.port.welcome()
         now = time.monotonic()
         due = self.stream.due(now)

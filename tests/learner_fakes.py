@@ -164,7 +164,7 @@ class OpenRun:
 
     @property
     def intake(self) -> Intake:
-        assert self.learner.training is not None, "nobody was welcomed yet"
+        assert self.learner.training is not None, "no client was welcomed yet"
         return self.learner.training.intake
 
     @property
@@ -173,7 +173,7 @@ class OpenRun:
 
     @property
     def trainer(self) -> Trainer:
-        assert self.learner.training is not None, "nobody was welcomed yet"
+        assert self.learner.training is not None, "no client was welcomed yet"
         return self.learner.training.trainer
 
     @property

@@ -3,7 +3,7 @@ of an algorithm, where `atari.yaml` of PPO's is called "atari-ppo".
 
 Where the user names none, the family of environments and the algorithm choose: what learns Pong wastes CartPole. One
 named after the family alone is IMPALA's, and of every algorithm that has none of its own there. The family follows from
-the spaces. Those of the environments that everybody uses are known, and they are recognised by their ids.
+the spaces. Those of the environments that are widely used are known, and they are recognised by their ids.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def view_at(address: str, role: str = "") -> ServiceView:
     found = str(page.get("role", "")) if page else ""
     if page is not None and role in ("", found):
         return ServiceView(found if role else f"{found} {address}", found, page)
-    note = f"nobody answers at {address}" if page is None else f"the service at {address} is a {found or 'stranger'}"
+    note = f"no answer from {address}" if page is None else f"the service at {address} is a {found or 'stranger'}"
     return ServiceView(role or address, role, silent_s=UNREACHABLE, note=note)
 
 

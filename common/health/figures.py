@@ -13,7 +13,7 @@ READY, STALLED = "ready", "stalled"  #: it takes work, and gets on with it or no
 BLOCKS = "▁▂▃▄▅▆▇█"
 SILENT_S = 10.0  #: a page older than this is no answer
 SPARK_WIDTH = 24
-LARGEST = 1e18  #: a page may come from anybody, and an integer of JSON be too large for a float
+LARGEST = 1e18  #: a page may come from any peer, and an integer of JSON be too large for a float
 MIB, GIB = 1 << 20, 1 << 30
 #: per role: the share of its time that it spends on each thing it waits for, by key of its page
 WAITS = {

@@ -1,4 +1,4 @@
-"""How long each step on the way of an experience takes: histograms that the services keep and everybody can add up.
+"""How long each step on the way of an experience takes: histograms that the services keep and any reader can add up.
 
 The buckets are the same everywhere, so histograms of several processes, or of two moments, are added and subtracted
 number by number. One entry costs less than a microsecond, and there is one per message, never one per environment.
@@ -100,7 +100,7 @@ def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
 
 
 def _entry(page: Mapping[str, Any], hop: str) -> Histogram | None:
-    """One hop of a page, which may come from anybody."""
+    """One hop of a page, which may come from any peer."""
     hops = page.get("hops")
     entry = hops.get(hop) if isinstance(hops, Mapping) else None
     if not isinstance(entry, Mapping):

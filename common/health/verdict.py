@@ -188,7 +188,7 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
     idle = f"learner waits {share(waiting)}, brokers busy {share(broker)}, env-servers busy {share(env)}"
-    return f"latency-bound: nobody is busy ({idle}): add actors or env groups"
+    return f"latency-bound: no service is busy ({idle}): add actors or env groups"
 
 
 def _full_machine(services: Sequence[ServiceView]) -> str:

@@ -1,7 +1,7 @@
 """Who may connect: libzmq asks for every connection whether its key is admitted (ZAP, ZeroMQ RFC 27).
 
 A thread answers, since no handshake can wait until a service has computed. The folder of keys is read again when
-somebody asks and the last reading is older than REREAD_S, so that keys come and go without a restart.
+a client asks and the last reading is older than REREAD_S, so that keys come and go without a restart.
 """
 
 from __future__ import annotations

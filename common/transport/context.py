@@ -60,7 +60,7 @@ class Context:
         """Encrypt a socket before it binds, and admit only clients whose key is one of the plane's.
 
         Raises:
-          ConfigError: without keys, everybody in the network could talk to it.
+          ConfigError: without keys, every machine in the network could talk to it.
         """
         if self._keys is None:
             if not (place.is_loopback or self._insecure):

@@ -80,7 +80,7 @@ class Keys:
                 yield _certificate(file)[0]
             except ConfigError as error:
                 if file not in self._unreadable:
-                    log.warning("%s; nobody is admitted with it", error)
+                    log.warning("%s; no client is admitted with it", error)
                 self._unreadable.add(file)
 
 

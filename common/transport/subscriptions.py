@@ -1,6 +1,6 @@
 """Who hears the replies of a server: each client its own topic and nothing else.
 
-An XPUB by itself grants whatever is asked for, also the empty topic, which is every reply to everybody. Here each
+An XPUB by itself grants whatever is asked for, also the empty topic, which is every reply to every client. Here each
 subscription is looked at first. With keys it has to come from the holder of the key that the client id belongs to;
 without, a topic can only be subscribed to by a peer that knows its 63 random bits.
 """

@@ -51,7 +51,7 @@ class WeightsPublisher:
         self._socket.send_multipart(self._newest, zmq.NOBLOCK, copy=False)
 
     def welcome(self) -> None:
-        """Serve the newest version to those who subscribed since the last call."""
+        """Serve the newest version to clients that subscribed since the last call."""
         for _ in range(MAX_ARRIVALS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK)
@@ -60,8 +60,8 @@ class WeightsPublisher:
             # To the client behind this event, whatever it says: where it is no subscription at all, libzmq 4.3.5 names
             # a client whose own event is still to come.
             self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
-            # The next send goes to that client alone. Where there is nothing for it, a message that nobody subscribes
-            # to takes that place; otherwise the next version would reach no other subscriber.
+            # The next send goes to that client alone. If there is nothing for it, a message that no client subscribes
+            # to is sent instead; otherwise the next version would reach no other subscriber.
             parts = self._newest if event == ARRIVAL and self._newest else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
 

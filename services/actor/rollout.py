@@ -95,7 +95,7 @@ class RolloutBuilder:
         return done
 
     def recycle(self, rows: Rows) -> None:
-        """Give back an array of `take` that nobody reads any more."""
+        """Give back an array of `take` that is no longer read."""
         self._spare.append(rows)
 
     def _record(self, rows: Rows) -> None:

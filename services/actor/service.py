@@ -182,7 +182,7 @@ class Actor(Service):
         """Give up on a server that stays away too long; before, try another one or a new connection.
 
         Raises:
-          PeerLost: nobody has answered for `actor.connect_timeout_s`, or had room.
+          PeerLost: no server has answered for `actor.connect_timeout_s`, or had room.
         """
         silence = self._silence_s(link, now)
         if silence > (limit_s := self.config.actor.connect_timeout_s):

@@ -20,7 +20,7 @@ from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, 
 
 
 class InlineEnvs(ABC):
-    """Base of backends: N environments that step inside this process, in code that does not wait for anybody."""
+    """Base of backends: N environments that step inside this process, in code that never waits for a peer."""
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs

@@ -134,7 +134,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def _judged(path: Path, state: Any) -> dict[str, Any]:
-    """A file's content if it has the outline of a checkpoint; what is inside is judged by those who use it."""
+    """A file's content if it has the outline of a checkpoint; what is inside is judged by its users."""
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of this program: it has no entry 'format'")
     if type(state["format"]) is not int or state["format"] != CHECKPOINT_FORMAT:

@@ -126,7 +126,7 @@ class Lobby(RolloutPlane):
 
     def receive(self, now: float) -> None:
         """Take what is there, up to the HELLO that begins the run."""
-        self.port.changes()  # which tells those who came that this is another start of the learner
+        self.port.changes()  # which tells new clients that this is another start of the learner
         super().receive(now)
 
     def admit(self, header: Header, now: float) -> None:

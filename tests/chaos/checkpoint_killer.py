@@ -122,7 +122,7 @@ def write_forever(folder: Path, first: int, promises: int) -> None:
 
 
 def drained(file: int) -> bytes:
-    """Everything that is in a pipe nobody writes to any more."""
+    """Everything that is in a pipe that has no writer any more."""
     content = b""
     while part := os.read(file, 65536):
         content += part

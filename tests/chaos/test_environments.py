@@ -54,7 +54,7 @@ def firsts(client: EnvClient) -> list[bool]:
 
 
 @pytest.mark.parametrize("deed", ["raise", "exit", "quit", "crash", "close", "hang", "stop", "ignore"])
-def test_what_one_environment_does_costs_its_process_an_episode_and_nobody_else_anything(
+def test_what_one_environment_does_costs_its_process_an_episode_and_no_other(
     context: Context,
     endpoint: str,
     server: EnvServer,

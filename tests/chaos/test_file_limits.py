@@ -49,7 +49,7 @@ class Server:
             self.process = subprocess.Popen(limited(soft, hard, command), stdout=log, stderr=log, env=environ)
 
     def page(self) -> dict[str, Any]:
-        """Empty while nobody answers."""
+        """Empty while there is no answer."""
         assert self.process.poll() is None, self.log.read_text()
         return announced_page(self.status, 5.0) or {}
 

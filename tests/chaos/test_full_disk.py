@@ -54,7 +54,7 @@ def fill(path: Path) -> None:
 
 def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(tmp_path: Path, note: Note) -> None:
     if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:
-        pytest.skip("this system lets nobody mount a disk")
+        pytest.skip("this system allows no mounts")
     with disturbed_run(TINY, tmp_path, modules={"learner": "tests.chaos.learner_on_a_small_disk"}) as injector:
         watch, fleet = injector.watch, injector.fleet
         folder = Path(f"/proc/{fleet.child('learner 0').pid}/root{fleet.config.folder}")

@@ -57,7 +57,7 @@ def test_what_is_refused_is_refused_by_the_plane_that_it_belongs_to(result: dict
     assert refused["learner 0"]["values"]
     assert refused["learner 0"]["episodes"]
     assert refused["broker 1"]["layout"]
-    assert refused["actor 0"] == {}, "nobody can reach an actor"
+    assert refused["actor 0"] == {}, "no peer can reach an actor"
 
 
 def test_growth_beyond_its_limit_is_a_failure() -> None:
@@ -67,7 +67,7 @@ def test_growth_beyond_its_limit_is_a_failure() -> None:
     assert len(list(judge_growth("x", before, ProcessUsage(165 << 20, 29, 263_145)))) == 3
 
 
-def test_a_reason_that_nobody_knows_is_a_failure() -> None:
+def test_an_unknown_reason_is_a_failure() -> None:
     page = {"refused": 3, "refused_by_reason": {"header": 1, "mine": 1}}
     child = SimpleNamespace(spec=SimpleNamespace(name="broker 0"), poll=lambda: None, page=lambda: page)
     found = list(judge_page(child))  # type: ignore[arg-type]

@@ -22,9 +22,9 @@ def test_more_actors_than_the_learner_can_feed_on_are_all_served_and_nothing_gro
     assert not crowd(folder, actors=4, seconds=5.0).trouble
 
 
-def test_clients_that_never_read_are_dropped_and_disturb_nobody(folder: Path) -> None:
+def test_clients_that_never_read_are_dropped_and_disturb_no_other(folder: Path) -> None:
     assert not deaf(folder, seconds=3.0).trouble
 
 
-def test_slow_environments_starve_nobody_and_hold_nobody_back(folder: Path) -> None:
+def test_slow_environments_neither_starve_nor_delay_others(folder: Path) -> None:
     assert not mixed(folder, seconds=4.0).trouble

@@ -18,7 +18,7 @@ def run() -> Iterator[NamedRun]:
         yield run
 
 
-def test_names_that_mean_nothing_for_a_while_disturb_nobody(run: NamedRun) -> None:
+def test_names_that_mean_nothing_for_a_while_disturb_no_service(run: NamedRun) -> None:
     assert not forget(run).trouble
 
 

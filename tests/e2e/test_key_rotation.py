@@ -96,4 +96,4 @@ def test_a_servers_key_is_replaced_by_a_restart_of_that_server_alone(run: Run, r
     run.start(role)
     wait_until(lambda: run.figure("learner", "agent_steps"), TO_SEE_S)
     run.trains_on()
-    assert all(child.running for child in children.values()), "nobody else had to be started again"
+    assert all(child.running for child in children.values()), "no other service had to be started again"

@@ -255,7 +255,7 @@ def test_a_server_that_cannot_even_be_asked_is_left_soon(
     make_actor: Callable[..., Actor], time: Time, names: Names
 ) -> None:
     port = free_port(9)
-    with running(f"tcp://127.0.0.2:{port}") as here:  # nobody is at 127.0.0.3
+    with running(f"tcp://127.0.0.2:{port}") as here:  # nothing listens at 127.0.0.3
         actor = make_actor("both", port)
         started = time.now
         wait_until(lambda: hosts(here, 2, actor, time))
@@ -296,7 +296,7 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
         wait_until(lambda: turn() or heard)
         begun, reconnects = time.now, actor.report()["reconnects"]
         wait_until(turn)
-        assert time.now - begun > TIMEOUTS.silent, "nobody would wait that long in silence"
+        assert time.now - begun > TIMEOUTS.silent, "no client would wait that long in silence"
         assert actor.report()["reconnects"] == reconnects
 
 

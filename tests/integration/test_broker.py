@@ -42,7 +42,7 @@ def test_64_clients_with_100_requests_each_get_exactly_their_own_rows(endpoint: 
 
     wait_until(all_done, timeout_s=120)
     assert sum(answers.values()) == 6400
-    assert all(client.turn() is None for client in clients), "nobody gets anything twice"
+    assert all(client.turn() is None for client in clients), "no client gets anything twice"
     assert the.broker.report()["refused"] == 0
     batches = [step.first.shape[1] for step in the.algorithms[0].seen[1:]]
     assert sum(batches) == sum(100 * client.n for client in clients)

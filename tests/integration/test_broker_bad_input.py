@@ -23,7 +23,7 @@ def refusal(client: Client) -> str:
     return str(caught.value)
 
 
-def test_garbage_is_counted_and_harms_nobody(the: Stage) -> None:
+def test_garbage_is_counted_and_harms_no_client(the: Stage) -> None:
     garbage = [
         ([b""], "header"),
         ([b"\xc1garbage"], "header"),
@@ -46,7 +46,7 @@ def test_garbage_is_counted_and_harms_nobody(the: Stage) -> None:
 
 
 def test_a_payload_of_another_size_leaves_no_trace(open_stage: OpenStage) -> None:
-    """Between two good requests of a batch somebody sends a wrong payload, then the right one."""
+    """Between two good requests of a batch a client sends a wrong payload, then the right one."""
     the = open_stage(max_batch_delay_s=10.0)
     before, bad, after = clients = [the.welcomed(2) for _ in range(3)]
     wrong = [[b"\xff" * size] for size in (0, 1, 64, 129, 100_000)]

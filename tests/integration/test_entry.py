@@ -154,7 +154,7 @@ def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Star
     assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits), "as many as the system allows"
 
 
-def test_a_process_that_nobody_counts_has_no_index(start: Start, tmp_path: Path) -> None:
+def test_a_process_without_a_number_has_no_index(start: Start, tmp_path: Path) -> None:
     status = tmp_path / "status.json"
     code, errors = finish(start("--status-file", status, "--name", "once"))
     assert code == 0

@@ -1,5 +1,7 @@
-"""Environments that take long to make, in worker processes and in the env-server's own thread: nobody waits in silence,
-and none is made in vain."""
+"""Environments that take long to make, in worker processes and in the env-server's own thread.
+
+No client waits in silence, and no environment is made in vain.
+"""
 
 import threading
 import time

@@ -117,7 +117,7 @@ def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(serve
     wait_until(lambda: server.report()["agent_steps"] == 4)
 
 
-def test_whoever_asks_again_before_the_answer_is_told_that_it_comes(
+def test_a_client_that_asks_again_before_the_answer_is_told_that_it_comes(
     server: EnvServer, peer: Process, tmp_path: Path
 ) -> None:
     lock = tmp_path / "lock"

@@ -26,7 +26,7 @@ STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
 
 
 def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> RawPeer:
-    """Somebody who greets under many ids and listens to no answer."""
+    """A client that greets under many ids and listens to no answer."""
     peer = RawPeer(Endpoint.parse(endpoint), REQUESTS, b"PUSH")
     peer.send(*(message([pack_header(Header(Kind.HELLO, random_id(), body=(terms,)))]) for _ in range(times)))
     peer.send(message([b"\xc1"]))  # is counted once all before it are read
@@ -113,7 +113,7 @@ def test_streams_that_deliver_share_the_window_that_a_batch_needs(open_run: Open
     def granted() -> set[int]:
         return {window_of(actor) for actor in actors}
 
-    run.drive(actors, lambda: granted() == {4})  # whoever is the first to deliver can fill a batch alone
+    run.drive(actors, lambda: granted() == {4})  # the first to deliver can fill a batch alone
     for actor in actors:
         actor.push(1, rollout_rows(4, 1))
     run.drive(actors, lambda: all(max(actor.acked, default=0) for actor in actors) and granted() == {1})

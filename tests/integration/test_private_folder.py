@@ -57,7 +57,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_liv
     assert list(place.iterdir()) == []
 
 
-def test_a_folder_of_somebody_else_is_left_alone(place: Path) -> None:
+def test_a_folder_of_another_user_is_left_alone(place: Path) -> None:
     foreign = place / "beast-foreign"
     foreign.mkdir()
     (place / "beast-link").symlink_to(foreign)

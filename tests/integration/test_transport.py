@@ -140,7 +140,7 @@ def test_garbage_is_counted_and_the_next_request_is_served(
 
 
 def test_a_client_of_another_version_is_told_so(context: Context, endpoint: str, server: ServerPort) -> None:
-    old = msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), ME, "laid out as nobody knows"])
+    old = msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), ME, "of an unknown layout"])
     with closing(ClientPort(context, Plane.STEPS, endpoint, ME)) as client, stranger(context, endpoint) as push:
         meet(server, client)
         push.send(old)
@@ -151,7 +151,7 @@ def test_a_client_of_another_version_is_told_so(context: Context, endpoint: str,
     assert str(PROTOCOL_VERSION + 1) in header.body[1]
 
 
-def test_an_oversized_frame_costs_its_sender_the_connection_and_nobody_else(
+def test_an_oversized_frame_costs_its_sender_the_connection_and_disturbs_no_other(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)

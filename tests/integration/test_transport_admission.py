@@ -40,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 SENDER = 77
 SLOTS = count()
-LONG_S, SHORT_S = 60.0, 1.5  #: until somebody must have been heard; until somebody would have been
+LONG_S, SHORT_S = 60.0, 1.5  #: until a client must have been heard; until one would have been
 Make = Callable[..., Context]
 
 
@@ -281,9 +281,7 @@ def test_without_keys_nothing_is_bound_beyond_loopback_unless_it_is_said(host: s
 
 
 @pytest.mark.parametrize("kind", [EnvServer, Broker, Learner])
-def test_a_server_beyond_loopback_takes_keys_or_the_word_that_it_may_be_insecure(
-    kind: type[Service], tmp_path: Path
-) -> None:
+def test_a_server_beyond_loopback_needs_keys_or_the_flag_insecure(kind: type[Service], tmp_path: Path) -> None:
     def service(**security: object) -> Service:
         place = {"endpoint": f"tcp://*:{free_port()}"}
         run = {"name": "x", "root": str(tmp_path), "security": security, kind.role: place}

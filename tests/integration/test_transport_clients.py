@@ -48,7 +48,7 @@ def test_every_client_hears_its_own_replies_and_no_others(context: Context, endp
         for client in clients:
             meet(server, client)
         for seq in range(1, 11):
-            for sender in (*senders, 12345):  # the last is nobody's
+            for sender in (*senders, 12345):  # the last is no client's
                 assert server.send(answer(sender, seq))
         for client in clients:
             assert heard(client, 10) == list(range(1, 11))
@@ -84,7 +84,7 @@ def test_a_client_that_is_still_there_over_another_connection_has_not_departed(
         assert heard(client, 5) == [5]
 
 
-def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
+def test_a_client_that_does_not_read_is_dropped_and_no_other_waits_for_it(
     context: Context, endpoint: str, server: ServerPort
 ) -> None:
     with ExitStack() as stack:
@@ -141,9 +141,7 @@ def test_a_client_meets_a_restarted_server_without_help(context: Context, endpoi
             meet(second, client)
 
 
-def test_a_server_with_an_epoch_says_here_to_those_who_come_and_to_nobody_twice(
-    context: Context, endpoint: str
-) -> None:
+def test_a_server_with_an_epoch_says_here_to_each_client_that_comes_once(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         for epoch in (5, 6):
             with closing(bound_again(partial(ServerPort, context, PLANE, endpoint, epoch=epoch))) as server:

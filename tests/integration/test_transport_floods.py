@@ -93,7 +93,7 @@ def test_a_long_topic_ends_the_connection_since_libzmq_keeps_fifty_bytes_for_eac
         assert ended(peer)
 
 
-def test_who_subscribes_to_everything_and_reads_nothing_holds_nobody_up(
+def test_a_client_that_subscribes_to_everything_and_reads_nothing_delays_no_other(
     context: Context, endpoint: str, server: ServerPort, place: Endpoint
 ) -> None:
     with closing(ClientPort(context, PLANE, endpoint, ME)) as client, RawPeer(place, REPLIES, b"SUB") as greedy:

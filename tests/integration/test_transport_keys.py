@@ -117,7 +117,7 @@ def mounted(keys: Path, mode: int) -> None:
     file.chmod(mode)
 
 
-def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_through_and_by_nobody_else(
+def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_through_and_by_no_other(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounted(keys, 0o440)
@@ -129,7 +129,7 @@ def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_t
             Keys(str(keys), "actor")
 
 
-def test_what_is_no_certificate_admits_nobody_and_harms_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_certificate_admits_no_client_and_harms_none(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
     learner = Keys(str(keys), "learner")
     before = learner.clients(Plane.ROLLOUTS)
     (keys / "public" / "actor-2.key").write_bytes(os.urandom(1000))
@@ -137,7 +137,7 @@ def test_what_is_no_certificate_admits_nobody_and_harms_nobody(keys: Path, caplo
     (keys / "public" / "notes.txt").write_text("none of ours")
     for _ in range(2):
         assert learner.clients(Plane.ROLLOUTS) == before
-    assert caplog.text.count("nobody is admitted with it") == 2, "each is named once"
+    assert caplog.text.count("no client is admitted with it") == 2, "each is named once"
 
 
 def test_a_service_without_its_keys_ends_with_one_sentence(tmp_path: Path) -> None:

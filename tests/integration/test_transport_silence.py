@@ -39,7 +39,7 @@ def client(context: Context, proxy: Proxy, server: ServerPort) -> Iterator[Clien
 
 
 def fill(server: ServerPort) -> None:
-    """Send until there is no room, which is soon: nobody takes anything."""
+    """Send until there is no room, which is soon: no peer takes anything."""
     while server.send(Header(Kind.OBS, CLIENT, body=([],)), LARGE):
         pass
     assert server.dropped == 1

@@ -30,7 +30,9 @@ def sees(server: ServerPort, sender: int) -> bool:
 @pytest.mark.parametrize(
     "wanted", [b"", b"s", topic(PLANE, ME)[:8], topic(Plane.INFERENCE, ME), topic(PLANE, ME) + b"x"]
 )
-def test_nobody_hears_the_replies_of_others(context: Context, endpoint: str, server: ServerPort, wanted: bytes) -> None:
+def test_no_client_hears_the_replies_of_others(
+    context: Context, endpoint: str, server: ServerPort, wanted: bytes
+) -> None:
     with ExitStack() as stack:
         curious = stack.enter_context(context.socket(zmq.SUB))
         curious.subscribe(wanted)
@@ -67,7 +69,7 @@ def subscribe(socket: zmq.Socket[bytes], sender: int) -> None:
 
 
 @pytest.mark.parametrize("message", [b"", b"\2", b"hello"])
-def test_a_message_among_subscriptions_gives_nobody_the_topic_of_another(message: bytes) -> None:
+def test_a_message_among_subscriptions_gives_no_client_the_topic_of_another(message: bytes) -> None:
     refused = Counter[str]()
 
     def refuse(error: RemoteProtocolError) -> None:

@@ -1,4 +1,4 @@
-"""Versions of the weights: each subscriber gets the newest, whenever it comes, and nobody waits for a slow one."""
+"""Versions of the weights: each subscriber gets the newest, whenever it comes, and no other waits for a slow one."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -120,7 +120,7 @@ def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
             assert arrivals(publisher, staying, number) == [number]
 
 
-def test_a_subscriber_that_does_not_read_delays_nobody_and_finds_the_newest_later(
+def test_a_subscriber_that_does_not_read_delays_no_other_and_finds_the_newest_later(
     context: Context, endpoint: str, publisher: WeightsPublisher
 ) -> None:
     large = np.zeros(4 * CHUNK_BYTES, np.uint8)

@@ -57,14 +57,14 @@ def test_a_server_that_the_name_forgets_keeps_its_groups_until_it_is_silent() ->
     assert d.elsewhere(slot) == B
 
 
-def test_whoever_flees_goes_where_fewest_are() -> None:
+def test_a_group_that_leaves_goes_to_the_server_with_the_fewest() -> None:
     d = directory(3)
     d.update([A, B, C])
     d.choice.update({0: A, 1: B, 2: B})
     assert d.elsewhere(0) == C
 
 
-def test_nobody_goes_back_to_a_server_that_was_fled_until_it_is_forgiven_or_new() -> None:
+def test_no_group_goes_back_to_a_server_that_it_left_until_that_is_forgiven_or_new() -> None:
     d = directory(2)
     d.update([A, B])
     assert d.elsewhere(1) == A

@@ -48,7 +48,7 @@ def test_a_run_begins_with_the_seeds_that_follow_from_its_own_and_goes_on_with_o
     assert len(set(everything)) == len(starts) * 50 * 6
 
 
-def test_actors_that_nobody_counts_share_no_seeds_either() -> None:
+def test_actors_without_a_number_share_no_seeds_either() -> None:
     everyone = list(itertools.chain.from_iterable(seeds(None) for _ in range(10)))
     assert len(set(everyone)) == 10 * 6
     assert all(0 <= seed < 2**31 + 3 for seed in everyone)

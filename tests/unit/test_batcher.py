@@ -52,7 +52,7 @@ def test_a_batch_closes_at_once_when_every_live_client_is_in_it(
     assert batch.closes(0.0, live) == closes
 
 
-def test_a_full_batch_closes_whoever_is_missing() -> None:
+def test_a_full_batch_closes_whichever_clients_are_missing() -> None:
     batch = batcher(max_rows=4)
     batch.add("a", 4, A, now=0.0)
     assert batch.closes(0.0, {A, B, C})

@@ -104,7 +104,7 @@ def test_bfloat16_stays_near_float32() -> None:
     np.testing.assert_allclose(logits[1], logits[0], rtol=0.1, atol=0.01)
 
 
-def test_observations_that_are_no_numbers_harm_nobody_else() -> None:
+def test_observations_that_are_no_numbers_harm_no_other() -> None:
     algorithm = make_algorithm(RunConfig(), VECTORS)
     rows = episode(VECTORS)[0]
     rows["obs"][0] = np.nan

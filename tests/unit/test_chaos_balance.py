@@ -41,7 +41,7 @@ def audit_of(*pages: tuple[str, dict[str, Any]]) -> RolloutAudit:
     return audit
 
 
-def test_a_run_in_which_nobody_dies_has_used_queued_or_still_carries_what_was_made() -> None:
+def test_a_run_in_which_no_service_dies_has_used_queued_or_still_carries_what_was_made() -> None:
     found = audit_of(
         ("actor 0", actor(7, 5, 4)),
         ("learner 0", learner(1, {(7, 0): (5, 4, 0), (7, 1): (3, 3, 0)}, used=21, queued=3)),

@@ -27,7 +27,7 @@ def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("redirection", "code"), [("| true", 141), (">&-", 0), ("2>&-", 0)])
-def test_output_that_nobody_reads_is_no_crash(redirection: str, code: int) -> None:
+def test_output_without_a_reader_is_no_crash(redirection: str, code: int) -> None:
     beast = f"{sys.executable} -c 'import sys; from zerobeast.cli.main import main; sys.exit(main([\"--help\"]))'"
     script = f"set -o pipefail; (sleep 0.3; {beast}) {redirection}"
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, check=False)
@@ -63,7 +63,7 @@ def test_the_help_of_a_command_line_has_the_values_that_it_leads_to(
     assert all(entry in text for entry in entries)
 
 
-def test_a_mistake_keeps_nobody_from_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_shown_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--sede", "1", "--help"]) == 0
     said = capsys.readouterr()
     assert "flag --sede: unknown setting; did you mean seed?" in said.err

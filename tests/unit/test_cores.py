@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("envs", [1, 4, 64])
 @pytest.mark.parametrize("available", range(1, 65))
-def test_threads_fit_the_cores_and_nobody_goes_without(available: int, envs: int, *, gpu: bool) -> None:
+def test_threads_fit_the_cores_and_every_service_has_one(available: int, envs: int, *, gpu: bool) -> None:
     shares = threads.share_out(available, envs, gpu=gpu)
     assert min(shares) >= 1
     assert sum(shares) <= max(3, available)

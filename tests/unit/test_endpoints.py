@@ -101,12 +101,12 @@ def test_a_name_that_does_not_resolve_is_a_lost_peer_to_be_tried_again(host: str
         Endpoint.parse(f"tcp://{host}:5555").resolved()
 
 
-def test_nobody_connects_to_a_wildcard() -> None:
+def test_a_client_cannot_connect_to_a_wildcard() -> None:
     with pytest.raises(ConfigError, match=r"tcp://\*:5555"):
         Endpoint.parse("tcp://*:5555").resolved()
 
 
-def test_a_socket_that_nobody_listens_on_is_free(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_free(tmp_path: Path) -> None:
     place = Endpoint.parse(f"ipc://{tmp_path}/s")
     place.refuse_if_taken(0)
     with socket.socket(socket.AF_UNIX) as stale:
@@ -114,7 +114,7 @@ def test_a_socket_that_nobody_listens_on_is_free(tmp_path: Path) -> None:
     place.refuse_if_taken(0)
 
 
-def test_a_socket_that_somebody_listens_on_is_taken(tmp_path: Path) -> None:
+def test_a_socket_with_a_listener_is_taken(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"{tmp_path}/s.1")
         taken.listen(0)

@@ -42,7 +42,7 @@ def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path
     (tmp_path / "x" / "checkpoint.pt").touch()
     assert starts() == {"5000"}
     metrics.unlink()
-    assert starts() == {"1"}, "where nobody knows how many"
+    assert starts() == {"1"}, "if the number is unknown"
 
 
 def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:

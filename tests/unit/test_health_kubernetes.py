@@ -74,7 +74,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def pod(name: str, role: str, state: dict[str, Any] = RUNNING, *, last: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A pod as the API server describes it, without what nobody reads."""
+    """A pod as the API server describes it, without what is never read."""
     status = {"name": role, "ready": state is RUNNING, "restartCount": 0, "state": state, "lastState": last or {}}
     return {
         "apiVersion": "v1",

@@ -70,7 +70,7 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "latency-bound: nobody is busy (learner waits 40%, brokers busy 40%, env-servers busy 50%)"),
+        ({}, "latency-bound: no service is busy (learner waits 40%, brokers busy 40%, env-servers busy 50%)"),
         ({"learner": {"waiting_fraction": 0.02}}, "training-bound: the learner never waits (queue 3 of 32, 120.0 ms"),
         (
             {"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.5}},
@@ -95,7 +95,7 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         (
             {"actor": {"hops": hops(env_round_trip=0.015, broker_round_trip=0.015)}}
             | {"envserver": {"hops": hops(env_step=0.0075)}, "broker": {"hops": hops(batch_wait=0.0, forward=0.0075)}},
-            "latency-bound: nobody is busy",
+            "latency-bound: no service is busy",
         ),
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
         ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),

@@ -55,7 +55,7 @@ def doubled(algorithm: Any) -> Batch:
 
 
 def others(n_logits: int) -> Tensor:
-    """Logits [T, B, A] of somebody else."""
+    """Logits [T, B, A] of another policy."""
     return 0.5 * torch.randn(T, B, n_logits, generator=generator(9), dtype=torch.float64)
 
 

@@ -110,7 +110,7 @@ def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() 
 
 def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
     ledger = StreamLedger()
-    assert ledger.arrival(57) is Arrival.NEW, "nobody has said which is the first"
+    assert ledger.arrival(57) is Arrival.NEW, "the first is not known yet"
     ledger.take(57)
     assert ledger.arrival(57) is Arrival.PENDING
     assert ledger.arrival(58) is Arrival.NEW

@@ -64,7 +64,7 @@ def test_streams_that_deliver_nothing_narrow_no_window() -> None:
     assert window(2, 32, [busy, stream(4, 100.0 - ACTIVE_S)], 100.0) == alone, "it has stopped"
 
 
-def test_where_nobody_delivers_the_smallest_stream_has_to_be_able_to_fill_a_batch() -> None:
+def test_if_no_stream_delivers_the_smallest_can_fill_a_batch() -> None:
     assert window(2, 32, [stream(8, None), stream(4, None)], 0.0) == window_needed(32, [4])
     assert window(2, 32, [], 0.0) == 2
     assert window(2, 1000, [stream(1, None)], 0.0) == MAX_WINDOW

@@ -72,7 +72,7 @@ def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
         sender = error.sender
     except RemoteProtocolError:
         return
-    assert sender_of(topic(Plane.STEPS, sender)) == sender, "whoever is answered can be answered"
+    assert sender_of(topic(Plane.STEPS, sender)) == sender, "the topic of an answer names its client"
 
 
 @settings(deadline=None)

@@ -57,7 +57,7 @@ def test_each_row_has_the_value_of_its_own_task_and_the_policy_does_not_know_of_
         assert torch.equal(values[:, row], alone[task].value[:, row])
         assert not torch.isclose(values[:, row], alone[(task + 1) % TASKS].value[:, row]).any()
     assert all(torch.equal(logits, each.logits) for each in alone)
-    assert torch.equal(net(inputs, core)[0].value, alone[0].value), "of the first, where nobody says"
+    assert torch.equal(net(inputs, core)[0].value, alone[0].value), "of the first by default"
 
 
 def test_a_new_network_has_one_value_per_task_all_the_same() -> None:

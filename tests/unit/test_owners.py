@@ -22,7 +22,7 @@ def test_an_id_is_the_first_keys() -> None:
     assert caught.value.reason == "sender"
 
 
-def test_a_key_that_draws_ever_new_ids_loses_its_own_and_nobody_elses() -> None:
+def test_a_key_that_draws_ever_new_ids_loses_its_own_and_no_others() -> None:
     owners = Owners()
     owners.check(1, "mine")
     for sender in range(2, MAX_IDS + 3):

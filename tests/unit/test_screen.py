@@ -1,4 +1,4 @@
-"""Showing a run: what happens when nobody can see it."""
+"""Showing a run: what happens without a reader."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 RUN = RunConfig(name="x")
 
 
-def test_a_pipe_that_nobody_reads_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_without_a_reader_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.screen.LINE_PERIOD_S", 0.0)
     reader, writer = os.pipe()
     os.close(reader)

@@ -63,7 +63,7 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
     assert not (tmp_path / "trap-sprung").exists()
 
 
-def test_whoever_names_the_module_may_have_it(foreign: str) -> None:
+def test_a_user_who_names_the_module_may_have_it(foreign: str) -> None:
     spec = EnvSpec(foreign, (3,), "<f4", ActionSpec.discrete(2))
     for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
         assert settle(["--name", "gift", *flags], environ, NOW, lambda _: spec).config.env.id == foreign

@@ -8,7 +8,7 @@ takes its page with it. What it can tell of the dead:
   completed after that page and did not send was never seen, and is neither made nor lost here. It is at most a
   window of messages for each env group.
 - What a learner had used after its last checkpoint is known exactly from the next one, which compares the first number
-  that an actor can still send with the last one that the checkpoint knows. Where that actor is dead as well, nobody
+  that an actor can still send with the last one that the checkpoint knows. If that actor is dead as well, nothing
   says so; then the next learner's page is compared with the last one's.
 """
 

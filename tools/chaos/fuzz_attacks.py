@@ -72,7 +72,7 @@ def millions(target: AttackTarget, scale: int) -> None:
 
 
 def eavesdrop(target: AttackTarget, scale: int) -> None:
-    """Subscriptions to everybody's replies that are never read, cancellations of others', and what is neither."""
+    """Subscriptions to all clients' replies that are never read, cancellations of others', and what is neither."""
     letter, rng = target.plane.value, target.rng
     topics = [b"", letter, letter + bytes(4), topic(target.plane, 5) + b"x", b"\xff" * 9, topic(Plane.WEIGHTS, 0)]
     with ExitStack() as stack, hung_up():

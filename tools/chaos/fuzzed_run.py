@@ -26,7 +26,7 @@ from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
 
 COUNT_LIMIT_S = 120.0
-SETTLE_LIMIT_S = 90.0  #: for sessions and connections of those who have gone to end
+SETTLE_LIMIT_S = 90.0  #: for sessions and connections of clients that have gone to end
 HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
 QUIET_S = 1.5  #: without another refusal: longer than between two pages
 ROUND = 100_000  #: messages between two rounds of attacks
@@ -124,7 +124,7 @@ class FuzzedRun(ThrowawayRun):
     def _visitors(self, plane: Plane, count: int, before: Counter[str]) -> None:
         while count:
             said: list[Case] = []
-            with ExitStack() as stack:  # they stay until all is counted: what comes of those who went is not theirs
+            with ExitStack() as stack:  # they stay until all is counted: what comes of clients that went is not theirs
                 while count and len(said) < VISITORS * VISIT:
                     visitor = stack.enter_context(Visitor(self._endpoint(plane), plane, self._rngs[plane]))
                     cases = [visitor.case() for _ in range(min(VISIT, count))]

@@ -1,7 +1,7 @@
 """`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own.
 
-Exactly N episodes are counted, and how many each environment contributes is settled before the first step: whoever
-counts the first N to end prefers the short ones. Returns are unclipped, a life is not an episode.
+Exactly N episodes are counted, and how many each environment contributes is settled before the first step:
+counting the first N that end would prefer short ones. Returns are unclipped, a life is not an episode.
 
 Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and where only the
 no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for that one.
@@ -41,7 +41,7 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
   --greedy       take the likeliest action; without it actions are drawn from the policy, as in training
-  --sample       the default, for those who want to say so
+  --sample       the default, said explicitly
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.

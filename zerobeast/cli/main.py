@@ -71,7 +71,7 @@ def _replace_closed_streams() -> None:
 
 
 def _flush() -> None:
-    """Write what is buffered; where nobody reads it any more, keep Python from complaining about that at exit."""
+    """Write what is buffered; if it has no reader any more, keep Python from complaining about that at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,7 +1,7 @@
 """The pods of a run in a namespace, each container asked by the health command that its image has.
 
-Through `kubectl` with its own settings: whoever may list pods and `kubectl exec` there may look, and no network policy
-has to let anybody in.
+Through `kubectl` with its own settings: a user who may list pods and use `kubectl exec` may look, and no network policy
+has to admit anything.
 """
 
 from __future__ import annotations

@@ -35,5 +35,5 @@ def _view(file: Path) -> ServiceView:
     role, _, index = file.stem.rpartition("-")
     page = announced_page(file)
     if page is None or page.get("role") != role:
-        return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note="nobody answers")
+        return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note="no answer")
     return ServiceView(f"{role} {index}", role, page)

@@ -72,7 +72,7 @@ class Pod:
 
 
 class Rendered:
-    """The objects of one overlay; nobody changes them."""
+    """The objects of one overlay, which no test changes."""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = list(objects)

@@ -49,7 +49,7 @@ def test_the_wait_for_keys_ends_once_every_pod_has_them(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text().count("\n") == 6, "three pods, twice: the second time all have the keys"
 
 
-def test_nobody_is_restarted_before_every_pod_has_the_new_keys() -> None:
+def test_no_pod_is_restarted_before_every_pod_has_the_new_keys() -> None:
     *before, _ = re.split(r"rollout restart", README)
     assert len(before) == 2
     assert all("publish && await" in text for text in before)

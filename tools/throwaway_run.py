@@ -22,6 +22,7 @@ from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.trust import refuse_code
 
 START_LIMIT_S = 120.0
+PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
 def settings(flags: Sequence[str]) -> RunConfig:
@@ -50,6 +51,12 @@ def training(flags: Sequence[str], own: Sequence[str] = ()) -> Iterator[Throwawa
 def unused_host() -> str:
     """A loopback address that is almost certainly unused, on all ports."""
     return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])  # noqa: S311
+
+
+def tcp_endpoints() -> dict[str, str]:
+    """Role -> an unused endpoint for its server."""
+    host = unused_host()
+    return {role: f"tcp://{host}:{port}" for role, port in PORTS.items()}
 
 
 class ThrowawayRun(Fleet):
@@ -97,21 +104,22 @@ class ThrowawayRun(Fleet):
         """
         self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
 
-    def wait_for(self, probe: Callable[[], bool], otherwise: str) -> None:
+    def wait_for(self, probe: Callable[[], bool], otherwise: str, limit_s: float = START_LIMIT_S) -> None:
         """Wait until something is true.
 
         Args:
           probe: whether it is.
-          otherwise: the sentence for a wait of START_LIMIT_S in vain.
+          otherwise: the sentence for a wait in vain.
+          limit_s: how long to wait.
 
         Raises:
           BeastError: it was in vain, or a service has ended.
         """
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + limit_s
         while not probe():
             self.check()
             if time.monotonic() > deadline:
-                raise BeastError(f"{otherwise} ({START_LIMIT_S:.0f} s)")
+                raise BeastError(f"{otherwise} ({limit_s:.0f} s)")
             time.sleep(0.2)
 
     def rate(self, warmup_s: float, seconds: float) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.hurried_service import hurried
 from zerobeast.tools.chaos.network_faults import NetworkTrial, attempt, faults, settled
 from zerobeast.tools.chaos.network_run import PLANES, SMALL, ProxiedRun
 
@@ -30,7 +31,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[ProxiedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, ProxiedRun(SMALL, Path(folder), hurry=HURRY) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, hurried(HURRY), ProxiedRun(SMALL, Path(folder)) as run:
         yield run
 
 

@@ -3,10 +3,13 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from tests.chaos.hurried_service import hurried
 from zerobeast.common.runtime.roles import SERVERS
+from zerobeast.tools.chaos import network_names
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
 
 pytestmark = pytest.mark.chaos
@@ -14,7 +17,8 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, NamedRun(Path(folder), hurry=2.5) as run:
+    shorter = patch.multiple(network_names, LOOKUPS_PER_S=5.0, STAY_S=6.0, SLOW_S=1.2)
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, shorter, hurried(2.5), NamedRun(Path(folder)) as run:
         yield run
 
 

@@ -2,7 +2,6 @@
 
 import math
 import socket
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from zerobeast.tools.chaos import main, network_service, table
 from zerobeast.tools.chaos.network import experiments
 from zerobeast.tools.chaos.network_faults import NetworkTrial
-from zerobeast.tools.chaos.network_service import TIMEOUTS, lookups, write_hosts
+from zerobeast.tools.chaos.network_service import lookups, write_hosts
 
 pytestmark = pytest.mark.unit
 
@@ -75,14 +74,3 @@ def test_names_mean_what_the_file_says(names: Path) -> None:
     write_hosts(names, {"learner.test": ["127.0.0.4"]})
     assert found("learner.test") == ["127.0.0.4"]
     assert [name for _, _, name in lookups(names)] == ["learner.test", "broker.test", "learner.test"]
-
-
-def test_time_outs_of_a_hurried_service_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = [(import_module(module), name) for module, names in TIMEOUTS.items() for name in names]
-    before = {place: getattr(*place) for place in places}
-    for (module, name), value in before.items():
-        monkeypatch.setattr(module, name, value)
-    network_service._hurry(4.0)
-    for (module, name), value in before.items():
-        assert getattr(module, name) == value / 4
-        assert type(getattr(module, name)) is type(value)

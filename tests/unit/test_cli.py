@@ -11,6 +11,7 @@ import pytest
 
 from zerobeast.cli import main as cli
 from zerobeast.common.errors import BeastError
+from zerobeast.tools import commands
 
 pytestmark = pytest.mark.unit
 
@@ -116,10 +117,10 @@ def test_several_mistakes_are_a_list(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_command_ends_with_a_sentence_and_an_exit_code_and_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, said: str
 ) -> None:
-    def fail(_argv: list[str]) -> int:
+    def fail(*_args: object) -> int:
         raise raised
 
-    monkeypatch.setitem(cli.COMMANDS, "train", fail)
+    monkeypatch.setattr(commands, "run_module", fail)
     assert cli.main(["train"]) == code
     assert capsys.readouterr().err == said
 
@@ -130,7 +131,7 @@ def test_a_command_that_is_told_to_end_cleans_up(
 ) -> None:
     cleaned = []
 
-    def command(_argv: list[str]) -> int:
+    def command(*_args: object) -> int:
         try:
             os.kill(os.getpid(), number)
             time.sleep(10.0)
@@ -140,7 +141,7 @@ def test_a_command_that_is_told_to_end_cleans_up(
 
     before = signal.signal(number, lambda *_: pytest.fail("the command has its own handler"))
     try:
-        monkeypatch.setitem(cli.COMMANDS, "tune", command)
+        monkeypatch.setattr(commands, "run_module", command)
         with pytest.raises(SystemExit) as ended:
             cli.main(["tune"])
         assert (ended.value.code, cleaned) == (code, [True])
@@ -152,7 +153,7 @@ def test_a_command_that_is_told_to_end_cleans_up(
 def test_a_command_under_nohup_survives_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setitem(cli.COMMANDS, "tune", lambda _argv: os.kill(os.getpid(), signal.SIGHUP) or 7)
+        monkeypatch.setattr(commands, "run_module", lambda *_args: os.kill(os.getpid(), signal.SIGHUP) or 7)
         assert cli.main(["tune"]) == 7
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from zerobeast.tools import commands
 
 COMMANDS = {
@@ -32,4 +34,4 @@ profile, latency, keys, scale, memory and stale take the flags of `beast train`,
 
 def main(argv: list[str]) -> int:
     """Run one benchmark; returns the exit code."""
-    return commands.run(__name__, HELP, COMMANDS, argv or ["--help"])
+    return commands.run("beast bench", HELP, COMMANDS, argv, partial(commands.run_module, __name__))

@@ -5,7 +5,6 @@ One stands still while the other trains, since a shared machine changes its spee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import fmean
 
 from zerobeast.common.transport import make_keys
@@ -13,10 +12,9 @@ from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.bench.compare import take_turns
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse
-from zerobeast.tools.throwaway_run import training, unused_host
+from zerobeast.tools.throwaway_run import tcp_endpoints, training
 
 GOAL = Goal(">=", 0.9, of_ratio=True)
-PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +23,8 @@ def main(argv: list[str]) -> int:
     with private_folder() as folder:
         make_keys(folder / "keys")
         variants = {"without keys": flags, "with keys": [*flags, "--security.keys", f"{folder}/keys"]}
-        runs = (training(variant, own=list(_endpoints())) for variant in variants.values())
+        own = [part for role, place in tcp_endpoints().items() for part in (f"--{role}.endpoint", place)]
+        runs = (training(variant, own=own) for variant in variants.values())
         seen = take_turns(runs, options.warmup, options.seconds)
     rates = {which: [turn.rate for turn in turns] for which, turns in zip(variants, seen, strict=True)}
     plain, encrypted = map(fmean, rates.values())
@@ -33,10 +32,3 @@ def main(argv: list[str]) -> int:
     what = f"{config.env.id} over tcp with keys, beside without"
     emit_figures([figure(what, encrypted, STEPS_S, GOAL, plain)], options.json, "\n".join(turns), rates=rates)
     return 0
-
-
-def _endpoints() -> Iterator[str]:
-    """Flags that put every plane on tcp."""
-    host = unused_host()
-    for role, port in PORTS.items():
-        yield from (f"--{role}.endpoint", f"tcp://{host}:{port}")

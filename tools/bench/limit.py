@@ -10,37 +10,38 @@ and power, so the parts are measured a second time with all cores at the same wo
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from statistics import fmean
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Algorithm, Batch
+from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.runtime.usage import cores
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import ActionSpec
 from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.learner.update import assemble
 from zerobeast.tools.bench.figures import aligned, per_second
 from zerobeast.tools.bench.in_process import finish, make_envs
 from zerobeast.tools.bench.options import emit, parse
-from zerobeast.tools.bench.processes import begin
+from zerobeast.tools.bench.processes import START_LIMIT_S, Process, Processes
 
+CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Rates = dict[str, Any]  #: part -> agent steps a second, or those by precision
 
 ROWS = (16, 32)  #: of inference
 ROLLOUTS = (8, 32)  #: of training
+FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, at most
 
 
 def main(argv: list[str]) -> int:
@@ -52,7 +53,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-class Yardstick(AbstractContextManager["Yardstick"]):
+class Yardstick(Processes):
     """Measures the limit, as often as it is asked to. Between measurements it uses no CPU.
 
     Usage: `with Yardstick(config) as yardstick: yardstick.measure(seconds)`.
@@ -62,16 +63,10 @@ class Yardstick(AbstractContextManager["Yardstick"]):
     """
 
     def __init__(self, config: RunConfig) -> None:
+        super().__init__()
         self._config = config
-        # one pool for each core: a common one might give two tasks to the same process
-        self._pools = [
-            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=(config, core))
-            for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]
-        ]
-
-    def __exit__(self, *_error: object) -> None:
-        for pool in self._pools:
-            pool.shutdown()
+        for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]:
+            self.start(measure_parts, config, core)
 
     def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> tuple[Rates, Rates]:
         """Measure every part: agent steps a second on one core.
@@ -84,9 +79,14 @@ class Yardstick(AbstractContextManager["Yardstick"]):
           `env`, and by precision `inference` and `training`: of one process that has the machine to itself, and of one
           process per core at once.
         """
-        alone = self._pools[0].submit(_rates, seconds, precisions).result()
-        tasks = [pool.submit(_rates, seconds, precisions) for pool in self._pools]
-        return {"env_id": self._config.env.id, **alone}, mean([task.result() for task in tasks])
+
+        def rates(processes: Sequence[Process]) -> list[Rates]:
+            for process in processes:
+                process.pipe.send((seconds, precisions))
+            return [process.hear(START_LIMIT_S + FIGURES * seconds) for process in processes]
+
+        (alone,) = rates(self.processes[:1])
+        return {"env_id": self._config.env.id, **alone}, mean(rates(self.processes))
 
 
 def combined(alone: Rates, at_work: Rates) -> Rates:
@@ -125,19 +125,13 @@ def mean(values: Sequence[Any]) -> Any:
     return fmean(values) if isinstance(first, float) else first
 
 
-_parts: list[Parts] = []  #: of this process, which does nothing else
-
-
-def _prepare(config: RunConfig, core: int) -> None:
-    begin()
+def measure_parts(pipe: Connection, config: RunConfig, core: int) -> NoReturn:
+    """On this core for ever: receive arguments of `Parts.rates`, and send what it returns."""
     os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
-    _parts.append(Parts(config))
-    atexit.register(_parts.clear)  # an emulator that outlives the interpreter complains at length
-
-
-def _rates(seconds: float, precisions: Sequence[str]) -> Rates:
-    return _parts[0].rates(seconds, precisions)
+    parts = Parts(config)
+    while True:
+        pipe.send(parts.rates(*pipe.recv()))
 
 
 class Parts:
@@ -169,10 +163,12 @@ class Parts:
 
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
-        inputs, core = _inputs(self._algorithm.env, 1, rows), net.initial_state(rows)
+        batch, core = self._batch(rows), net.initial_state(rows)
+        fields = (batch.obs, batch.last_action, batch.reward, batch.first)
+        inputs = StepInput(*(field[:1].contiguous() for field in fields))
 
         def work() -> int:
-            with torch.inference_mode(), autocast(torch.device("cpu"), dtype):
+            with torch.inference_mode(), autocast(CPU, dtype):
                 self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
             return rows
 
@@ -181,15 +177,22 @@ class Parts:
     def _training(self, precision: str, rollouts: int, seconds: float) -> float:
         learner = self._config.learner.model_copy(update={"precision": precision})
         algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
-        net = algorithm.network()
-        learning = algorithm.learning(net)
-        batch = _batch(algorithm, net, learner.unroll_length, rollouts)
+        learning = algorithm.learning(algorithm.network())
+        batch = self._batch(rollouts)
 
         def work() -> int:
             learning.update(batch, 0)
             return learner.unroll_length * rollouts
 
         return per_second(work, seconds)
+
+    def _batch(self, rollouts: int) -> Batch:
+        """Rollouts of noise, as the learner assembles them."""
+        env, steps = self._algorithm.env, self._config.learner.unroll_length
+        record = rollout_record(env, self._algorithm.policy, steps)
+        rows = np.zeros(rollouts, record.dtype)
+        rows["obs"] = np.random.default_rng(0).integers(0, 2, rows["obs"].shape)
+        return assemble(rows, record, env, rollouts * steps, CPU)
 
 
 def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:
@@ -198,30 +201,3 @@ def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int)
     if action.kind == "box":
         return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
     return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
-
-
-def _inputs(env: EnvSpec, steps: int, rows: int) -> StepInput:
-    stack = (env.frame_stack,) if env.frame_stack > 1 else ()
-    shape = (steps, rows, *stack, *env.obs_shape)
-    obs = torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(env.obs_dtype)))
-    action = torch.from_numpy(np.zeros((steps, rows, *env.action.shape), env.action.dtype))
-    return StepInput(obs, action, torch.zeros(steps, rows), torch.zeros(steps, rows, dtype=torch.bool))
-
-
-def _batch(algorithm: Algorithm, net: AgentNet, steps: int, rollouts: int) -> Batch:
-    inputs = _inputs(algorithm.env, steps + 1, rollouts)
-    no = torch.zeros(steps + 1, rollouts, dtype=torch.bool)
-    return Batch(
-        obs=inputs.obs,
-        first=no,
-        reward=inputs.reward,
-        terminated=no,
-        truncated=no,
-        last_action=inputs.last_action,
-        behaviour_logits=torch.zeros(steps, rollouts, algorithm.policy.n_logits),
-        value=torch.zeros(steps, rollouts),
-        policy_version=torch.zeros(steps, rollouts, dtype=torch.int64),
-        core_state=net.initial_state(rollouts),
-        mask=torch.ones(steps, rollouts, dtype=torch.bool),
-        task=torch.zeros(rollouts, dtype=torch.int64),
-    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.tools import commands
 from zerobeast.tools.bench.figures import Figure, table
 from zerobeast.tools.throwaway_run import settings
 
@@ -40,9 +41,7 @@ def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Nam
 
 def numeric(command: str, description: str | None, /, **numbers: float) -> argparse.ArgumentParser:
     """A parser of a benchmark's own numeric options, and of `json`."""
-    parser = argparse.ArgumentParser(
-        prog=f"beast bench {command}", description=description, allow_abbrev=False, epilog=SETTINGS
-    )
+    parser = commands.parser(f"beast bench {command}", description, SETTINGS)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
     parser.add_argument("--json", type=Path, help="write the result here as well")

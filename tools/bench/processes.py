@@ -65,7 +65,7 @@ class Process:
           BeastError: it has ended, or says nothing for too long.
         """
         if not self.pipe.poll(limit_s):
-            raise BeastError(f"the process of {self._name} has said nothing for {START_LIMIT_S:g} s")
+            raise BeastError(f"the process of {self._name} has said nothing for {max(limit_s, START_LIMIT_S):g} s")
         try:
             return self.pipe.recv()
         except (EOFError, OSError) as error:
@@ -80,19 +80,19 @@ class Process:
 
 
 class Processes(contextlib.AbstractContextManager["Processes"]):
-    """All processes of one measurement."""
+    """All processes of one measurement, in the order of starting."""
 
     def __init__(self) -> None:
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
 
     def __exit__(self, *_error: object) -> None:
-        for process in self._processes:
+        for process in self.processes:
             process.end()
 
     def start(self, target: Callable[..., None], *args: Any) -> Process:
         """Start one more."""
-        self._processes.append(Process(target, *args))
-        return self._processes[-1]
+        self.processes.append(Process(target, *args))
+        return self.processes[-1]
 
     def until_heard(self, speakers: Sequence[Process], meanwhile: Callable[[], Any]) -> None:
         """Call `meanwhile` over and over until each of these has said its first word.
@@ -102,7 +102,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         """
         deadline = time.monotonic() + START_LIMIT_S
         while not all(process.pipe.poll() for process in speakers) and time.monotonic() < deadline:
-            for process in self._processes:
+            for process in self.processes:
                 if process not in speakers and process.pipe.poll():
                     process.hear()  # it was not asked anything, so this is its end
             meanwhile()

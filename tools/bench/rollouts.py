@@ -28,7 +28,7 @@ from zerobeast.tools.bench.figures import Figure, Goal, figure, per_second
 from zerobeast.tools.bench.options import run_plane
 from zerobeast.tools.bench.processes import START_LIMIT_S, Processes, one_plane
 from zerobeast.tools.bench.rollouts_sender import send
-from zerobeast.tools.throwaway_run import unused_host
+from zerobeast.tools.throwaway_run import tcp_endpoints
 
 ENV = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6))
 POLICY = PolicySpec(n_logits=6, core_size=0)
@@ -61,7 +61,7 @@ def measure(seconds: float) -> list[Figure]:
 
 def _messages_per_s(window: int, seconds: float) -> float:
     with one_plane() as (_, context, processes):
-        endpoint = f"tcp://{unused_host()}:5560"
+        endpoint = tcp_endpoints()["learner"]
         with closing(ServerPort(context, Plane.ROLLOUTS, endpoint)) as port:
             consumer = Consumer(port, window)
             sender = processes.start(send, endpoint, TERMS, GROUPS)

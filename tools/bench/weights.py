@@ -15,18 +15,9 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import BeastError, RemoteProtocolError
-from zerobeast.common.transport import (
-    CHUNK_BYTES,
-    Context,
-    Incoming,
-    Poller,
-    WeightsPublisher,
-    WeightsSubscriber,
-    checksum,
-    chunks,
-    random_id,
-)
+from zerobeast.common.acting.weights_inbox import WeightsInbox
+from zerobeast.common.errors import BeastError
+from zerobeast.common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.tools.bench.figures import Figure, Goal, figure
 from zerobeast.tools.bench.options import run_plane
@@ -102,21 +93,9 @@ class WeightsSource:
 
 def subscribe(pipe: Connection, endpoint: str) -> NoReturn:
     """Tell [version, monotonic seconds] of every version that has arrived whole, in memory that is there already."""
-    port = WeightsSubscriber(Context(), endpoint)
-    poller, buffer = Poller([port]), np.zeros(WEIGHTS_BYTES, np.uint8)
+    inbox = WeightsInbox(Context(), endpoint, layout_id=0, n_bytes=WEIGHTS_BYTES)
     while True:
-        poller.wait(MAX_WAIT_S)
-        while message := port.receive():
-            pipe.send([_take(message, buffer), time.monotonic()])
-
-
-def _take(message: Incoming, buffer: NDArray[np.uint8]) -> int:
-    """Fill the buffer and return the version, which is what it says it is."""
-    version, _, n_bytes, expected, n_chunks = message.header.body
-    for index in range(n_chunks):
-        chunk = buffer[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
-        if not message.into(chunk, last=index == n_chunks - 1):
-            raise RemoteProtocolError("weights arrived in chunks of another size", "payload")
-    if n_bytes != buffer.nbytes or checksum(buffer) != expected:
-        raise RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum")
-    return int(version)
+        inbox.connect(time.monotonic())
+        Poller([inbox]).wait(MAX_WAIT_S)
+        if inbox.newest(time.monotonic()) is not None:
+            pipe.send([inbox.version, time.monotonic()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from zerobeast.tools import commands
 
 COMMANDS = {
@@ -20,4 +22,5 @@ Without a command: soak. All explain themselves with --help. Exit code 0: every 
 def main(argv: list[str]) -> int:
     """Run one of them; returns the exit code."""
     named = bool(argv) and (not argv[0].startswith("-") or argv[0] in ("-h", "--help"))
-    return commands.run(__name__, HELP, COMMANDS, argv if named else ["soak", *argv])
+    argv = argv if named else ["soak", *argv]
+    return commands.run("beast chaos", HELP, COMMANDS, argv, partial(commands.run_module, __name__))

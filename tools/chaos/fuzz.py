@@ -7,7 +7,6 @@ be counted by reason, exactly.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -20,8 +19,9 @@ from typing import Any, get_args
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
+from zerobeast.tools import commands
 from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, ProcessUsage
-from zerobeast.tools.chaos.fuzzed_run import COUNT_LIMIT_S, SERVERS, FuzzedRun, refusals, until
+from zerobeast.tools.chaos.fuzzed_run import SERVERS, FuzzedRun, refusals
 from zerobeast.tools.chaos.table import Row, markdown
 
 MAX_GROWTH = ProcessUsage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
@@ -35,12 +35,7 @@ PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items(
 
 def main(argv: list[str]) -> int:
     """Run it; exit code 0 if everything held, 1 if something did not."""
-    parser = argparse.ArgumentParser(
-        prog="beast chaos fuzz",
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.parser("beast chaos fuzz", __doc__)
     parser.add_argument("--messages", type=int, default=20_000, help="hostile messages; default 20000")
     parser.add_argument("--seed", type=int, default=1, help="of all of them; default 1")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
@@ -99,7 +94,7 @@ def run(messages: int, seed: int) -> dict[str, Any]:
 def _still_trains(fuzzed: FuzzedRun) -> bool:
     newest = fuzzed.updates()
     try:
-        until(lambda: fuzzed.updates() > newest, COUNT_LIMIT_S, "no update")
+        fuzzed.wait_for(lambda: fuzzed.updates() > newest, "no update")
     except BeastError:
         return False
     return True

@@ -6,12 +6,11 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
@@ -23,9 +22,8 @@ from zerobeast.tools.chaos.fuzz_messages import Case, Cases
 from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer
 from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
-from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
-COUNT_LIMIT_S = 120.0
 SETTLE_LIMIT_S = 90.0  #: for sessions and connections of clients that have gone to end
 HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
 QUIET_S = 1.5  #: without another refusal: longer than between two pages
@@ -68,7 +66,7 @@ class FuzzedRun(ThrowawayRun):
         """Start the services and wait until they train."""
         for role in ROLES:
             self.start(role)
-        until(lambda: self.agent_steps() > 0, START_LIMIT_S, "training does not start")
+        self.until_it_trains()
 
     def updates(self) -> int:
         """Updates of the learner so far."""
@@ -107,7 +105,7 @@ class FuzzedRun(ThrowawayRun):
         for role, (key, many) in SESSIONS.items():
             server = self.child(f"{role} 0")
             complaint = f"{server.spec.name} does not come back to {many} {key}"
-            until(lambda: server.page().get(key) == many, SETTLE_LIMIT_S, complaint)  # noqa: B023 - called here
+            self.wait_for(lambda: server.page().get(key) == many, complaint, SETTLE_LIMIT_S)  # noqa: B023 - called here
         time.sleep(HANDSHAKE_S)
         return {child.spec.name: ProcessUsage.of(child) for child in self.children}
 
@@ -136,7 +134,7 @@ class FuzzedRun(ThrowawayRun):
         """A broker whose learner is another one, which `_forge` plays."""
         places = ["--broker.endpoint", f"ipc://{self.folder}/c", "--learner.endpoint", f"ipc://{self.folder}/f"]
         broker = self.start("broker", *places)
-        until(lambda: broker.page().get("state") == "ready", START_LIMIT_S, "the second broker does not start")
+        self.wait_for(lambda: broker.page().get("state") == "ready", "the second broker does not start")
         return broker
 
     def _forge(self, broker: Child, messages: int) -> None:
@@ -150,7 +148,7 @@ class FuzzedRun(ThrowawayRun):
             self._reckon(broker, "forged", Counter(), cases)
             forger.publish(forger.genuine())
             complaint = "a broker does not take the weights that follow forged ones"
-            until(lambda: broker.page().get("policy_version") == GENUINE, COUNT_LIMIT_S, complaint)
+            self.wait_for(lambda: broker.page().get("policy_version") == GENUINE, complaint)
 
     def _reckon(self, child: Child, what: str, before: Counter[str], cases: Sequence[Case]) -> Counter[str]:
         """Wait until everything is counted that has to be, and compare each reason; returns all that is counted."""
@@ -162,7 +160,7 @@ class FuzzedRun(ThrowawayRun):
         unknown = sum(case.refused is None for case in cases)
         least = len(refused)
         complaint = f"{name} has not refused {least} {what}"
-        until(lambda: (refusals(child) - before).total() >= least, COUNT_LIMIT_S, complaint)
+        self.wait_for(lambda: (refusals(child) - before).total() >= least, complaint)
         now = quiet(child)
         found = now - before
         bounds = {reason: (certain[reason], certain[reason] + possible[reason] + unknown) for reason in found | certain}
@@ -181,15 +179,6 @@ class FuzzedRun(ThrowawayRun):
     def _target(self, plane: Plane) -> AttackTarget:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")
         return AttackTarget(plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
-
-
-def until(probe: Callable[[], bool], limit_s: float, complaint: str) -> None:
-    """Wait for something to be true. Raises BeastError if it does not come."""
-    deadline = time.monotonic() + limit_s
-    while not probe():
-        if time.monotonic() > deadline:
-            raise BeastError(f"{complaint} within {limit_s:.0f} s")
-        time.sleep(0.1)
 
 
 def quiet(*children: Child) -> Counter[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.transport import Context
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
@@ -74,11 +73,7 @@ def disturbed_run(
     Raises:
       BeastError: it does not begin, or a service has ended.
     """
-    with ExitStack() as resources:
-        context = Context()
-        resources.callback(context.term)
-        fleet = resources.enter_context(ThrowawayRun(flags, folder, brokers=brokers, modules=modules))
-        watch = resources.enter_context(closing(RunWatch(fleet, context)))
+    with ThrowawayRun(flags, folder, brokers=brokers, modules=modules) as fleet, closing(RunWatch(fleet)) as watch:
         fleet.start_all()
         if not watch.until(time.monotonic() + BEGIN_LIMIT_S, lambda: watch.progress.total(time.monotonic()) > 0):
             raise BeastError(f"training did not start within {BEGIN_LIMIT_S:.0f} s")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Self
 
 from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, NetworkTrial, trouble
 from zerobeast.tools.chaos.network_run import SMALL, UNDER_WAY, WatchedRun
 from zerobeast.tools.chaos.network_service import lookups, write_hosts
+from zerobeast.tools.throwaway_run import PORTS, unused_host
 
-OLD, NEW = "127.0.0.2", "127.0.0.3"
+OLD, NEW = unused_host(), unused_host()
 LOOKUPS_PER_S = 2.0  #: of one name by one process, at most
 STAY_S = 15.0  #: for which a changed name must change nothing, as long as its old server is there
 SLOW_S = 3.0  #: that a lookup takes which finds nothing
@@ -26,12 +26,11 @@ SETTLED_S = 1.0  #: after which every health page says what was true at its begi
 class NamedRun(WatchedRun):
     """All four services, each server at a name of its own."""
 
-    def __init__(self, folder: Path, *, hurry: float = 1.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.hosts = folder / "hosts"
         self.meaning: dict[str, Sequence[str]] = dict.fromkeys(SERVERS, (OLD,))
-        super().__init__([*SMALL, "--learner.checkpoint_every_s", "0.5"], folder, hurry=hurry, hosts=self.hosts)
-        for role in SERVERS:
-            self.endpoints[role] = self._at(role, OLD)
+        super().__init__([*SMALL, "--learner.checkpoint_every_s", "0.5"], folder, ["--hosts", str(self.hosts)])
+        self.endpoints = {role: f"tcp://{OLD}:{port}" for role, port in PORTS.items()}
 
     def __enter__(self) -> Self:
         self.mean({})
@@ -41,7 +40,7 @@ class NamedRun(WatchedRun):
 
     def reached(self, _role: str) -> Mapping[str, str]:
         """See the base class."""
-        return {role: self._at(role, name_of(role)) for role in SERVERS}
+        return {role: f"tcp://{name_of(role)}:{port}" for role, port in PORTS.items()}
 
     def mean(self, changed: Mapping[str, Sequence[str]], delay_s: float = 0.0) -> None:
         """Let names of servers mean other addresses, or none."""
@@ -50,7 +49,7 @@ class NamedRun(WatchedRun):
 
     def second(self, role: str, pause_s: float = 0.0) -> None:
         """Start another server of a role, at the new address."""
-        self.endpoints[role] = self._at(role, NEW)
+        self.endpoints[role] = f"tcp://{NEW}:{PORTS[role]}"
         self.begin(role, pause_s=pause_s)
 
     def lines_about(self, role: str) -> int:
@@ -63,10 +62,7 @@ class NamedRun(WatchedRun):
     def looked_up_too_often(self) -> bool:
         """Whether some process looks a name up in a loop."""
         per_second = Counter((int(at), process, name) for at, process, name in lookups(self.hosts))
-        return max(per_second.values()) > max(2.0, LOOKUPS_PER_S * self.hurry)
-
-    def _at(self, role: str, host: str) -> str:
-        return f"tcp://{host}:{Endpoint.parse(self.endpoints[role]).port}"
+        return max(per_second.values()) > LOOKUPS_PER_S
 
 
 def name_of(role: str) -> str:
@@ -110,10 +106,10 @@ def forget(run: NamedRun) -> NetworkTrial:
     """No name means anything for a while, and finding that out takes long."""
     meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
     rate = run.rate(0.0, RATE_S)
-    run.mean(dict.fromkeys(SERVERS, ()), SLOW_S / run.hurry)
+    run.mean(dict.fromkeys(SERVERS, ()), SLOW_S)
     stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
     run.mean(meant)
-    run.wait(STAY_S / run.hurry)
+    run.wait(STAY_S)
     lines = {role: run.lines_about(role) - before for role, before in said.items()}
     troubles = {
         "running connections did not stay": not stayed,
@@ -144,5 +140,5 @@ def _recovers(run: NamedRun) -> float:
 
 def _goes_on(run: NamedRun) -> bool:
     before, moves = run.watch.version, run.page("actor")["moves"]
-    run.wait(STAY_S / run.hurry)
+    run.wait(STAY_S)
     return run.watch.version > before + UNDER_WAY and bool(run.page("actor")["moves"] == moves)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-import random
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from zerobeast.common.runtime.roles import ROLES, SERVERS
-from zerobeast.common.transport import Context
-from zerobeast.tools.chaos.network_service import MODULE
 from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.chaos.watch import RunWatch
-from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun
+from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun, tcp_endpoints, unused_host
 
 SMALL = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),
@@ -37,7 +33,8 @@ PLANES = {
     "rollouts": ("learner", "actor", (0, 1)),
     "weights": ("learner", "broker", (2,)),
 }
-SPAN = 3  #: ports of an endpoint
+PROXY_PORTS = (5570, 5575, 5580, 5585)  #: one for each plane, since packets are dropped by port
+MODULE = "zerobeast.tools.chaos.network_service"
 #: updates that rollouts make which were under way: each group's window, the learner's queue, the batch in work
 UNDER_WAY = 8
 
@@ -48,24 +45,17 @@ class WatchedRun(ThrowawayRun):
     Args:
       flags: settings of the run.
       folder: an empty one with a short path.
-      hurry: how much shorter time-outs are than they usually are.
-      hosts: file in which services look names up.
+      own: flags of every service.
     """
 
-    def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0, hosts: Path | None = None) -> None:
-        super().__init__(flags, folder)
-        self.hurry = hurry
-        self._surroundings = ["--hurry", str(hurry), *(["--hosts", str(hosts)] if hosts else [])]
-        self._ports = _free_ports()
-        self.endpoints = {role: self.free_endpoint() for role in SERVERS}  #: where servers bind
+    def __init__(self, flags: Sequence[str], folder: Path, own: Sequence[str] = ()) -> None:
+        super().__init__(flags, folder, modules=dict.fromkeys(ROLES, MODULE), own=own)
+        self.endpoints = tcp_endpoints()  #: where servers bind
         self.resources = ExitStack()
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.context = Context()
-        self.resources.callback(self.context.term)
-        self.watch = RunWatch(self, self.context)
-        self.resources.callback(self.watch.close)
+        self.watch = self.resources.enter_context(closing(RunWatch(self)))
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -77,17 +67,13 @@ class WatchedRun(ThrowawayRun):
         """Where the newest learner binds."""
         return self.endpoints["learner"]
 
-    def free_endpoint(self) -> str:
-        """An unused one."""
-        return f"tcp://127.0.0.1:{next(self._ports)}"
-
     def begin(self, *roles: str, pause_s: float = 0.0) -> None:
         """Start one more service of each role, with servers where `reached` says."""
         for role in roles:
             own = {role: self.endpoints[role]} if role in SERVERS else {}
             places = {**self.reached(role), **own}.items()
             flags = [part for server, place in places for part in (f"--{server}.endpoint", place)]
-            self.start(role, *flags, *self._surroundings, "--role", role, "--pause", str(pause_s), module=MODULE)
+            self.start(role, *flags, "--role", role, "--pause", str(pause_s))
 
     def begin_all(self) -> None:
         """Start one service of each role, and wait until they train."""
@@ -139,11 +125,11 @@ class WatchedRun(ThrowawayRun):
 class ProxiedRun(WatchedRun):
     """All four services, with a proxy before every plane."""
 
-    def __init__(self, flags: Sequence[str], folder: Path, *, hurry: float = 1.0) -> None:
-        super().__init__(flags, folder, hurry=hurry)
+    def __init__(self, flags: Sequence[str], folder: Path) -> None:
+        super().__init__(flags, folder)
         self.proxies = {
-            plane: Proxy(self.free_endpoint(), self.endpoints[server], sockets)
-            for plane, (server, _, sockets) in PLANES.items()
+            plane: Proxy(f"tcp://{unused_host()}:{port}", self.endpoints[server], sockets)
+            for port, (plane, (server, _, sockets)) in zip(PROXY_PORTS, PLANES.items(), strict=True)
         }
 
     def __enter__(self) -> Self:
@@ -159,12 +145,3 @@ class ProxiedRun(WatchedRun):
             server: str(self.proxies[plane].listen) for plane, (server, client, _) in PLANES.items() if client == role
         }
         return self.endpoints | wired
-
-
-def _free_ports() -> Iterator[int]:
-    """Ports that are unused with those that follow them in an endpoint."""
-    for first in range(random.SystemRandom().randrange(20_000, 31_000), 32_000, SPAN):
-        with suppress(OSError):
-            for port in range(first, first + SPAN):
-                socket.create_server(("127.0.0.1", port)).close()
-            yield first

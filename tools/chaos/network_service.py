@@ -1,7 +1,6 @@
 """A service in other surroundings: `python -m zerobeast.tools.chaos.network_service --role actor` and its flags.
 
 --hosts FILE      names are looked up in this file, which may change: see `write_hosts`; lookups are noted beside it
---hurry FACTOR    time-outs of sessions and connections are shorter by it
 --pause SECONDS   every update (learner) or step (env-server) takes that much longer
 """
 
@@ -14,25 +13,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.service.entry import Build, main
-from zerobeast.services.actor.service import Actor
-from zerobeast.services.actor.timeouts import Timeouts
 
 NOTES = ".lookups"  #: of the file beside that of the names
-MODULE = "zerobeast.tools.chaos.network_service"
-
-TIMEOUTS = {
-    "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
-    "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
-    "zerobeast.common.acting.weights_inbox": ("LOOKUP_PERIOD_S", "SILENCE_S"),
-}
 #: role -> what of it `--pause` makes slow
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "update"),
@@ -74,15 +62,6 @@ def _look_up_in(file: Path) -> None:
     socket.getaddrinfo = look_up
 
 
-def _hurry(factor: float) -> None:
-    """Change the time-outs of this process, except those of `services.actor.timeouts`."""
-    for name, timeouts in TIMEOUTS.items():
-        module = import_module(name)
-        for timeout in timeouts:
-            value = getattr(module, timeout)
-            setattr(module, timeout, type(value)(value / factor))
-
-
 def _pause(role: str, seconds: float) -> None:
     module, owner, name = PARTS[role]
     part = getattr(import_module(module), owner)
@@ -97,20 +76,14 @@ def _pause(role: str, seconds: float) -> None:
 
 def run(argv: list[str]) -> int:
     """Run the service."""
-    parser = argparse.ArgumentParser(prog=MODULE, description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--role", required=True)
     parser.add_argument("--hosts", type=Path)
-    parser.add_argument("--hurry", type=float, default=1.0)
     parser.add_argument("--pause", type=float, default=0.0)
     options, flags = parser.parse_known_args(argv)
     if options.hosts:
         _look_up_in(options.hosts)
     build: Build = import_module(f"zerobeast.services.{options.role}.__main__").build
-    _hurry(options.hurry)
-    if options.role == "actor":
-        usual = Timeouts()
-        shorter = {name: getattr(usual, name) / options.hurry for name in ("silent", "no_progress", "lookup")}
-        build = partial(Actor, timeouts=replace(usual, **shorter))
     if options.pause:
         _pause(options.role, options.pause)
     return main(options.role, build, flags)

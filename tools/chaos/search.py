@@ -30,6 +30,7 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
+from zerobeast.tools import commands
 from zerobeast.tools.chaos.unreliable_port import Faults, UnreliablePort
 
 FLAGS = (
@@ -171,9 +172,7 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float, stand
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="beast chaos search", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = commands.parser("beast chaos search", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long; default %(default)g")
     parser.add_argument("--trials", type=int, default=10**9, help="how many at most")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each trial, at least; default %(default)g")

@@ -21,6 +21,7 @@ from typing import Any
 
 from zerobeast.common.errors import BeastError
 from zerobeast.launcher.private_folder import private_folder
+from zerobeast.tools import commands
 from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.faults import draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
@@ -58,9 +59,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(
-        prog="beast chaos", description=__doc__, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = commands.parser("beast chaos", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long; default %(default)g")
     parser.add_argument("--every", type=float, default=20.0, help="seconds from a fault to the next, mean; default 20")
     parser.add_argument("--brokers", type=int, default=2, help="brokers; default 2")

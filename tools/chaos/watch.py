@@ -26,11 +26,10 @@ class RunWatch:
     """Looks at a fleet while it lasts.
 
     Args:
-      fleet: whose services have been started.
-      context: to subscribe to the weights with.
+      fleet: whose services are to be started.
     """
 
-    def __init__(self, fleet: Fleet, context: Context) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.audit = RolloutAudit()
         self.progress = ProgressLog()
@@ -39,12 +38,13 @@ class RunWatch:
         self.ready: dict[str, float] = {}  #: since when a process is ready, by name; of the newest one
         self._last_pages: dict[int, dict[str, Any]] = {}  #: of every process that ever was, by its id
         self._look_at = 0.0
-        self._context = context
-        self._weights = WeightsSubscriber(context, fleet.learner_endpoint)
+        self._context = Context()
+        self._weights = WeightsSubscriber(self._context, fleet.learner_endpoint)
 
     def close(self) -> None:
         """Close the subscription."""
         self._weights.close()
+        self._context.term()
 
     def follow_learner(self) -> None:
         """Subscribe again, because the learner is at another endpoint now."""

@@ -5,27 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.signals import handled
-from zerobeast.common.runtime.suggest import suggestion
 from zerobeast.common.runtime.text import printable
+from zerobeast.tools import commands
 from zerobeast.version import __version__
 
+COMMANDS = {
+    "train": "train on this machine: env-server, actor, broker and learner, with one live view",
+    "evaluate": "play whole episodes with the policy of a run",
+    "health": "one line per service of a run, and which of them limits the throughput",
+    "keygen": "make keys for encrypted tcp",
+    "tune": "find the fastest settings for this machine by short trials",
+    "bench": "measure this machine's limit, the training rate beside it, and the planes",
+    "chaos": "kill services, break the network or attack a run, and see whether every promise holds",
+}
+TOOLS = ("bench", "chaos")
 HELP = """beast: distributed deep reinforcement learning as four small services
 
-  beast train      train on this machine: env-server, actor, broker and learner, with one live view
-  beast evaluate   play whole episodes with the policy of a run
-  beast health     one line per service of a run, and which of them limits the throughput
-  beast keygen     make keys for encrypted tcp
-  beast tune       find the fastest settings for this machine by short trials
-  beast bench      measure this machine's limit, the training rate beside it, and the planes
-  beast chaos      kill services, break the network or attack a run, and see whether every promise holds
+{commands}
   beast --version
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>
@@ -50,17 +52,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        sys.stdout.write(HELP + "\n")
-        return 0
-    if argv[0] in ("--version", "-V"):
+    if argv[:1] in (["--version"], ["-V"]):
         sys.stdout.write(f"beast {__version__}\n")
         return 0
-    if argv[0] not in COMMANDS:
-        what = "option" if argv[0].startswith("-") else "command"
-        sys.stderr.write(f"beast: unknown {what} {argv[0]!r}{suggestion(argv[0], COMMANDS)}\n")
-        return ConfigError.exit_code
-    return _guarded(argv[0], argv[1:])
+    return commands.run("beast", HELP, COMMANDS, argv, _guarded)
 
 
 def _replace_closed_streams() -> None:
@@ -82,7 +77,7 @@ def _guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
         with handled((signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder, as after Ctrl-C
-            return COMMANDS[name](argv)
+            return commands.run_module("zerobeast.tools" if name in TOOLS else "zerobeast.cli", name, argv)
     except BeastError as error:
         code, sentence = error.exit_code, printable(str(error), lines=True)
     except ModuleNotFoundError as error:
@@ -97,19 +92,3 @@ def _guarded(name: str, argv: list[str]) -> int:
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _main_of(module: str) -> Callable[[list[str]], int]:
-    """Its `main`, imported when it is called: what one command needs, the others do not wait for."""
-
-    def main(argv: list[str]) -> int:
-        code: int = import_module(module).main(argv)
-        return code
-
-    return main
-
-
-COMMANDS = {
-    **{name: _main_of(f"zerobeast.cli.{name}") for name in ("train", "evaluate", "health", "keygen", "tune")},
-    **{name: _main_of(f"zerobeast.tools.{name}") for name in ("bench", "chaos")},
-}

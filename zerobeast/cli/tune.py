@@ -7,7 +7,6 @@ those alone.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.threads import threads_of
+from zerobeast.tools import commands
 from zerobeast.tools.bench.train import measure as measure_training
 
 CLEARLY = 1.05  #: times faster, from where on a change is more than noise
@@ -78,7 +78,13 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: a flag is wrong, or nothing trained at all.
     """
-    options, flags = _parser().parse_known_args(argv)
+    told = "Every setting of `beast train` is a flag here too; one that is given stays as it is."
+    parser = commands.parser("beast tune", __doc__, told)
+    parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
+    parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
+    parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")
+    parser.add_argument("--out", type=Path, default=Path("tuned.yaml"), help="file to write; default %(default)s")
+    options, flags = parser.parse_known_args(argv)
     names = _names(options.only)
     loaded = gather(flags, os.environ, describe=spec_of)
     given = {path for path, origin in loaded.origins.items() if origin.startswith("flag")}
@@ -140,18 +146,3 @@ def _names(text: str) -> list[str]:
         if name not in DIMENSIONS:
             raise ConfigError(f"--only {name!r}: expected some of {', '.join(DIMENSIONS)}, with commas between them")
     return names
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="beast tune",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Every setting of `beast train` is a flag here too; one that is given stays as it is.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
-    parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
-    parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")
-    parser.add_argument("--out", type=Path, default=Path("tuned.yaml"), help="file to write; default %(default)s")
-    return parser

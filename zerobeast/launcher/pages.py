@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -59,7 +59,7 @@ class Gatherer:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
-    def __enter__(self) -> Gatherer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

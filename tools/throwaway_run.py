@@ -68,7 +68,7 @@ class ThrowawayRun(Fleet):
       flags: settings of the run; `local` says how many actors and env-servers `start_all` starts.
       folder: an empty one with a short path, for files and sockets.
       brokers: how many.
-      modules: to run instead of `zerobeast.services.<role>`, by role.
+      modules: see `Fleet`.
       own: flags of every service, over its endpoints too.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import zmq
@@ -22,7 +23,7 @@ Socket = zmq.Socket[bytes]
 MAX_SOCKETS = 65_535  #: of a context, as many as libzmq counts; files run out before
 
 
-class Context:
+class Context(AbstractContextManager["Context"]):
     """A ZeroMQ context; create it after the process has started and never share it with a fork."""
 
     def __init__(self, keys: Keys | None = None, *, insecure: bool = False) -> None:
@@ -31,6 +32,9 @@ class Context:
         self._zmq: zmq.Context[Socket] = zmq.Context()
         self._zmq.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._admission: Admission | None = None
+
+    def __exit__(self, *_error: object) -> None:
+        self.term()
 
     @property
     def turned_away(self) -> int:

@@ -23,9 +23,9 @@ CARTPOLE = ["--env", "CartPole-v1"]
 @contextlib.contextmanager
 def running(flags: list[str], slow: str = "") -> Iterator[ThrowawayRun]:
     """A run in which the service of one role is slow."""
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
-        for role in ("learner", "envserver", "broker", "actor"):
-            run.start(role, module="tests.e2e.slow" if role == slow else "")
+    modules = {slow: "tests.e2e.slow"}
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name), modules=modules) as run:
+        run.start_all()
         yield run
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.memory import keep_freed_memory
@@ -33,13 +33,8 @@ START_LIMIT_S = 120.0  #: for a process to import what it needs and to say its f
 def one_plane() -> Iterator[tuple[Path, Context, Processes]]:
     """What the benchmark of a plane needs: a folder for sockets, the context of this process, and other processes."""
     keep_freed_memory()
-    with private_folder() as folder:
-        context = Context()
-        try:
-            with Processes() as processes:
-                yield folder, context, processes
-        finally:
-            context.term()
+    with private_folder() as folder, Context() as context, Processes() as processes:
+        yield folder, context, processes
 
 
 class Process:
@@ -79,11 +74,14 @@ class Process:
         self.pipe.close()
 
 
-class Processes(contextlib.AbstractContextManager["Processes"]):
+class Processes:
     """All processes of one measurement, in the order of starting."""
 
     def __init__(self) -> None:
         self.processes: list[Process] = []
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_error: object) -> None:
         for process in self.processes:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.health.pages import announced_page
 from zerobeast.tools.bench.figures import aligned
 from zerobeast.tools.bench.options import emit, parse
 from zerobeast.tools.throwaway_run import ThrowawayRun, training
@@ -73,8 +72,7 @@ def part_of(code: str) -> str:
 
 def _cpu_s(run: ThrowawayRun) -> dict[str, float]:
     """CPU seconds of every service so far, by the name of its status file."""
-    pages = {child.spec.status.stem: announced_page(child.spec.status) for child in run.children}
-    return {name: float(page["cpu_s"]) for name, page in pages.items() if page}
+    return {child.spec.status.stem: float(page["cpu_s"]) for child in run.children if (page := child.page())}
 
 
 def _record(pids: dict[str, int], seconds: float, folder: Path) -> dict[str, Path]:

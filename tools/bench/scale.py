@@ -18,9 +18,10 @@ def main(argv: list[str]) -> int:
     """`beast bench scale`."""
     options, _, flags = parse("scale", ["--preset", "classic", *argv, "--env", ENV.env_id], seconds=10.0, warmup=5.0)
     rates: dict[int, float] = {}
-    with private_folder() as folder, ThrowawayRun(flags, folder) as run:
+    modules = {"envserver": "zerobeast.tools.bench.constant_envserver"}
+    with private_folder() as folder, ThrowawayRun(flags, folder, modules=modules) as run:
         run.start("learner")
-        run.start("envserver", module="zerobeast.tools.bench.constant_envserver")
+        run.start("envserver")
         run.start("broker")
         for count in (1 << power for power in range(MOST.bit_length())):
             for _ in range(count - sum(child.spec.role == "actor" for child in run.children)):

@@ -105,7 +105,9 @@ class RolloutAudit:
             dropped={reason: count for reason, count in dropped.items() if count},
             gap=made - accounted,
             cut=dict(cut),
-            most_waiting=max((self._unsent(account) for account in self.accounts.values()), default=0),
+            most_waiting=max(
+                (each.made - each.reached // each.rows for each in self.accounts.values() if each.rows), default=0
+            ),
         )
 
     def _note_actor(self, name: str, page: Mapping[str, Any]) -> None:
@@ -126,7 +128,3 @@ class RolloutAudit:
             account = self.accounts.setdefault(stream, Account(rows))
             account.delivered = received * rows + (begun if received == consumed else 0)
             account.reached = max(account.reached, account.delivered)
-
-    @staticmethod
-    def _unsent(account: Account) -> int:
-        return account.made - account.reached // account.rows if account.rows else 0

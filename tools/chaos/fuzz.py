@@ -52,7 +52,8 @@ def main(argv: list[str]) -> int:
 def run(messages: int, seed: int) -> dict[str, Any]:
     """Attack a run of its own with so many messages; returns what was seen, with `failures` in words."""
     with tempfile.TemporaryDirectory(prefix="zb") as folder, FuzzedRun(Path(folder), seed) as fuzzed:
-        fuzzed.begin()
+        fuzzed.start_all()
+        fuzzed.until_it_trains()
         actor = fuzzed.child("actor 0")
         honest, began, updates = actor.page(), time.monotonic(), fuzzed.updates()
         broken = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 from zerobeast.common.errors import Refusal
 from zerobeast.common.runtime.endpoints import Endpoint
@@ -24,7 +25,7 @@ def overheard(endpoint: Endpoint) -> list[bytes]:
         return peer.receive()
 
 
-class Forger:
+class Forger(AbstractContextManager["Forger"]):
     """Publishes variations of a real version.
 
     Args:
@@ -42,9 +43,6 @@ class Forger:
         self._listener.settimeout(LIMIT_S)
         self._listener.bind(f"{endpoint.path}.{WEIGHTS}")
         self._listener.listen()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self._listener.close()

@@ -35,7 +35,7 @@ def message(frames: Sequence[bytes]) -> bytes:
     return b"".join(frame(content, MORE if place < last else 0) for place, content in enumerate(frames))
 
 
-class RawPeer:
+class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
     """One connection.
 
     Args:
@@ -67,9 +67,6 @@ class RawPeer:
         peer.socket.settimeout(LIMIT_S)
         peer._greet(kind)
         return peer
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()

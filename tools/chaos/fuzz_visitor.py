@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ ACTION_BYTES = action_record(CARTPOLE.action).row_bytes
 STEP_BYTES = step_record(CARTPOLE).row_bytes
 
 
-class Visitor:
+class Visitor(contextlib.AbstractContextManager["Visitor"]):
     """One session on one plane, opened as an honest client would.
 
     Args:
@@ -63,9 +63,6 @@ class Visitor:
             self._answer(self._request(Kind.RESET), Kind.OBS)
         elif asks and plane is Plane.INFERENCE:
             self._answer(self._request(Kind.INFER), Kind.ACT)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         with contextlib.suppress(OSError):  # the server may have hung up

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, LARGEST, AttackTarget
@@ -61,12 +60,6 @@ class FuzzedRun(ThrowawayRun):
         self.canary = folder / "unpickled"
         # By plane, since planes are attacked at once and each has to be repeatable.
         self._rngs = {plane: random.Random(f"{seed} {plane.name}") for plane in Plane}  # noqa: S311
-
-    def begin(self) -> None:
-        """Start the services and wait until they train."""
-        for role in ROLES:
-            self.start(role)
-        self.until_it_trains()
 
     def updates(self) -> int:
         """Updates of the learner so far."""

@@ -67,8 +67,13 @@ def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iter
     for fault in network_faults.faults() + (network_loss.faults() if lose_packets else []):
         if planes := [plane for plane in PLANES if only in f"{plane}: {fault.name}"]:
             yield fault.name, partial(_on_planes, fault=fault, planes=planes * times, chance=chance)
-    others = {"names": network_names.trials, **network_load.TRIALS}
+    others: dict[str, Experiment] = {"names": network_names.trials}
+    others |= {name: partial(_alone, trial=trial) for name, trial in network_load.TRIALS.items()}
     yield from [entry for entry in others.items() if only in entry[0]] * times
+
+
+def _alone(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
+    yield trial(folder)
 
 
 def _on_planes(

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from zerobeast.tools.chaos.network_run import LARGE, SMALL, UNDER_WAY, ProxiedRun, WatchedRun
+from zerobeast.tools.chaos.network_run import LARGE, SMALL, UNDER_WAY, ProxiedRun
 from zerobeast.tools.chaos.proxy import Proxy
 
 RECOVERY_LIMIT_S = 60.0
 RATE_S = 2.0
 LEFT = 0.4  #: of the rate, that has to come back: the machine has other work too
-MEMORY_MIB = 64  #: that a process may grow by under one fault
 
 
 class NetworkFault(NamedTuple):
@@ -90,7 +89,7 @@ def attempt(
         "the rate did not come back": not kept,
         "training stood still": fault.slows and not went_on,
         "training went on, so nothing happened": stops and went_on,
-    } | growth(run, memory)
+    } | run.growth(memory)
     cut = run.page("actor")["rollouts_cut"] - cut
     return NetworkTrial(fault.name, recovery_s, cut, trouble(troubles), plane=plane)
 
@@ -100,12 +99,6 @@ def settled(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
     balance = run.watch.settle()
     troubles = filter(None, [trial.trouble, *run.watch.wrong_accounts(balance)])
     return trial._replace(lost=max(0, balance.gap), trouble="; ".join(troubles))
-
-
-def growth(run: WatchedRun, memory: Mapping[str, float]) -> dict[str, bool]:
-    """Whether a service has grown too much since it had so much memory, by the sentence that says so."""
-    grown = run.grown(memory)
-    return {f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB}
 
 
 def trouble(sentences: Mapping[str, bool]) -> str:

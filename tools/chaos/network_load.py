@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
-from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, NetworkTrial, growth, trouble
+from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, NetworkTrial, trouble
 from zerobeast.tools.chaos.network_names import NEW, OLD, NamedRun
 from zerobeast.tools.chaos.network_run import SMALL, WatchedRun
 
@@ -24,7 +22,7 @@ PATIENCE_S = 60.0
 ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two looks at what was dropped
 
 
-def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
+def crowd(folder: Path, actors: int = 10, seconds: float = 20.0) -> NetworkTrial:
     """One actor makes more than the learner can use; then there are many.
 
     Args:
@@ -43,7 +41,7 @@ def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
         memory, before = run.memory(), run.streams()
         together = run.rate(0.0, seconds)
         gained = [consumed - before[stream] for stream, consumed in run.streams().items()]
-        pages, grown = run.pages("actor"), growth(run, memory)
+        pages, grown = run.pages("actor"), run.growth(memory)
     idle = [page["waiting_credit_fraction"] for page in pages]
     troubles = {
         f"the rate fell from {alone:.1f} to {together:.1f} updates/s": together < LEFT * alone,
@@ -54,7 +52,7 @@ def crowd(folder: Path, actors: int, seconds: float) -> NetworkTrial:
     return NetworkTrial(f"{actors} actors on a learner that one keeps busy", trouble=trouble(troubles | grown))
 
 
-def deaf(folder: Path, seconds: float) -> NetworkTrial:
+def deaf(folder: Path, seconds: float = 10.0) -> NetworkTrial:
     """Clients on every plane ask and never read an answer. Arguments as of `crowd`."""
     rng = random.Random(0)  # noqa: S311 - ids, not secrets
     with WatchedRun(SMALL, folder) as run:
@@ -77,7 +75,7 @@ def deaf(folder: Path, seconds: float) -> NetworkTrial:
 
         dealt = run.until(dealt_with, PATIENCE_S) < PATIENCE_S
         beside = run.rate(RATE_S, seconds)
-        grown, cut = growth(run, memory), int(run.page("actor")["rollouts_cut"])
+        grown, cut = run.growth(memory), int(run.page("actor")["rollouts_cut"])
     troubles = {
         "replies were neither dropped and counted, nor the clients let go": not dealt,
         f"the rate of others fell from {rate:.1f} to {beside:.1f} updates/s": beside < LEFT * rate,
@@ -92,7 +90,7 @@ def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
     return bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
 
 
-def mixed(folder: Path, seconds: float) -> NetworkTrial:
+def mixed(folder: Path, seconds: float = 10.0) -> NetworkTrial:
     """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
     with NamedRun(folder) as run:
         run.begin("actor")
@@ -122,12 +120,4 @@ def _gained(run: WatchedRun, seconds: float) -> list[int]:
     return [consumed - before[stream] for stream, consumed in run.streams().items()]
 
 
-def _one(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
-    yield trial(folder)
-
-
-TRIALS: dict[str, Callable[[Path], Iterator[NetworkTrial]]] = {
-    "overload: actors": partial(_one, trial=partial(crowd, actors=10, seconds=20.0)),
-    "overload: deaf clients": partial(_one, trial=partial(deaf, seconds=10.0)),
-    "overload: slow environments": partial(_one, trial=partial(mixed, seconds=10.0)),
-}
+TRIALS = {"overload: actors": crowd, "overload: deaf clients": deaf, "overload: slow environments": mixed}

@@ -35,6 +35,7 @@ PLANES = {
 }
 PROXY_PORTS = (5570, 5575, 5580, 5585)  #: one for each plane, since packets are dropped by port
 MODULE = "zerobeast.tools.chaos.network_service"
+MEMORY_MIB = 64  #: that a process may grow by under one fault
 #: updates that rollouts make which were under way: each group's window, the learner's queue, the batch in work
 UNDER_WAY = 8
 
@@ -49,7 +50,7 @@ class WatchedRun(ThrowawayRun):
     """
 
     def __init__(self, flags: Sequence[str], folder: Path, own: Sequence[str] = ()) -> None:
-        super().__init__(flags, folder, modules=dict.fromkeys(ROLES, MODULE), own=own)
+        super().__init__(flags, folder, modules={role: f"{MODULE} {role}" for role in ROLES}, own=own)
         self.endpoints = tcp_endpoints()  #: where servers bind
         self.resources = ExitStack()
 
@@ -73,7 +74,7 @@ class WatchedRun(ThrowawayRun):
             own = {role: self.endpoints[role]} if role in SERVERS else {}
             places = {**self.reached(role), **own}.items()
             flags = [part for server, place in places for part in (f"--{server}.endpoint", place)]
-            self.start(role, *flags, "--role", role, "--pause", str(pause_s))
+            self.start(role, *flags, "--pause", str(pause_s))
 
     def begin_all(self) -> None:
         """Start one service of each role, and wait until they train."""
@@ -113,9 +114,10 @@ class WatchedRun(ThrowawayRun):
         self.watch.look()
         return {name: points[-1][2] for name, points in self.watch.memory.items() if name not in self.down}
 
-    def grown(self, memory: Mapping[str, float]) -> dict[str, int]:
-        """MiB that each service has grown by since `memory`."""
-        return {name: round(mib - memory.get(name, mib)) for name, mib in self.memory().items()}
+    def growth(self, memory: Mapping[str, float]) -> dict[str, bool]:
+        """Whether a service has grown too much since it had so much memory, by the sentence that says so."""
+        grown = {name: round(mib - memory.get(name, mib)) for name, mib in self.memory().items()}
+        return {f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB}
 
     def streams(self) -> dict[tuple[int, int], int]:
         """Rollout messages of each env group, by sender and slot, that the learner has learned from."""

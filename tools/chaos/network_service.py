@@ -1,4 +1,4 @@
-"""A service in other surroundings: `python -m zerobeast.tools.chaos.network_service --role actor` and its flags.
+"""A service in other surroundings: `python -m zerobeast.tools.chaos.network_service actor` and its flags.
 
 --hosts FILE      names are looked up in this file, which may change: see `write_hosts`; lookups are noted beside it
 --pause SECONDS   every update (learner) or step (env-server) takes that much longer
@@ -77,7 +77,7 @@ def _pause(role: str, seconds: float) -> None:
 def run(argv: list[str]) -> int:
     """Run the service."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--role", required=True)
+    parser.add_argument("role")
     parser.add_argument("--hosts", type=Path)
     parser.add_argument("--pause", type=float, default=0.0)
     options, flags = parser.parse_known_args(argv)

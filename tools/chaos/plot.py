@@ -16,12 +16,10 @@ PERIOD_S = 2.0
 
 def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float) -> None:
     """Write the picture to this file. `start` is the moment that counts as 0."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (rate, memory) = plt.subplots(2, 1, figsize=(11, 6), sharex=True, layout="constrained")
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    rate, memory = figure.subplots(2, 1, sharex=True)
     moments, rates = watch.progress.rates(PERIOD_S)
     rate.plot([(at - start) / 60 for at in moments], rates, color="black", linewidth=0.8)
     for kind, color in COLORS.items():
@@ -40,4 +38,3 @@ def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float)
         panel.grid(alpha=0.3)
         panel.legend(fontsize=7, ncols=2, loc="lower right")
     figure.savefig(out, dpi=110)
-    plt.close(figure)

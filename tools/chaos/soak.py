@@ -39,7 +39,7 @@ WITNESS = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04}', "--actor.envs_per_group", "3"),
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
 )
-WITNESSES = {role: f"zerobeast.tools.chaos.witness.{role}" for role in ("broker", "learner")}
+WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "learner")}
 
 
 def main(argv: list[str]) -> int:

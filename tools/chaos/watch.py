@@ -134,11 +134,7 @@ class RunWatch:
         return list(verdict.accounts(balance, learner.window, self.audit.steps, learner.unroll_length))
 
     def wrong_messages(self, starts: int) -> list[str]:
-        """What services that only restart must not send each other.
-
-        Args:
-          starts: of the learner, after the first.
-        """
+        """What services that only restart must not send each other; `starts` of the learner, after the first."""
         config, drops = self.fleet.config, self.total("policy_version_drops")
         groups = config.local.actors * config.actor.env_groups
         return [

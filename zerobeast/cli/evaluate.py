@@ -154,19 +154,16 @@ def _play(
     from zerobeast.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
-    context = Context()
-    try:
-        with EnvClient(context, endpoint, config.env.alone(task).model_dump(), num_envs, flags.seed) as envs:
-            player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy, config=config)
-            counter = EpisodeCounter(quotas(flags.episodes, num_envs))
-            rows = envs.reset()
-            while not counter.complete:
-                rows, _ = envs.step(player.act(rows))
-                episodes = counter.add(rows)
-                if not quiet:
-                    _announce(episodes, counter)
-    finally:
-        context.term()
+    env = config.env.alone(task).model_dump()
+    with Context() as context, EnvClient(context, endpoint, env, num_envs, flags.seed) as envs:
+        player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy, config=config)
+        counter = EpisodeCounter(quotas(flags.episodes, num_envs))
+        rows = envs.reset()
+        while not counter.complete:
+            rows, _ = envs.step(player.act(rows))
+            episodes = counter.add(rows)
+            if not quiet:
+                _announce(episodes, counter)
     return describe(counter.episodes, envs.spec.frame_skip) | {
         "env": envs.spec.env_id,
         "agent_steps_trained": player.agent_steps,

@@ -13,6 +13,7 @@ from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
+from zerobeast.tools import commands
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.
@@ -54,8 +55,7 @@ def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
 
 
 def _parser() -> argparse.ArgumentParser:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="beast health", description=DESCRIPTION, formatter_class=formatter)
+    parser = commands.parser("beast health", DESCRIPTION)
     parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     parser.add_argument("--root", default=RunConfig().root, help="folder of run folders")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import add_key, make_keys
+from zerobeast.tools import commands
 
 DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
 Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""
@@ -19,8 +19,7 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: the folder holds keys already, or holds none to add to, or cannot be written.
     """
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="beast keygen", description=DESCRIPTION, formatter_class=formatter)
+    parser = commands.parser("beast keygen", DESCRIPTION)
     parser.add_argument("folder", type=Path, help="where public/ and secret/ are")
     parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
     options = parser.parse_args(argv)

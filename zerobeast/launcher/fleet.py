@@ -38,7 +38,7 @@ class Fleet:
       environ: of this process.
       keep_open: file descriptors that the services inherit.
       brokers: how many.
-      modules: to run instead of `zerobeast.services.<role>`, by role.
+      modules: to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.
     """
 
     def __init__(
@@ -69,16 +69,15 @@ class Fleet:
             self.thaw(name)
         stop(self.children, STOP_LIMIT_S)
 
-    def add(self, role: str, *flags: str, module: str = "") -> Child:
+    def add(self, role: str, *flags: str) -> Child:
         """One more service, which is not started yet.
 
         Args:
           role: which.
           flags: over those of the run.
-          module: to run instead of that of the role, with the same flags.
         """
         index = sum(child.spec.role == role for child in self.children)
-        status = self.status_folder / f"{role}-{index}.json"
+        status = self.config.folder / run_files.SERVICES / f"{role}-{index}.json"
         command = service_command(
             role,
             *child_flags(
@@ -88,7 +87,7 @@ class Fleet:
             *endpoint_flags(self._sockets, index % self._counts["envserver"], index % self._counts["broker"]),
             *self._flags,
             *flags,
-            module=module or self._modules.get(role, ""),
+            module=self._modules.get(role, ""),
         )
         log = self.config.folder / run_files.LOGS / f"{role}-{index}.log"
         child = Child(ChildSpec(role, index, command, self._environ, log, status, keep_open=self._keep_open))
@@ -99,20 +98,15 @@ class Fleet:
         """As many services of each role as the settings say, none of them started yet."""
         return [self.add(role) for role in ROLES for _ in range(self._counts[role])]
 
-    def start(self, role: str, *flags: str, module: str = "") -> Child:
+    def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""
-        child = self.add(role, *flags, module=module)
+        child = self.add(role, *flags)
         child.start()
         return child
 
     def start_all(self) -> None:
         for child in self.add_all():
             child.start()
-
-    @property
-    def status_folder(self) -> Path:
-        """Where the services say where their health pages are."""
-        return self.config.folder / run_files.SERVICES
 
     @property
     def learner_endpoint(self) -> str:
@@ -182,7 +176,7 @@ def service_command(role: str, *flags: str, module: str = "") -> list[str]:
 
     -P: the user's own folder must not come first in its imports.
     """
-    return [sys.executable, "-P", "-m", module or f"zerobeast.services.{role}", *flags]
+    return [sys.executable, "-P", "-m", *(module or f"zerobeast.services.{role}").split(), *flags]
 
 
 def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:

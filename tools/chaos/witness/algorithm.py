@@ -8,6 +8,7 @@ answers follows from the observation alone, so the learner can check every entry
 from __future__ import annotations
 
 import runpy
+import sys
 
 import torch
 from torch import Tensor
@@ -26,12 +27,6 @@ DECAY = 1e-4  #: of the weights, which serve nothing else than to be published
 
 class Mixed(BeastError):
     """A message reached a process that it was not meant for."""
-
-
-def run_service(role: str) -> None:
-    """Run a service in which the witness takes the place of the algorithm."""
-    impala.Impala = Witness  # type: ignore[assignment,misc]
-    runpy.run_module(f"zerobeast.services.{role}", run_name="__main__")
 
 
 class Witness(impala.Impala):
@@ -95,3 +90,8 @@ def demand(good: Tensor, sentence: str, *seen: Tensor) -> None:
         return
     place = tuple((~good).nonzero()[0].tolist())
     raise Mixed(f"{sentence}: " + "; ".join(str(values[place].tolist()) for values in seen))
+
+
+if __name__ == "__main__":
+    impala.Impala = Witness  # type: ignore[assignment,misc]
+    runpy.run_module(f"zerobeast.services.{sys.argv.pop(1)}", run_name="__main__")

@@ -1,6 +1,0 @@
-"""`python -m zerobeast.tools.chaos.witness.broker`: the broker, with the witness for an algorithm."""
-
-from zerobeast.tools.chaos.witness.algorithm import run_service
-
-if __name__ == "__main__":
-    run_service("broker")

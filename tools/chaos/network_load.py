@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -120,4 +121,8 @@ def _gained(run: WatchedRun, seconds: float) -> list[int]:
     return [consumed - before[stream] for stream, consumed in run.streams().items()]
 
 
-TRIALS = {"overload: actors": crowd, "overload: deaf clients": deaf, "overload: slow environments": mixed}
+TRIALS: dict[str, Callable[[Path], NetworkTrial]] = {
+    "overload: actors": crowd,
+    "overload: deaf clients": deaf,
+    "overload: slow environments": mixed,
+}

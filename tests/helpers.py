@@ -1,5 +1,6 @@
 """What several test files need."""
 
+import itertools
 import os
 import random
 import socket
@@ -56,10 +57,14 @@ def killed_at_last(process: subprocess.Popen[Any]) -> Iterator[None]:
             process.kill()
 
 
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+_ports = itertools.count(random.randrange(1000))
+
+
 def free_port(span: int = 3) -> int:
-    """A port such that it and its followers are free on loopback."""
+    """A port such that it and its followers, 9 at most, are free on loopback and given to no other test meanwhile."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = 20_000 + 1_000 * (WORKER % 12) + next(_ports) * 9 % 990
         try:
             for offset in range(span):
                 with socket.socket() as probe:

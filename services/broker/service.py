@@ -81,16 +81,16 @@ class Broker(Service):
         self._sessions = Sessions(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
         self._context = open_context(self.config.security, self.role)
         self.resources.callback(self._context.term)
-        self._port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
-        self.resources.callback(self._port.close)
-        self._poller = Poller([self._port])
+        self.port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
+        self.resources.callback(self.port.close)
+        self._poller = Poller([self.port])
         log.info("infers on %s in %s", device, dtype)
 
     def poll(self, timeout_s: float) -> None:
         if self._held is None:
             self.wait(self._poller, timeout_s)
         self._collect()
-        for sender in self._port.departures():
+        for sender in self.port.departures():
             self._sessions.leave(sender)
         self._renew_weights(self.clock())
 
@@ -129,14 +129,14 @@ class Broker(Service):
             if self._running is None and not len(self._batcher) and self._held is None:
                 break
         for session in self._sessions.table:
-            self._port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
+            self.port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
 
     def report(self) -> dict[str, Any]:
         """Rates of the last seconds, and what was refused."""
         if self.state == "starting":
             return {}
         rows, requests, batches = self._window.per_s(self.clock(), self._rows, self._requests, self._batches)
-        refused = self._port.refused + self._inbox.refused if self._inbox else self._port.refused
+        refused = self.port.refused + self._inbox.refused if self._inbox else self.port.refused
         return {
             "rows": self._rows,
             "rows_per_s": round(rows, 1),
@@ -148,13 +148,13 @@ class Broker(Service):
             "refused": sum(refused.values()),
             "refused_by_reason": dict(refused),
             "weights_refused": self._inbox.complaint if self._inbox else "",
-            "dropped": self._port.dropped,
+            "dropped": self.port.dropped,
         }
 
     def _collect(self) -> None:
         """Take messages until none is left or a request has to wait for the next batch."""
         for _ in range(MAX_MESSAGES):
-            incoming = self._held or self._port.receive()
+            incoming = self._held or self.port.receive()
             self._held = None
             if incoming is None:
                 return
@@ -168,7 +168,7 @@ class Broker(Service):
             elif kind is Kind.BYE:
                 self._sessions.bye(incoming.header)
             else:
-                self._port.refuse(RemoteProtocolError(f"a broker does not take {kind.name}", "kind"))
+                self.port.refuse(RemoteProtocolError(f"a broker does not take {kind.name}", "kind"))
 
     def _hello(self, header: Header) -> None:
         if self.state == "draining":
@@ -176,9 +176,9 @@ class Broker(Service):
         try:
             policy, rows = self._sessions.agree(header.body[0])
         except RemoteProtocolError as error:
-            self._port.reject(header, error, epoch=self.epoch)
+            self.port.reject(header, error, epoch=self.epoch)
             return
-        if not self._port.hears(header.sender):
+        if not self.port.hears(header.sender):
             return  # its subscription is still under way, and so is its next HELLO
         if self._inbox is None:
             endpoint = self.config.learner.endpoint
@@ -187,10 +187,10 @@ class Broker(Service):
         session = self._sessions.admit(header, rows, self.clock())
         if session is None:
             busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")
-            self._port.reject(header, busy, epoch=self.epoch)
+            self.port.reject(header, busy, epoch=self.epoch)
         elif not session.state.pending:  # else its number would be out of date: the client repeats its HELLO
             terms = {"policy": policy.algorithm.policy.to_wire()}
-            self._port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
+            self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
 
     def _infer(self, incoming: Incoming) -> bool:
         """Put a request into the batch. False where it has to wait for the next one."""
@@ -198,17 +198,17 @@ class Broker(Service):
         session = self._sessions.table.of(header)
         if session is None:
             unknown = RemoteProtocolError("a request of an unknown session: say HELLO again", "session")
-            self._port.reject(header, unknown, epoch=self.epoch)
+            self.port.reject(header, unknown, epoch=self.epoch)
             return True
         if header.seq <= session.seq:
             self._repeated(session, header)
             return True
         if session.state.pending:
-            self._port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
+            self.port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
             return True
         if not self._batcher.fits(session.state.rows):
             if not self._armed:  # a request in the socket is not read, and might wait there for long
-                self._port.here(header, self.epoch)
+                self.port.here(header, self.epoch)
             return not self._armed
         self._receive(incoming, session)
         return True
@@ -217,9 +217,9 @@ class Broker(Service):
         """Answer again what is answered already; say so where that is still to come."""
         arrival = session.arrival(header.seq)
         if arrival is Arrival.REPEATED and session.reply is not None:
-            self._port.send(session.reply[0], *session.reply[1])
+            self.port.send(session.reply[0], *session.reply[1])
         elif arrival is Arrival.PENDING:
-            self._port.here(header, self.epoch)
+            self.port.here(header, self.epoch)
 
     def _receive(self, incoming: Incoming, session: Session[Client]) -> None:
         """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""
@@ -229,7 +229,7 @@ class Broker(Service):
         start = self._batcher.rows
         stop = start + client.rows
         if not incoming.into(batch.rows[start:stop]):
-            self._port.refuse(
+            self.port.refuse(
                 RemoteProtocolError(f"INFER carries {client.rows} rows of {batch.rows.shape[1]} bytes", "payload")
             )
             return
@@ -269,13 +269,13 @@ class Broker(Service):
             header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version,))
             session.reply = (header, frames)
             if self._sessions.settle(session):
-                self._port.send(header, *frames)
+                self.port.send(header, *frames)
 
     def _renew_weights(self, now: float) -> None:
         if self._inbox is None or self._sessions.policy is None:
             return
         if self._inbox.connect(now):
-            self._poller = Poller([self._port, self._inbox])
+            self._poller = Poller([self.port, self._inbox])
         before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
             self._sessions.policy.load(weights)

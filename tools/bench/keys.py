@@ -23,8 +23,7 @@ def main(argv: list[str]) -> int:
     with private_folder() as folder:
         make_keys(folder / "keys")
         variants = {"without keys": flags, "with keys": [*flags, "--security.keys", f"{folder}/keys"]}
-        own = [part for role, place in tcp_endpoints().items() for part in (f"--{role}.endpoint", place)]
-        runs = (training(variant, own=own) for variant in variants.values())
+        runs = (training(variant, own=_over_tcp()) for variant in variants.values())
         seen = take_turns(runs, options.warmup, options.seconds)
     rates = {which: [turn.rate for turn in turns] for which, turns in zip(variants, seen, strict=True)}
     plain, encrypted = map(fmean, rates.values())
@@ -32,3 +31,7 @@ def main(argv: list[str]) -> int:
     what = f"{config.env.id} over tcp with keys, beside without"
     emit_figures([figure(what, encrypted, STEPS_S, GOAL, plain)], options.json, "\n".join(turns), rates=rates)
     return 0
+
+
+def _over_tcp() -> list[str]:
+    return [part for role, place in tcp_endpoints().items() for part in (f"--{role}.endpoint", place)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from zerobeast import commands
 from zerobeast.cli import main as cli
 from zerobeast.common.errors import BeastError
-from zerobeast.tools import commands
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from zerobeast.tools import commands
+from zerobeast import commands
 
 COMMANDS = {
     "all": "every benchmark below one after the other, in one table beside the goals",

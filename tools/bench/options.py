@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from zerobeast import commands
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.tools import commands
 from zerobeast.tools.bench.figures import Figure, table
 from zerobeast.tools.throwaway_run import settings
 

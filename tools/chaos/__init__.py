@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from zerobeast.tools import commands
+from zerobeast import commands
 
 COMMANDS = {
     "search": "draw small configurations and faults, and look for a run that stands still",

@@ -16,10 +16,10 @@ from operator import sub
 from pathlib import Path
 from typing import Any, get_args
 
+from zerobeast import commands
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
-from zerobeast.tools import commands
 from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, ProcessUsage
 from zerobeast.tools.chaos.fuzzed_run import SERVERS, FuzzedRun, refusals
 from zerobeast.tools.chaos.table import Row, markdown

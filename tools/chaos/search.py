@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zerobeast import commands
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
@@ -30,7 +31,6 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
-from zerobeast.tools import commands
 from zerobeast.tools.chaos.unreliable_port import Faults, UnreliablePort
 
 FLAGS = (

@@ -19,9 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.tools import commands
 from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.faults import draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from zerobeast import commands
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
@@ -13,7 +14,6 @@ from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
-from zerobeast.tools import commands
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.

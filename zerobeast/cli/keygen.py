@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from zerobeast import commands
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.transport import add_key, make_keys
-from zerobeast.tools import commands
 
 DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
 Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.signals import handled
 from zerobeast.common.runtime.text import printable
-from zerobeast.tools import commands
 from zerobeast.version import __version__
 
 COMMANDS = {

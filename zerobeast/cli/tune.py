@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from zerobeast import commands
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import nested, value_at
 from zerobeast.common.config.tree import RunConfig
@@ -22,7 +23,6 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.threads import threads_of
-from zerobeast.tools import commands
 from zerobeast.tools.bench.train import measure as measure_training
 
 CLEARLY = 1.05  #: times faster, from where on a change is more than noise

@@ -104,7 +104,7 @@ class RolloutPlane:
             self.port.reject(header, error, epoch=self.epoch)
 
 
-class Lobby(RolloutPlane):
+class PlaneBeforeRun(RolloutPlane):
     """Before the run: the first actor whose environment can be learned begins it.
 
     Args:

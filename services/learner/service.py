@@ -37,7 +37,7 @@ from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.plane import Lobby, RolloutPlane
+from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Recorder
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
@@ -110,7 +110,7 @@ class Learner(Service):
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
         self._resources.callback(self._publisher.close)
         self._poller = Poller([port, self._publisher])
-        self._plane = Lobby(port, self._epoch, self._begin)
+        self._plane = PlaneBeforeRun(port, self._epoch, self._begin)
         if trainer:
             self._adopt(self._run(trainer, record))
 

@@ -137,14 +137,14 @@ def test_the_timers_are_those_of_the_code() -> None:
     timers = {row[0]: row[1] for row in table("| timer | seconds |")}
     assert float(timers["HELLO again"]) == stream.HELLO_PERIOD_S
     assert float(timers["HELLO again after `busy`"]) == stream.BUSY_PERIOD_S
-    pauses = timers["pause after a fourth setback in a row, at first; at last"].split("; ")
+    pauses = timers["pause after the fourth setback in a row; longest pause"].split("; ")
     assert [*map(float, pauses)] == [stream.HELLO_PERIOD_S, stream.RESEND_LIMIT_S]
     assert stream.PROMPT_SETBACKS == 3
-    assert float(timers["a session that makes up for setbacks has lasted"]) == stream.LASTING_S
-    again = timers["same request again, at first; at last"].split("; ")
+    assert float(timers["a session that still answers after this time ends a row of setbacks"]) == stream.LASTING_S
+    again = timers["same request again, first interval; longest interval"].split("; ")
     assert [*map(float, again)] == [stream.RESEND_AFTER_S, stream.RESEND_LIMIT_S]
-    assert number(timers["a connection on which nothing comes back is replaced"]) == TIMEOUTS.silent
-    assert number(timers["an actor gives up on a server that it does not hear"]) == ActorConfig().connect_timeout_s
+    assert number(timers["a connection on which nothing arrives is replaced"]) == TIMEOUTS.silent
+    assert number(timers["an actor gives up on a server that it does not hear from"]) == ActorConfig().connect_timeout_s
     without_ack = "HELLO again on the rollouts plane, without an ACK"
     assert float(timers[without_ack]) == TIMEOUTS.no_progress
     assert float(timers["a server closes a session without a request"]) == session.UNUSED_S

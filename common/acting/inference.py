@@ -65,7 +65,7 @@ class Inference:
       greedy: take the likeliest action instead of drawing one.
 
     Raises:
-      RuntimeError: from torch, where the network cannot act on observations of this shape.
+      RuntimeError: from torch, if the network cannot act on observations of this shape.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class SlotRanges:
         self._free = [(0, limit)] if limit else []  # disjoint, ascending, never adjacent
 
     def allocate(self, n: int) -> range | None:
-        """n > 0 consecutive numbers, or None where no gap is that long."""
+        """n > 0 consecutive numbers, or None if no gap is that long."""
         for place, (start, stop) in enumerate(self._free):
             if stop - start >= n:
                 self._free[place : place + 1] = [(start + n, stop)] if stop - start > n else []

@@ -1,6 +1,6 @@
 """The learner's newest weights, checked before anything uses them.
 
-A version is taken where its layout, size and checksum are those of the broker's own network and where it is newer
+A version is taken if its layout, size and checksum are those of the broker's own network and if it is newer
 than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
 else arrives is counted and named.
 """
@@ -61,7 +61,7 @@ class WeightsInbox:
     def connect(self, now: float) -> bool:
         """Subscribe, also again where a silent learner has moved, or stays silent for long.
 
-        A new subscriber is served the newest version at once. True where `pollable` changed.
+        A new subscriber is served the newest version at once. True if `pollable` changed.
         """
         silent_s = now - self._heard_at
         if silent_s < SILENCE_S:

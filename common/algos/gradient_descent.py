@@ -26,7 +26,7 @@ from zerobeast.common.settings.run import Run
 class Step(NamedTuple):
     """What one step did."""
 
-    applied: bool  #: False where loss or gradient were not finite: nothing has changed
+    applied: bool  #: False if loss or gradient were not finite: nothing has changed
     loss: float
     grad_norm: float  #: before clipping
     learning_rate: float

@@ -3,7 +3,7 @@
 target = Target(source=net, copy=deepcopy(net), period=100)     # what is learned is compared with the copy
 target = Target(source=deepcopy(net), copy=net, period=10)      # the copy acts, and is what is published
 ...
-target.count()      # after each update of the source; True where the copy has just become the same
+target.count()      # after each update of the source; True if the copy has just become the same
 """
 
 from __future__ import annotations

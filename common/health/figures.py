@@ -44,7 +44,7 @@ RATES = {"broker": ("rows_per_s", "rows/s")}
 
 
 def number(page: Mapping[str, Any], key: str) -> float | None:
-    """A finite number of a page, or None where it is missing, null or something else."""
+    """A finite number of a page, or None if it is missing, null or something else."""
     return finite(page.get(key))
 
 
@@ -106,7 +106,7 @@ def done(total_steps: int, learner: Mapping[str, Any]) -> float | None:
 
 
 def eta_s(total_steps: int, learner: Mapping[str, Any]) -> float | None:
-    """Seconds until the last step at the present rate, or None where that is not known."""
+    """Seconds until the last step at the present rate, or None if that is not known."""
     steps, rate = number(learner, "agent_steps"), number(learner, "agent_steps_per_s")
     if steps is None or not rate or rate <= 0:
         return None

@@ -51,7 +51,7 @@ class Histogram:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean duration; None where nothing passed."""
+        """Mean duration; None if nothing passed."""
         passed = sum(self.buckets)
         return self.sum_s / passed if passed else None
 
@@ -132,6 +132,6 @@ def step_s(pages: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _mean_s(pages: Sequence[Mapping[str, Any]], *hops: str) -> float | None:
-    """Mean seconds of these hops together; None where nothing passed one of them."""
+    """Mean seconds of these hops together; None if nothing passed one of them."""
     means = [recent(pages, hop).mean_s for hop in hops]
     return None if None in means else sum(mean or 0.0 for mean in means)

@@ -12,7 +12,7 @@ MAX_PAGE_BYTES = 1 << 20
 
 
 def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service that wrote a status file, or None where there is none."""
+    """The page of the service that wrote a status file, or None if there is none."""
     try:
         address = str(json.loads(status.read_text())["health"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -9,7 +9,7 @@ from zerobeast.common.errors import ConfigError
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step. Where that fails nothing of the new one stays.
+    """Replace a text file in one step. If that fails, nothing of the new one stays.
 
     Raises:
       ConfigError: its folder cannot be written.

@@ -68,7 +68,7 @@ class HealthServer(ThreadingHTTPServer):
         self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept. Where no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
+        """Accept. If no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
         try:
             return super().get_request()
         except OSError:

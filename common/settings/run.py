@@ -1,6 +1,6 @@
 """The settings of a run that no algorithm owns, once: name, type, default, bounds, meaning and source of the default.
 
-`zerobeast.common.settings.run` adds a section for each algorithm.
+`zerobeast.common.config.tree` adds a section for each algorithm.
 """
 
 from __future__ import annotations

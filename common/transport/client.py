@@ -73,7 +73,7 @@ class ClientPort(Port):
         return self._next(self._replies, TOPIC_BYTES)
 
     def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
-        """Send a request; never blocks. False where the server is absent or behind.
+        """Send a request; never blocks. False if the server is absent or behind.
 
         With copy=False the frames must stay unchanged until the server has answered.
         """

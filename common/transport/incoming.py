@@ -53,7 +53,7 @@ class Incoming:
         return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
 
     def discard(self) -> bool:
-        """Drop what was not read; False where it is so much that another call has to go on."""
+        """Drop what was not read; False if it is so much that another call has to go on."""
         more = self.more
         for _ in range(MAX_SURPLUS):
             if not more:

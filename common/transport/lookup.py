@@ -40,7 +40,7 @@ class Lookup:
         self._thread.start()
 
     def take(self) -> list[Endpoint] | None:
-        """What the newest lookup has found, once; None where there is nothing new.
+        """What the newest lookup has found, once; None if there is nothing new.
 
         Raises:
           PeerLost: the name does not resolve.

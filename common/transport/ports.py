@@ -59,7 +59,7 @@ class Port:
         self._owners: Owners | None = None  #: of client ids, where messages come with keys
 
     def _read(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
-        """The next message, or None where nothing waits. Raises RemoteProtocolError on a bad one."""
+        """The next message, or None if nothing waits. Raises RemoteProtocolError on a bad one."""
         if self._last is not None and not self._last.discard():
             return None
         self._last = None
@@ -82,7 +82,7 @@ class Port:
             self._owners.check(sender, str(frame.get("User-Id")))
 
     def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
-        """The next well-formed message; None where none waits, or where too many bad ones were in its way."""
+        """The next well-formed message; None if none waits, or if too many bad ones were in its way."""
         for _ in range(MAX_PER_CALL):
             try:
                 message = self._read(socket, skip)
@@ -168,7 +168,7 @@ class ServerPort(Port):
         return self._subscriptions.has(sender)
 
     def send(self, header: Header, *frames: Payload) -> bool:
-        """Reply to `header.sender`; never blocks. False, and counted, where that client is stuck."""
+        """Reply to `header.sender`; never blocks. False, and counted, if that client is stuck."""
         parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(sendable, frames)]
         try:
             self._replies.send_multipart(parts, zmq.NOBLOCK, copy=True)

@@ -192,7 +192,7 @@ def topic(plane: Plane, sender: int) -> bytes:
 
 
 def sender_of(subscription: bytes) -> int | None:
-    """The client behind a 9-byte subscription, or None where it is not one of ours."""
+    """The client behind a 9-byte subscription, or None if it is not one of ours."""
     return int.from_bytes(subscription[1:], "little") if len(subscription) == TOPIC_BYTES else None
 
 

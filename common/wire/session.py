@@ -44,7 +44,7 @@ class Session(Generic[S]):
     reply: tuple[Header, Frames] | None = None  #: the answer to `seq`, None while it is worked on
 
     def arrival(self, seq: int) -> Arrival:
-        """Classify a request by its number and, where it is NEW, make it the current one."""
+        """Classify a request by its number and, if it is NEW, make it the current one."""
         if seq == self.seq and seq > 0:
             return Arrival.PENDING if self.reply is None else Arrival.REPEATED
         if seq <= self.seq:
@@ -88,7 +88,7 @@ class SessionTable(Generic[S]):
         return session
 
     def of(self, header: Header) -> Session[S] | None:
-        """The session of a HELLO, BYE or request, or None where this start of the server has none.
+        """The session of a HELLO, BYE or request, or None if this start of the server has none.
 
         HELLO and BYE need not know the epoch: a client that leaves may not have been welcomed yet.
         """

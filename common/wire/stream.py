@@ -50,7 +50,7 @@ class Stream:
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
         self.stale = 0  #: replies since then that answer nothing that was asked
-        self.busy = ""  #: why it has no room for this stream, where it said so
+        self.busy = ""  #: why it has no room for this stream, if it said so
         self.trouble = ""  #: what the server does again and again instead of answering, as a sentence
         self.setbacks = 0  #: that were followed by a pause
         self._in_a_row = 0  #: setbacks since a session lasted

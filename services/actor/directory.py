@@ -43,7 +43,7 @@ class Directory:
         return {slot: address for slot, address in self.choice.items() if before.get(slot) != address}
 
     def elsewhere(self, slot: int) -> Address | None:
-        """Choose another address for a group whose server has left; None where there is no other."""
+        """Choose another address for a group whose server has left; None if there is no other."""
         left = self.choice.get(slot)
         others = [address for address in self._ring(left) if address != left]
         if left:

@@ -63,7 +63,7 @@ class Servers:
         return [slot for slot in changed if slot in self._using]
 
     def elsewhere(self, slot: int, now: float) -> bool:
-        """Choose another server for a group; False where there is no other."""
+        """Choose another server for a group; False if there is no other."""
         self._forgive_at = now + self._timeouts.forgive
         return self._directory.elsewhere(slot) is not None
 

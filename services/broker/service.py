@@ -193,7 +193,7 @@ class Broker(Service):
             self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
 
     def _infer(self, incoming: Incoming) -> bool:
-        """Put a request into the batch. False where it has to wait for the next one."""
+        """Put a request into the batch. False if it has to wait for the next one."""
         header = incoming.header
         session = self._sessions.table.of(header)
         if session is None:
@@ -279,5 +279,5 @@ class Broker(Service):
         before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
             self._sessions.policy.load(weights)
-            if before < 0:  # where the run begins, as configured; where it continues, other draws than those
+            if before < 0:  # a new run draws as configured, a resumed one draws other numbers
                 self._sessions.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)

@@ -79,7 +79,7 @@ class Sessions:
         return self.policy, rows
 
     def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
-        """The session of an agreed HELLO, a new one or the one it has; None where there is no room."""
+        """The session of an agreed HELLO, a new one or the one it has; None if there is no room."""
         session = self.table.of(header)
         if session is not None and session.state.rows == rows:
             return session

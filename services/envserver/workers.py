@@ -53,7 +53,7 @@ class _Worker:
     awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for; without a process: when there shall be one
     deaths: int = 0
-    hangs: str = ""  #: for how long it has not answered, where that was too long
+    hangs: str = ""  #: for how long it has not answered, if that was too long
 
     @property
     def size(self) -> int:
@@ -236,7 +236,7 @@ class WorkerVectorEnv(VectorEnv):
         self._lost(worker, why)
 
     def _lost(self, worker: _Worker, why: str) -> None:
-        """A process has ended or could not be started: try again later, where that was not tried too often."""
+        """A process has ended or could not be started: try again later, unless that was tried too often."""
         worker.deaths += 1
         if worker.deaths >= MAX_DEATHS:
             raise EnvError(

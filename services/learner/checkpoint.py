@@ -61,7 +61,7 @@ class Checkpoints:
         self._whole = False  #: `path` is worth keeping: it was read or written here
 
     def load(self) -> dict[str, Any] | None:
-        """Read the newest one that is whole; None where there never was one.
+        """Read the newest one that is whole; None if there never was one.
 
         Raises:
           CheckpointError: there are some and none is whole, or the newest is not one that this program reads.
@@ -113,7 +113,7 @@ class Checkpoints:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read one file; None where there is none.
+    """Read one file; None if there is none.
 
     Raises:
       DamagedCheckpoint: it is not whole.

@@ -161,7 +161,7 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Traini
 def resumed(
     config: RunConfig, checkpoints: Checkpoints, meters: Meters, make: Callable[[EnvSpec], Trainer]
 ) -> tuple[Trainer | None, SavedLedger]:
-    """The trainer that the run's checkpoint describes, None where there is no checkpoint; and what came of rollouts.
+    """The trainer that the run's checkpoint describes, None if there is no checkpoint; and what came of rollouts.
 
     Raises:
       CheckpointError: it is not this run's.

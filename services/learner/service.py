@@ -87,7 +87,7 @@ class Learner(Service):
         return self._plane
 
     def open(self) -> None:
-        """Read the checkpoint, bind and, where there was a checkpoint, publish its weights at once."""
+        """Read the checkpoint, bind and, if there was a checkpoint, publish its weights at once."""
         config = self.config
         if not config.name:
             raise ConfigError(

@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(command: str) -> Any:
-    """What a benchmark writes as JSON, or None where it failed."""
+    """What a benchmark writes as JSON, or None if it failed."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
         out = Path(folder) / "result.json"
         argv = [sys.executable, "-m", "zerobeast", "bench", *command.split(), "--json", str(out)]

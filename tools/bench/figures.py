@@ -18,7 +18,7 @@ class Goal(NamedTuple):
         return f"{self.sign} {self.bound:,g}{' x' if self.of_ratio else ''}"
 
     def met(self, value: float, ratio: float | None) -> bool | None:
-        """Whether it is kept; None where there is no ratio to judge by."""
+        """Whether it is kept; None if there is no ratio to judge by."""
         judged = ratio if self.of_ratio else value
         if judged is None:
             return None
@@ -31,10 +31,10 @@ class Figure(NamedTuple):
     what: str
     value: float
     unit: str
-    yardstick: float | None  #: the same without this project, in the same run and unit; None where there is none
+    yardstick: float | None  #: the same without this project, in the same run and unit; None if there is none
     ratio: float | None  #: value / yardstick
     goal: str  #: empty where there is none
-    met: bool | None  #: None where it cannot be told
+    met: bool | None  #: None if it cannot be told
 
 
 def figure(what: str, value: float, unit: str, goal: Goal | None = None, yardstick: float | None = None) -> Figure:

@@ -26,7 +26,7 @@ WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
 
 @dataclass
 class Event:
-    """A fault and what became of it. Moments are seconds of the clock, and None where they never came."""
+    """A fault and what became of it. Moments are seconds of the clock, and None if they never came."""
 
     fault: ServiceFault
     at: float

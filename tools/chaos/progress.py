@@ -61,7 +61,7 @@ class ProgressLog:
         return (self.total(stop) - self.total(start)) / (stop - start)
 
     def usual(self, before: float, disturbed: Sequence[Interval]) -> float | None:
-        """The rate of undisturbed windows before a moment; None where there are none.
+        """The rate of undisturbed windows before a moment; None if there are none.
 
         Args:
           before: the moment.

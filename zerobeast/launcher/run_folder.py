@@ -92,7 +92,7 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
     """Rename a run's folder out of the way, so that a new run can take its name. Nothing is deleted.
 
     Returns:
-      Where it is now, or None where there was nothing.
+      Where it is now, or None if there was nothing.
 
     Raises:
       ConfigError: a launcher runs there, or the folder cannot be renamed.

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     peer: str
     version: str
     settings: str
-    rate: float | None = None  #: agent steps a second; None where it failed
+    rate: float | None = None  #: agent steps a second; None if it failed
     failure: str | None = None  #: why
 
 

@@ -1,5 +1,6 @@
 """Fixtures that fail the test that leaks, not the one that runs after it."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,12 @@ import pytest
 
 from tests.helpers import free_port
 from zerobeast.common.transport import Context
+
+
+def pytest_configure() -> None:
+    """Take signals as a foreground job does: `nohup` and `&` leave them ignored, which every child would inherit."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -82,8 +82,9 @@ class RemoteProtocolError(ProtocolError):
 class VersionMismatch(RemoteProtocolError):
     """A peer speaks another protocol version; `sender` still says who it is."""
 
-    def __init__(self, theirs: int, ours: int, sender: int) -> None:
-        super().__init__(f"the peer speaks protocol version {theirs}, this process speaks {ours}", "version")
+    def __init__(self, theirs: int, ours: tuple[int, ...], sender: int) -> None:
+        spoken = " or ".join(map(str, ours))
+        super().__init__(f"the peer speaks protocol version {theirs}, this process speaks {spoken}", "version")
         self.sender = sender
 
 

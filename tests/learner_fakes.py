@@ -103,9 +103,11 @@ class FakeActor:
             if message.header.kind in (Kind.WELCOME, Kind.ERROR):
                 self.stream.accept(message.header, now)
 
-    def push(self, seq: int, rows: NDArray[Any], episodes: list[Any] | None = None, n: int | None = None) -> None:
+    def push(
+        self, seq: int, rows: NDArray[Any], episodes: list[Any] | None = None, n: int | None = None, acting: int = 0
+    ) -> None:
         """Send a rollout message, whatever the window says."""
-        body = (len(rows) if n is None else n, episodes or [])
+        body = (len(rows) if n is None else n, episodes or [], acting)
         header = Header(Kind.ROLLOUT, self.port.sender, self.stream.slot, self.stream.epoch, seq, body)
         assert self.port.send(header, rows.view(np.uint8)), "the learner is gone"
 

@@ -84,6 +84,7 @@ METRICS: dict[str, Metric] = {
     "sessions_making": _gauge("those of them that are still to be made"),
     "env_errors": _counter("environments that raised or died"),
     "env_timeouts": _counter("processes of environments that were killed because they hung"),
+    "infos_left_out": _counter("infos of steps that cannot travel to the clients that asked for them"),
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),
     "total_steps": _gauge("agent steps at which the run ends"),
@@ -101,6 +102,7 @@ METRICS: dict[str, Metric] = {
     "learning_rate": _gauge("present learning rate"),
     "loss": _gauge("newest loss"),
     "grad_norm": _gauge("newest norm of the gradient, before clipping"),
+    "acting": _gauge("brokers that chose the actions of the rollouts of the last minute"),
     "rollouts_by_fate": _counter("rollouts taken, by what became of them", "fate"),
     "queue_rows": _gauge("rollouts in the queue"),
     "queue_capacity": _gauge("rollouts that credit was given for"),

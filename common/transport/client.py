@@ -12,7 +12,7 @@ from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.ports import Port
 from zerobeast.common.transport.sockets import REPLIES, REQUESTS, Payload, connect, make_socket, sendable
-from zerobeast.common.wire.messages import REPLY_KINDS, TOPIC_BYTES, Header, Plane, pack_header, topic
+from zerobeast.common.wire.messages import REPLY_KINDS, TOPIC_BYTES, VERSIONS, Header, Plane, pack_header, topic
 
 
 class ClientPort(Port):
@@ -28,7 +28,7 @@ class ClientPort(Port):
     def __init__(
         self, context: Context, plane: Plane, endpoint: str, sender: int, *, send_hwm: int = 16, linger_ms: int = 0
     ) -> None:
-        super().__init__(REPLY_KINDS[plane])
+        super().__init__(VERSIONS[plane], REPLY_KINDS[plane])
         self.plane = plane
         self.sender = sender
         self.endpoint = endpoint
@@ -68,7 +68,7 @@ class ClientPort(Port):
         """The next well-formed reply, or None.
 
         Raises:
-          VersionMismatch: the server speaks another version; nothing can come of this.
+          VersionMismatch: the server speaks a version that this client does not know; nothing can come of this.
         """
         return self._next(self._replies, TOPIC_BYTES)
 

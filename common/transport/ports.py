@@ -32,6 +32,7 @@ from zerobeast.common.transport.subscriptions import Subscriptions
 from zerobeast.common.wire.messages import (
     ANSWERED,
     BARE,
+    VERSIONS,
     Header,
     Kind,
     Plane,
@@ -50,8 +51,8 @@ _UNREAD = Header(Kind.BYE, 0)
 class Port:
     """What both ends share: reading headers, counting refusals."""
 
-    def __init__(self, kinds: Set[Kind] = frozenset(Kind)) -> None:
-        self._kinds = kinds  #: that may come
+    def __init__(self, versions: tuple[int, ...], kinds: Set[Kind] = frozenset(Kind)) -> None:
+        self._versions, self._kinds = versions, kinds  #: that may come
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.malformed = 0  #: messages refused since the last that could be read
         self.pollable: list[Any] = []  #: what `Poller` waits on
@@ -69,7 +70,7 @@ class Port:
             return None
         self._last = Incoming(_UNREAD, socket)
         data = memoryview(frame) if isinstance(frame, bytes) else frame.buffer
-        self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame))
+        self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame), self._versions)
         if header.kind not in self._kinds:
             raise RemoteProtocolError(f"{header.kind.name} does not belong here", "kind")
         if header.kind in BARE and self._last.more:
@@ -120,7 +121,7 @@ class ServerPort(Port):
     """
 
     def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64, epoch: int = 0) -> None:
-        super().__init__()
+        super().__init__(VERSIONS[plane][:1])
         self.plane = plane
         self._epoch = epoch
         self.dropped = 0  #: replies that a stuck client did not take

@@ -21,7 +21,7 @@ from zerobeast.common.transport.sockets import (
     make_socket,
     view_of,
 )
-from zerobeast.common.wire.messages import Header, Plane, pack_header, topic
+from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header, topic
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
@@ -74,7 +74,7 @@ class WeightsSubscriber(Port):
     """Receives versions of the weights."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
-        super().__init__()
+        super().__init__(VERSIONS[Plane.WEIGHTS])
         self._socket = make_socket(context, zmq.SUB, receive_hwm=2)
         self.pollable = [self._socket]
         self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)

@@ -1,4 +1,4 @@
-"""Every message on the wire. docs/protocol.md is this file in prose; change both and PROTOCOL_VERSION.
+"""Every message on the wire. docs/protocol.md is this file in prose; change both, and the versions of a plane.
 
 kind      from        to          frames
 HELLO     actor       any server  header                     body: (terms,)
@@ -6,13 +6,13 @@ WELCOME   any server  actor       topic+header               body: (terms,)
 ERROR     any server  actor       topic+header               body: (reason, sentence)
 BYE       either      either      header                     body: ()
 HERE      any server  actor       topic+header               body: ()
-RESET     actor       env-server  header                     body: ()
+RESET     actor       env-server  header                     body: (seed?, options?)
 STEP      actor       env-server  header, action rows        body: ()
-OBS       env-server  actor       topic+header, step rows    body: (episodes,)
+OBS       env-server  actor       topic+header, step rows    body: (episodes, infos?)
 INFER     actor       broker      header, step rows          body: (want_core_state,)
 ACT       broker      actor       topic+header, act rows     body: (policy_version,)
                                   [, core state rows when wanted]
-ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, episodes)
+ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, episodes, acting)
 ACK       learner     actor       topic+header               body: (consumed_seq, window)
 WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_version, layout_id, n_bytes, checksum,
                                                                     n_chunks)
@@ -20,8 +20,12 @@ WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_versi
 The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
 conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
 place in every version, so that a peer of another version can be told so. Every integer of it is unsigned and below
-2**63, the seq and epoch as well as a version or a count in the body. What travels behind the header is rows of
-one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever pickled.
+2**63, the seq and epoch as well as a version or a count in the body. An entry with ? may be nil, and is left out at the
+end of a body. What travels behind the header is rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO;
+nothing on the wire is ever pickled.
+
+A version is that of a plane. Servers speak the newest alone. A client greets at the newest, and where a server answers
+that it speaks another one of `VERSIONS`, at that one.
 """
 
 from __future__ import annotations
@@ -30,15 +34,18 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
-from typing import Any
+from itertools import product
+from types import NoneType
+from typing import Any, get_args
 
 from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.codec import pack, unpack
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2  #: the newest, on every plane
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 MAX_EPISODES = 1000  #: in one ROLLOUT
+MAX_OPTIONS_BYTES = 16 << 10  #: of a RESET, in msgpack
 MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever either side believes its window to be
 
 
@@ -88,22 +95,31 @@ ANSWERED: dict[Refusal, Reason] = {
 }
 
 
+#: versions that clients speak, the newest first; servers speak that one alone
+VERSIONS: dict[Plane, tuple[int, ...]] = {
+    Plane.STEPS: (PROTOCOL_VERSION, 1),
+    Plane.INFERENCE: (PROTOCOL_VERSION,),
+    Plane.ROLLOUTS: (PROTOCOL_VERSION,),
+    Plane.WEIGHTS: (PROTOCOL_VERSION,),
+}
 #: types of the body entries of each kind, in order
-BODIES: dict[Kind, tuple[type, ...]] = {
+BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.HELLO: (dict,),
     Kind.WELCOME: (dict,),
     Kind.ERROR: (str, str),
     Kind.BYE: (),
-    Kind.RESET: (),
+    Kind.RESET: (int | None, dict | None),
     Kind.STEP: (),
-    Kind.OBS: (list,),
+    Kind.OBS: (list, dict | None),
     Kind.INFER: (bool,),
     Kind.ACT: (int,),
-    Kind.ROLLOUT: (int, list),
+    Kind.ROLLOUT: (int, list, int),
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),
     Kind.HERE: (),
 }
+#: those of an earlier version that differ
+EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.OBS: (list,)}}
 #: kinds that are a header and nothing else
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
 #: what answers each request
@@ -120,6 +136,26 @@ _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body
 
 
+def bodies(version: int) -> dict[Kind, tuple[Any, ...]]:
+    """`BODIES` of a version."""
+    return BODIES | EARLIER.get(version, {})
+
+
+def _shapes(entries: tuple[Any, ...]) -> frozenset[tuple[type, ...]]:
+    """The types that the entries of a body can have, with what may be left out and without it."""
+    kinds = [get_args(entry) or (entry,) for entry in entries]
+    least = len(kinds)
+    while least and NoneType in kinds[least - 1]:
+        least -= 1
+    return frozenset(shape for n in range(least, len(kinds) + 1) for shape in product(*kinds[:n]))
+
+
+_SHAPES = {
+    version: {kind: _shapes(entries) for kind, entries in bodies(version).items()}
+    for version in (PROTOCOL_VERSION, *EARLIER)
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """Frame 0 of every message."""
@@ -129,7 +165,13 @@ class Header:
     slot: int = 0  #: which stream of that client; an actor has one per env group
     epoch: int = 0  #: random 63-bit id of one start of the server; 0 in a HELLO
     seq: int = 0  #: number of the request; a reply repeats it
-    body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`
+    body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`; as it was read, with None for what was left out
+    version: int = PROTOCOL_VERSION
+
+    @property
+    def is_for_all_slots(self) -> bool:
+        """Whether it is about the server, or what the client as a whole said to it, rather than about one stream."""
+        return self.kind is Kind.HERE or (self.kind is Kind.ERROR and self.body[0] == Reason.VERSION)
 
 
 def pack_header(header: Header) -> bytes:
@@ -138,17 +180,24 @@ def pack_header(header: Header) -> bytes:
     Raises:
       LocalProtocolError: no peer would accept it.
     """
-    entries = [PROTOCOL_VERSION, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
-    if not all(map(_unsigned, entries)) or not _is_body(header.kind, header.body):
+    entries = [header.version, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
+    body = header.body
+    while body and body[-1] is None:
+        body = body[:-1]
+    if not all(map(_unsigned, entries)) or not _is_body(header.version, header.kind, body):
         raise LocalProtocolError(f"a header that no peer would accept: {header!s:.1000}")
-    packed = pack([*entries, *header.body])
+    packed = pack([*entries, *body])
     if len(packed) > MAX_HEADER_BYTES:
         raise LocalProtocolError(f"{header.kind.name}: a header of {len(packed)} bytes, at most {MAX_HEADER_BYTES}")
     return packed
 
 
-def unpack_header(data: bytes | memoryview, check: Callable[[int], None] = lambda _sender: None) -> Header:
-    """Decode and check a header.
+def unpack_header(
+    data: bytes | memoryview,
+    check: Callable[[int], None] = lambda _sender: None,
+    versions: tuple[int, ...] = (PROTOCOL_VERSION,),
+) -> Header:
+    """Decode and check a header of one of these versions.
 
     `check` raises RemoteProtocolError if it cannot be of this sender. It comes before the version, or a client would be
     told that its version is wrong when a stranger's is.
@@ -164,26 +213,28 @@ def unpack_header(data: bytes | memoryview, check: Callable[[int], None] = lambd
         raise RemoteProtocolError("a header is a list that starts with version, kind and sender")
     version, number, sender = entries[:3]
     check(sender)
-    if version != PROTOCOL_VERSION:
-        raise VersionMismatch(version, PROTOCOL_VERSION, sender)
+    if version not in versions:
+        raise VersionMismatch(version, versions, sender)
     if len(entries) < _LEAD or not all(map(_unsigned, entries[:_LEAD])):
         raise RemoteProtocolError("a header has version, kind, sender, slot, epoch and seq, all unsigned integers")
     kind = _KINDS.get(number)
     if kind is None:
         raise RemoteProtocolError(f"unknown message kind {number}")
     body = tuple(entries[_LEAD:])
-    if not _is_body(kind, body):
-        wanted = ", ".join(entry.__name__ for entry in BODIES[kind])
+    if not _is_body(version, kind, body):
+        wanted = ", ".join(getattr(entry, "__name__", str(entry)) for entry in bodies(version)[kind])
         raise RemoteProtocolError(f"{kind.name} has a body of ({wanted}), its integers unsigned")
-    return Header(kind, sender, entries[3], entries[4], entries[5], body)
+    body += (None,) * (len(BODIES[kind]) - len(body))
+    return Header(kind, sender, entries[3], entries[4], entries[5], body, version)
 
 
 def _unsigned(entry: Any) -> bool:
     return type(entry) is int and 0 <= entry <= MAX_INTEGER
 
 
-def _is_body(kind: Kind, body: tuple[Any, ...]) -> bool:
-    return tuple(map(type, body)) == BODIES[kind] and all(type(entry) is not int or _unsigned(entry) for entry in body)
+def _is_body(version: int, kind: Kind, body: tuple[Any, ...]) -> bool:
+    shapes = _SHAPES.get(version, {}).get(kind, frozenset())
+    return tuple(map(type, body)) in shapes and all(type(entry) is not int or _unsigned(entry) for entry in body)
 
 
 def topic(plane: Plane, sender: int) -> bytes:

@@ -6,6 +6,8 @@ under the same number, less and less often. A server that does not know the stre
 and the stream greets again. A server that has just started says HERE to a client that reaches it, so that no client has
 to wait for a silence to end. It says so too while it works on a request that comes again: a server that stays silent
 although asked again is behind a dead connection.
+
+A stream speaks the newest version until a server says that it speaks another one that is known, which a port sees to.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.runtime.text import printable
-from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, Frames, Header, Kind, Reason
+from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, PROTOCOL_VERSION, Frames, Header, Kind, Reason
 
 HELLO_PERIOD_S = 0.2
 RESEND_AFTER_S = 2.0
@@ -45,6 +47,7 @@ class Stream:
         self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
         self.server = server  #: how error sentences name the other side
+        self.version = PROTOCOL_VERSION  #: that the server is spoken to in
         self.epoch = 0
         self.seq = 0
         self.open = False
@@ -56,6 +59,7 @@ class Stream:
         self._in_a_row = 0  #: setbacks since a session lasted
         self._pause_s = 0.0  #: before the next HELLO, because of them
         self._opened_at = 0.0
+        self._changed_at: float | None = None  #: when the server asked for another version, while it has not welcomed
         self._asked_at = -1.0  #: since when it owes a sign of life
         self._outstanding: tuple[Header, Frames] | None = None
         self._farewell: Header | None = None  #: to a session whose answer was rejected
@@ -72,7 +76,7 @@ class Stream:
         assert not self.waiting, "one request at a time"
         self.seq += 1
         self._asked_at = now
-        self._outstanding = (Header(kind, self.sender, self.slot, self.epoch, self.seq, body), frames)
+        self._outstanding = (self._header(kind, body), frames)
         self._send_at, self._patience_s = now, RESEND_AFTER_S
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
@@ -85,7 +89,8 @@ class Stream:
         if not self.open:
             self._send_at = now + HELLO_PERIOD_S
             self._asked_at = now if self._asked_at < 0 else self._asked_at
-            return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
+            body = (self.hello_terms,)
+            return Header(Kind.HELLO, self.sender, self.slot, body=body, version=self.version), ()
         if self._outstanding is not None:
             self._send_at = now + UNSENT_AFTER_S
         return self._outstanding
@@ -124,8 +129,7 @@ class Stream:
         return (
             self._outstanding is not None
             and header.kind is ANSWERS.get(self._outstanding[0].kind)
-            and header.epoch == self.epoch
-            and header.seq == self.seq
+            and (header.version, header.epoch, header.seq) == (self.version, self.epoch, self.seq)
         )
 
     def accept(self, header: Header, now: float) -> Reply:
@@ -149,9 +153,13 @@ class Stream:
         if self._in_a_row and now - self._opened_at >= LASTING_S:
             self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
 
+    def bye(self) -> Header:
+        """What ends the session, or one that is still to be welcomed."""
+        return self._header(Kind.BYE, ())
+
     def reject(self, why: str, now: float) -> None:
         """End the session, whose answer cannot be used: asked again, the server would repeat it."""
-        self._farewell = Header(Kind.BYE, self.sender, self.slot, self.epoch, self.seq)
+        self._farewell = self.bye()
         self._lose(f"sends what cannot be used ({why})", now)
 
     def set_back(self, what: str, now: float) -> bool:
@@ -179,7 +187,11 @@ class Stream:
             self._asked_at = now
         self.open, self._outstanding, self.busy = False, None, ""
         self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
+        self.version, self._changed_at = PROTOCOL_VERSION, None
         self._send_at = self._quiet_until = now
+
+    def _header(self, kind: Kind, body: tuple[Any, ...]) -> Header:
+        return Header(kind, self.sender, self.slot, self.epoch, self.seq, body, self.version)
 
     def _ignored(self) -> Reply:
         self.stale += 1
@@ -193,6 +205,8 @@ class Stream:
         return Reply.LOST
 
     def _welcomed(self, header: Header, now: float) -> Reply:
+        if header.version != self.version:
+            return self._ignored()
         if (self.open and header.epoch == self.epoch) or now < self._quiet_until:
             return Reply.STALE
         if header.seq > MAX_INTEGER // 2:
@@ -204,7 +218,7 @@ class Stream:
         self.heard_at, self.stale, self.busy = now, 0, ""
         self.open, self.epoch, self.seq = True, header.epoch, header.seq
         self.terms = header.body[0]
-        self._outstanding, self._opened_at = None, now
+        self._outstanding, self._opened_at, self._changed_at = None, now, None
         return Reply.WELCOME
 
     def _dismissed(self, header: Header, now: float) -> Reply:
@@ -226,6 +240,8 @@ class Stream:
 
     def _refused(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body
+        if reason == Reason.VERSION and (reply := self._told_version(header, now)):
+            return reply
         if not self._is_refused_by(header, reason):
             return self._ignored()
         if reason == Reason.UNKNOWN_SESSION:
@@ -234,6 +250,18 @@ class Stream:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
         raise ConfigError(f"{self.server} refuses: {printable(sentence)}")
+
+    def _told_version(self, header: Header, now: float) -> Reply | None:
+        """What a server that does not speak this version means; None: it speaks none, or no other than was refused."""
+        if header.version != self.version and self._changed_at is None:
+            self.version, self._changed_at = header.version, now
+            if self.open:
+                return self._lose("speaks another version", now)
+            self.heard_at = now
+            self.greet_again(now)
+            return Reply.STALE
+        is_late = self._changed_at is not None and now - self._changed_at < LASTING_S  # it answers an earlier HELLO
+        return self._ignored() if header.version == self.version and (self.open or is_late) else None
 
     def _is_refused_by(self, header: Header, reason: str) -> bool:
         """Whether an ERROR answers the HELLO or the request that is under way."""

@@ -20,7 +20,7 @@ def play(run: Path, endpoint: str, env_id: str) -> list[float]:
         player = Player(run, envs.spec, NUM_ENVS, greedy=True)
         rows = envs.reset()
         for _ in range(STEPS):
-            rows, episodes = envs.step(player.act(rows))
+            rows, episodes, _ = envs.step(player.act(rows))
             returns += [value for value, _length in episodes]
     return returns
 

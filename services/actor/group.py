@@ -138,7 +138,7 @@ class EnvGroup:
         outbox, builder = self.rollouts.outbox, self.rollouts.builder
         if builder.complete:
             if outbox.room:
-                outbox.push(builder.take(), self.steps.episodes, now)
+                outbox.push(builder.take(), self.steps.episodes, now, self.inference.acting)
                 self.steps.episodes = []
             if not outbox.room and (builder.complete or not self._collect_ahead):
                 self.waits.enter(Wait.CREDIT, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from zerobeast.common.transport import ClientPort
-from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.servers import Servers
 from zerobeast.services.actor.timeouts import Timeouts
@@ -48,7 +48,7 @@ class Link:
     def farewell(self) -> None:
         """Say BYE, also to a server that has not answered yet: it may be making environments."""
         if self.port and self.end.greets:
-            self.port.send(Header(Kind.BYE, self.stream.sender, self.slot, self.stream.epoch))
+            self.port.send(self.stream.bye())
 
     def abandon(self, now: float) -> None:
         """Leave the server; another one will be greeted."""

@@ -30,6 +30,7 @@ class _Message:
     seq: int
     rows: Rows
     episodes: list[list[float]]
+    acting: int
     sent: bool = False
 
 
@@ -72,8 +73,15 @@ class Outbox:
         """Whether rollouts are under way to a learner that is there."""
         return self.stream.open and bool(self._kept)
 
-    def push(self, rows: Rows, episodes: list[list[float]], now: float) -> None:
-        """Queue a rollout. Its rows must stay unchanged until `accept` returns them."""
+    def push(self, rows: Rows, episodes: list[list[float]], now: float, acting: int = 0) -> None:
+        """Queue a rollout. Its rows must stay unchanged until `accept` returns them.
+
+        Args:
+          rows: [N] of `rollout_record`.
+          episodes: [return, length] of those that ended since the previous one.
+          now: seconds.
+          acting: epoch of the broker that chose its actions, 0 if unknown.
+        """
         assert self.room, "the window is closed"
         self.seq += 1
         if not self._kept:
@@ -83,7 +91,7 @@ class Outbox:
             self._episodes.popleft()
             self.episodes_dropped += 1
         travelling = [self._episodes.popleft() for _ in range(min(MAX_EPISODES, len(self._episodes)))]
-        self._kept.append(_Message(self.seq, rows, travelling))
+        self._kept.append(_Message(self.seq, rows, travelling, acting))
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""
@@ -97,7 +105,7 @@ class Outbox:
         if message is None:
             return None
         stream = self.stream
-        body: tuple[Any, ...] = (len(message.rows), message.episodes)
+        body: tuple[Any, ...] = (len(message.rows), message.episodes, message.acting)
         header = Header(Kind.ROLLOUT, stream.sender, stream.slot, stream.epoch, message.seq, body)
         return header, (message.rows,)
 

@@ -152,6 +152,7 @@ class InferencePlane(GroupPlane):
         super().__init__(stream)
         self.policy: PolicySpec | None = None
         self.version = -1  #: of the weights that chose the newest actions
+        self.acting = 0  #: epoch of the broker that chose them
         self.version_drops = 0  #: times that an older one followed a newer one
         self._with_core = False
 
@@ -177,7 +178,7 @@ class InferencePlane(GroupPlane):
             raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
         version = message.header.body[0]
         self.version_drops += version < self.version
-        self.version = version
+        self.version, self.acting = version, message.header.epoch
 
     def _welcomed(self) -> None:
         policy = self._offered("policy", PolicySpec.from_wire, self.policy)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup
-from zerobeast.common.wire.messages import Kind, Plane
+from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.directory import Address, Directory
 from zerobeast.services.actor.timeouts import Timeouts
 
@@ -82,11 +82,11 @@ class Servers:
         return True
 
     def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
-        """Every message that is there and comes from the server which its group uses; HERE is for all such groups."""
+        """Every message that is there and comes from the server which its group uses; some are for all such groups."""
         for port in self.ports.values():
             while message := port.receive():
                 slot = message.header.slot
-                if message.header.kind is Kind.HERE:
+                if message.header.is_for_all_slots:
                     yield from ((port, message.to(slot)) for slot in self._using if self.port_of(slot) is port)
                 elif slot not in self._using:
                     port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))

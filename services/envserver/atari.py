@@ -40,22 +40,27 @@ class AtariVectorEnv(InlineEnvs):
       EnvError: a kwarg is unknown.
     """
 
+    takes_options = False
+
     def __init__(self, rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> None:
         self._env = _make(rom, config, num_envs, threads)
         space = self._env.single_observation_space
         obs = (space.dtype.str, space.shape[1:])
         action_space = self._env.single_action_space
         super().__init__(env_spec(config.id, obs, action_space, config.frame_stack, config.frame_skip), num_envs)
-        self._seeds: NDArray[Any] | None = (seed % MAX_SEED + np.arange(num_envs)) % MAX_SEED
+        self._seed: int | None = seed
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
         self._lives = np.zeros(num_envs, np.int64)
         self._life_lost = np.zeros(num_envs, np.bool_)  #: the newest row ended by it and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
-    def reset(self) -> None:
-        obs, info = self._env.reset(seed=self._seeds)
-        self._seeds = None
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        del options  # the emulator's choose some of the environments
+        seed, self._seed = self._seed if seed is None else seed, None
+        seeds = None if seed is None else (seed % MAX_SEED + np.arange(self.num_envs)) % MAX_SEED
+        obs, info = self._env.reset(seed=seeds)
+        self._keep(info)
         self._life_lost[:] = self._game_over[:] = False
         self._lives[:] = info["lives"]
         self.fill_first(obs[:, 0])
@@ -66,6 +71,7 @@ class AtariVectorEnv(InlineEnvs):
 
     def finish_step(self) -> None:
         obs, reward, terminated, truncated, info = self._env.recv()
+        self._keep(info)
         first = self._life_lost | self._game_over
         self._game_over = terminated | truncated
         self.episodes = self.statistics.update(reward, first, self._game_over)
@@ -75,6 +81,9 @@ class AtariVectorEnv(InlineEnvs):
             self._life_lost = lost
             terminated = terminated | lost
         self.fill(obs[:, 0], reward, terminated, truncated, first)
+
+    def _keep(self, info: dict[str, Any]) -> None:
+        self.infos = {name: values for name, values in info.items() if name != "env_id"}  # which counts from 0 here
 
     def close(self) -> None:
         """Drop the emulator; its threads end with it."""

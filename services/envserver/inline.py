@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,18 @@ from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, 
 class InlineEnvs(ABC):
     """Base of backends: N environments that step inside this process, in code that never waits for a peer."""
 
+    takes_options: ClassVar[bool] = True
+
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
         self.rows = rows_for(spec, num_envs)
         self.episodes: Episodes = []
+        self.infos: dict[str, Any] = {}  #: of the newest answer, as the library has them
         self.statistics = EpisodeTracker(num_envs)
 
     @abstractmethod
-    def reset(self) -> None:
-        """Fill rows with the first of every episode."""
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Fill rows with the first of every episode; as `VectorEnv.reset`."""
 
     @abstractmethod
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -81,7 +85,7 @@ class InlineEnvs(ABC):
 class InlineVectorEnv(VectorEnv):
     """N environments in one or more parts, stepped side by side.
 
-    Each `collect` makes a part, or resets one for the first time: seeding an emulator takes as long as making it.
+    Each `collect` makes a part, or resets one that it seeds: seeding an emulator takes as long as making it.
 
     Args:
       make: n environments, seeded from a number on.
@@ -99,16 +103,23 @@ class InlineVectorEnv(VectorEnv):
         self._made = 0  #: environments that exist and were reset
         self._was_reset = False
         self._begun: list[Callable[[], None]] | None = None  #: what finishes it
+        self._at_once = True  #: or a call of it in each `collect`
 
-    def reset(self) -> None:
-        self._begun = [env.reset for _, env in self._parts] if self._was_reset else []
-        self._was_reset = True
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        is_first, self._was_reset = not self._was_reset, True
+        if is_first and options is not None and seed is None:
+            seed = self._seed
+        self._at_once, self._begun = seed is None, []
+        if not is_first or seed is not None:  # else the first one is done, in the making
+            self._begun = [
+                partial(env.reset, None if seed is None else seed + part.start, options) for part, env in self._parts
+            ]
 
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
                 env.begin_step(actions[part])
-        self._begun = [env.finish_step for _, env in self._parts]
+        self._at_once, self._begun = True, [env.finish_step for _, env in self._parts]
 
     def collect(self) -> bool:
         if self._made < self.num_envs:
@@ -116,14 +127,25 @@ class InlineVectorEnv(VectorEnv):
             return self._made == self.num_envs
         if self._begun is None:
             return False
-        self._finish(*self._begun)
+        calls = self._begun if self._at_once else self._begun[:1]
+        self._finish(*calls)
+        self._begun = self._begun[len(calls) :]
+        if self._begun:
+            return False
         self._begun = None
+        self._gather_infos()
         self.episodes = list(chain.from_iterable(env.episodes for _, env in self._parts))
         return True
 
     def close(self) -> None:
         for _, env in self._parts:
             env.close()
+
+    def _gather_infos(self) -> None:
+        if self.infos is not None:
+            self.infos.clear()
+            for part, env in self._parts:
+                self.infos.put(env.infos, part)
 
     def _make_or_reset_next(self) -> None:
         """Reset the newest part, or make the next."""
@@ -136,6 +158,7 @@ class InlineVectorEnv(VectorEnv):
         env = self._make(part.stop - part.start, self._seed + part.start)
         if not self._parts:
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
+            self.takes_options = env.takes_options
         env.rows = self.rows[part]
         self._parts.append((part, env))
 

@@ -42,8 +42,8 @@ class NativeVectorEnv(InlineEnvs):
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
 
-    def reset(self) -> None:
-        obs, _ = self._env.reset(seed=self._seed)
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        obs, self.infos = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None
         self._done[:] = False
         self.fill_first(obs)
@@ -52,7 +52,7 @@ class NativeVectorEnv(InlineEnvs):
         self._actions = self._adapt(actions)
 
     def finish_step(self) -> None:
-        obs, reward, terminated, truncated, _ = self._env.step(self._actions)
+        obs, reward, terminated, truncated, self.infos = self._env.step(self._actions)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
         self.fill(obs, reward, terminated, truncated, first)

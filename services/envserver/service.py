@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
@@ -27,7 +29,8 @@ from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.actions import ActionCheck
 from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.request import SessionRequest
+from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.request import ResetRequest, SessionRequest
 from zerobeast.services.envserver.sessions import Hosted, sessions_to_advance
 from zerobeast.services.envserver.vector import VectorEnv
 
@@ -53,7 +56,7 @@ class EnvServer(Service):
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
         self._episodes = 0
-        self._past_errors = self._past_timeouts = 0  #: of sessions that are closed
+        self._past = Counter[str]()  #: what sessions that are closed have counted
         self._window = SlidingWindow(RATE_SPAN_S)
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
@@ -116,14 +119,14 @@ class EnvServer(Service):
             return {}
         (steps_per_s,) = self._window.per_s(self.clock(), self._agent_steps)
         envs = [session.state.env for session in self.table]
+        counts = sum((env.counts() for env in envs), self._past)
         return {
             "sessions": len(self.table),
             "sessions_making": sum(session.welcome is None for session in self.table),
             "envs": sum(env.num_envs for env in envs),
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
-            "env_errors": self._past_errors + sum(env.errors for env in envs),
-            "env_timeouts": self._past_timeouts + sum(env.timeouts for env in envs),
+            **{name: counts[name] for name in ("env_errors", "env_timeouts", "infos_left_out")},
             "refused": self.port.refused.total(),
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,
@@ -159,6 +162,7 @@ class EnvServer(Service):
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
         except EnvError as error:
             raise RemoteProtocolError(str(error), "environment") from error
+        env.infos = InfoTable(terms.num_envs) if terms.infos else None
         self._send_welcome(self.table.open(header, Hosted(env, header), self.clock()))
 
     def _request(self, message: Incoming) -> None:
@@ -173,22 +177,22 @@ class EnvServer(Service):
             if session.arrival(header.seq) is Arrival.REPEATED and session.reply is not None:
                 self.port.send(session.reply[0], *session.reply[1])
             return
-        actions = self._receive_actions(message, session)  # before the request counts as taken
+        begin = self._begin_of(message, session)  # before the request counts as taken
         session.arrival(header.seq)
         session.state.request, session.asked_at = header, self.clock()
         try:
-            if actions is None:
-                session.state.env.reset()
-            else:
-                session.state.env.step(actions)
+            begin()
         except EnvError as error:
             self._fail(session, error)
 
-    def _receive_actions(self, message: Incoming, session: Session[Hosted]) -> NDArray[Any] | None:
-        """The legal actions of a STEP, None for a RESET. Raises RemoteProtocolError for anything else."""
-        if message.header.kind is Kind.RESET:
-            return None
+    def _begin_of(self, message: Incoming, session: Session[Hosted]) -> Callable[[], None]:
+        """What begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
         hosted = session.state
+        if message.header.kind is Kind.RESET:
+            env_id, takes_options = hosted.env.spec.env_id, hosted.env.takes_options
+            return partial(
+                hosted.env.reset, *ResetRequest.read(message.header.body, env_id, takes_options=takes_options)
+            )
         if session.asked_at is None:
             raise RemoteProtocolError("RESET has to come before the first STEP", "order")
         assert hosted.actions is not None
@@ -197,7 +201,7 @@ class EnvServer(Service):
             raise RemoteProtocolError(
                 f"STEP: expected one frame of {hosted.actions.nbytes} bytes of actions", "payload"
             )
-        return hosted.check.legal(hosted.actions["action"])
+        return partial(hosted.env.step, hosted.check.legal(hosted.actions["action"]))
 
     def _advance(self) -> None:
         """Let everything get on. While sessions play, making gets half of this thread's time, or they would crawl."""
@@ -227,7 +231,8 @@ class EnvServer(Service):
             assert session.asked_at is not None, "it asked for this"
             self.hops.add("env_step", self.clock() - session.asked_at)
         self._episodes += len(episodes)
-        header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, (episodes,))
+        body = (episodes, hosted.env.infos.beside(episodes) if hosted.env.infos else None)
+        header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, body)
         session.reply = (header, (rows,))
         self.port.send(header, rows)
 
@@ -250,7 +255,7 @@ class EnvServer(Service):
     def _fail(self, session: Session[Hosted], error: EnvError) -> None:
         """Tell the client why its session is over."""
         log.error("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
-        self._past_errors += 1
+        self._past["env_errors"] += 1
         self._end(session)
         request = Header(Kind.STEP, session.sender, session.slot, seq=session.seq)
         self.port.error(request, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
@@ -261,8 +266,7 @@ class EnvServer(Service):
 
     def _release(self, session: Session[Hosted]) -> None:
         env = session.state.env
-        self._past_errors += env.errors
-        self._past_timeouts += env.timeouts
+        self._past += env.counts()
         env.close()
         self._leaving.append((env, self.clock()))
 

@@ -1,9 +1,9 @@
 """What the service knows of a backend: N environments that are stepped together, straight into rows.
 
-    env.reset()                  # or env.step(actions)
+    env.reset()                  # or env.reset(seed, options), or env.step(actions)
     while not env.collect():     # True once for each thing begun; creation itself is the first
         ...                      # wait until one of env.files can be read, if it has any
-    env.rows, env.episodes       # the answer, unchanged until the next reset or step
+    env.rows, env.episodes       # the answer, unchanged until the next reset or step; env.infos if asked for
 
 Every backend restarts episodes by the rule of `common.wire.records`: the row after an episode's last is the first of
 the next, its action is ignored and its reward is 0.
@@ -12,6 +12,7 @@ the next, its action is ignored and its reward is 0.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import MAX_ROW_BYTES, EnvSpec
+from zerobeast.services.envserver.infos import InfoTable
 
 Episodes = list[list[float | int]]
 
@@ -62,11 +64,14 @@ class VectorEnv(ABC):
       episodes: [return, length] of the whole episodes that ended in it.
       errors: environments that raised or died so far, and were made anew.
       timeouts: processes killed so far because they did not answer.
+      infos: set it before the first `collect` for the infos of each answer to be kept there.
       files: descriptors that become readable when `collect` has work; may change in any call.
       inline: there are none, because `collect` does the work itself, a bit in each call.
+      takes_options: whether `reset` may have any; known as `spec` is.
     """
 
     inline: ClassVar[bool] = False
+    takes_options: bool = True
     spec: EnvSpec
     rows: NDArray[Any]
 
@@ -74,7 +79,13 @@ class VectorEnv(ABC):
         self.num_envs = num_envs
         self.episodes: Episodes = []
         self.errors = self.timeouts = 0
+        self.infos: InfoTable | None = None
         self.files: tuple[int, ...] = ()
+
+    def counts(self) -> Counter[str]:
+        """What it has counted so far, by the names of the health page."""
+        left_out = self.infos.left_out if self.infos else 0
+        return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
 
     @property
     def processes(self) -> int:
@@ -82,8 +93,13 @@ class VectorEnv(ABC):
         return 0
 
     @abstractmethod
-    def reset(self) -> None:
-        """Begin new episodes everywhere. The first reset is seeded, later ones go on from there."""
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin new episodes everywhere. The first reset is always seeded, later ones go on from there.
+
+        Args:
+          seed: environment i gets seed + i; None: as above.
+          options: of the environments' own `reset`, if it takes any.
+        """
 
     @abstractmethod
     def step(self, actions: NDArray[Any]) -> None:

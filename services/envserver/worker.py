@@ -1,12 +1,13 @@
 """The process that steps single environments, one after the other. The server's side is in `workers`.
 
 server -> worker                 worker -> server
-RESET                            outcome, rows
+RESET, then [seed, options]      outcome, rows
 STEP, then the actions           outcome, rows
 end of the pipe: close, exit
                                  once, at the start: outcome with the spec of the environments
 
-An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...]; with `fatal` no rows follow.
+An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...] and, if the session asked for them,
+`infos` and how many were `left_out`; with `fatal` no rows follow.
 Rows are bytes of `step_record`. Nothing but bytes goes through the pipe.
 """
 
@@ -31,8 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.services.envserver.descendants import MARK, end_marked
+from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
 from zerobeast.services.envserver.vector import contained, rows_for
 
@@ -48,7 +50,9 @@ def backoff_s(failures: int) -> float:
     return 0.0 if failures < 2 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 2))
 
 
-def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None) -> None:
+def serve(
+    connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None, *, infos: bool
+) -> None:
     """Run the process until the server closes the pipe or is gone.
 
     Args:
@@ -57,6 +61,7 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
       kwargs: of the environment's constructor.
       num_envs: how many of the session's environments live here.
       seed: of the first one; None in a worker that replaces one that died.
+      infos: whether the session asked for them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     faulthandler.enable()  # a crash, and the server's SIGABRT to a process that hangs, write where it is
@@ -64,7 +69,7 @@ def serve(connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs:
     threading.Thread(target=_die_with_server, daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError):  # the server has closed the pipe
         try:
-            shard = Shard(env_id, kwargs, num_envs, seed)
+            shard = Shard(env_id, kwargs, num_envs, seed, InfoTable(num_envs) if infos else None)
         except EnvError as error:
             failures = [[0, _trace(error)]] if error.__cause__ else []
             connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
@@ -80,7 +85,8 @@ def _answer(connection: Connection, shard: Shard) -> None:
     command = connection.recv_bytes()
     try:
         if command == RESET:
-            shard.reset()
+            seed, options = unpack(connection.recv_bytes())
+            shard.reset(seed, options)
         else:
             spec = shard.spec.action
             raw = np.frombuffer(connection.recv_bytes(), spec.dtype)
@@ -89,7 +95,11 @@ def _answer(connection: Connection, shard: Shard) -> None:
         connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures}))
         return
     failures, shard.failures = shard.failures, []
-    connection.send_bytes(pack({"failures": failures}))
+    outcome: dict[str, Any] = {"failures": failures}
+    if shard.infos is not None:
+        outcome |= {"infos": shard.infos.infos, "left_out": shard.infos.left_out}
+        shard.infos.left_out = 0
+    connection.send_bytes(pack(outcome))
     connection.send_bytes(shard.rows.view(np.uint8).data)
 
 
@@ -119,15 +129,19 @@ class Shard:
       kwargs: of the constructor.
       num_envs: n.
       seed: of the first environment's first reset, or None.
+      infos: for those of each answer, if they are wanted.
 
     Raises:
       EnvError: they cannot be made.
     """
 
-    def __init__(self, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None) -> None:
+    def __init__(
+        self, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None, infos: InfoTable | None = None
+    ) -> None:
         self.env_id = env_id
         self.kwargs = kwargs
         self.num_envs = num_envs
+        self.infos = infos
         self.failures: list[list[Any]] = []  #: since they were last taken away
         self._envs = [make_env(env_id, kwargs) for _ in range(num_envs)]
         self._seeds = [None if seed is None else seed + i for i in range(num_envs)]
@@ -140,14 +154,22 @@ class Shard:
         self._discrete = self.spec.action.kind == "discrete"
         self.rows = rows_for(self.spec, num_envs)
 
-    def reset(self) -> None:
-        """Begin a new episode everywhere. Raises EnvError where an environment cannot be reset at all."""
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin a new episode everywhere; as `VectorEnv.reset`. Raises EnvError where one cannot be reset at all."""
+        self._forget_infos()
+        if seed is not None:
+            self._seeds = [seed + i for i in range(self.num_envs)]
         for i in range(self.num_envs):
-            self._reset(i)
+            if options is None:
+                self._reset(i)
+                continue
+            with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
+                self._open_episode(i, options)
 
     def step(self, actions: NDArray[Any]) -> None:
         """One step everywhere: [n, *action shape]. Raises EnvError where an environment cannot go on at all."""
         prepared = self._adapt(actions)
+        self._forget_infos()
         for i, env in enumerate(self._envs):
             if self._done[i]:
                 self._reset(i)
@@ -155,6 +177,7 @@ class Shard:
             try:
                 answer = env.step(prepared[i].item() if self._discrete else prepared[i])
                 self._write(i, *answer[:4])
+                self._keep(i, answer[4])
             except Exception as error:  # foreign code: contained, counted and reported
                 self._replace(i, error)
             else:
@@ -175,16 +198,25 @@ class Shard:
         self._done[i] = terminated or truncated
 
     def _reset(self, i: int) -> None:
-        seed, self._seeds[i] = self._seeds[i], None
         try:
-            obs, _ = self._envs[i].reset(seed=seed)
-            self._write_first(i, obs)
+            self._open_episode(i, None)
         except Exception as error:  # foreign code, as in step
             self._replace(i, error)
 
-    def _write_first(self, i: int, obs: Any) -> None:
+    def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
+        seed, self._seeds[i] = self._seeds[i], None
+        obs, info = self._envs[i].reset(seed=seed, options=options)
         self._write(i, obs, 0.0, terminated=False, truncated=False)
         self.rows[i]["first"] = True
+        self._keep(i, info)
+
+    def _forget_infos(self) -> None:
+        if self.infos is not None:
+            self.infos.clear()
+
+    def _keep(self, i: int, info: Any) -> None:
+        if self.infos is not None:
+            self.infos.put_one(info, i)
 
     def _replace(self, i: int, error: Exception) -> None:
         """Make an environment that raised anew, as often as it takes, and open an episode in it."""
@@ -198,7 +230,7 @@ class Shard:
             time.sleep(backoff_s(self._in_a_row[i]))
             try:
                 self._envs[i] = make_env(self.env_id, self.kwargs)
-                self._write_first(i, self._envs[i].reset()[0])
+                self._open_episode(i, None)
             except Exception as another:  # foreign code, as in step
                 error = another
             else:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.settings.run import EnvConfig
-from zerobeast.common.wire.codec import unpack
+from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
@@ -78,6 +78,8 @@ class WorkerVectorEnv(VectorEnv):
         self._statistics = EpisodeTracker(num_envs)
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
+        self._seed: int | None = None  #: of the reset that was begun
+        self._options: dict[str, Any] | None = None  #: of the same
         self._declared: EnvSpec | None = None  #: what the first process says of its environments
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
         self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
@@ -86,11 +88,13 @@ class WorkerVectorEnv(VectorEnv):
     def processes(self) -> int:
         return len(self._workers) + len(self._leaving)
 
-    def reset(self) -> None:
-        self._begin(RESET, None)
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self._seed, self._options = seed, options
+        self._begin(None)
 
     def step(self, actions: NDArray[Any]) -> None:
-        self._begin(STEP, actions)
+        self._seed = self._options = None
+        self._begin(actions)
 
     def collect(self) -> bool:
         now = time.monotonic()
@@ -150,7 +154,10 @@ class WorkerVectorEnv(VectorEnv):
             ours, theirs = self._context.Pipe()
             with theirs, marked() as worker.mark:  # closed, so that the end of the process is the end of the pipe
                 worker.process = self._context.Process(
-                    target=serve, args=(theirs, self._env_id, self._kwargs, worker.size, seed), daemon=True
+                    target=serve,
+                    args=(theirs, self._env_id, self._kwargs, worker.size, seed),
+                    kwargs={"infos": self.infos is not None},
+                    daemon=True,
                 )
                 worker.process.start()
         worker.pipe, worker.awaits = ours, "spec"
@@ -178,17 +185,21 @@ class WorkerVectorEnv(VectorEnv):
     def _list_files(self) -> None:
         self.files = tuple(worker.pipe.fileno() for worker in self._workers if worker.pipe)
 
-    def _begin(self, command: bytes, actions: NDArray[Any] | None) -> None:
+    def _begin(self, actions: NDArray[Any] | None) -> None:
         self._begun = True
+        if self.infos is not None:
+            self.infos.clear()
         for worker in self._workers:
             if worker.pipe is None:
                 worker.awaits = "spec"  # collect starts one
                 continue
             worker.awaits, worker.since = "rows", time.monotonic()
             with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
-                worker.pipe.send_bytes(command)
-                if actions is not None:
-                    worker.pipe.send_bytes(actions[worker.part].tobytes())
+                if actions is None:
+                    self._send_reset(worker)
+                    continue
+                worker.pipe.send_bytes(STEP)
+                worker.pipe.send_bytes(actions[worker.part].tobytes())
 
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None
@@ -202,6 +213,7 @@ class WorkerVectorEnv(VectorEnv):
             if "spec" in outcome:
                 self._made(worker, EnvSpec.from_wire(outcome["spec"]))
                 return
+            self._take_infos(outcome, worker.part)
             worker.pipe.recv_bytes_into(self.rows[worker.part].view(np.uint8).data)
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
             self._died(worker)
@@ -222,7 +234,19 @@ class WorkerVectorEnv(VectorEnv):
             worker.awaits, worker.since = "rows", time.monotonic()
             assert worker.pipe is not None
             with contextlib.suppress(OSError):
-                worker.pipe.send_bytes(RESET)
+                self._send_reset(worker)
+
+    def _send_reset(self, worker: _Worker) -> None:
+        assert worker.pipe is not None
+        seed = None if self._seed is None else self._seed + worker.part.start
+        worker.pipe.send_bytes(RESET)
+        worker.pipe.send_bytes(pack([seed, self._options]))
+
+    def _take_infos(self, outcome: dict[str, Any], part: slice) -> None:
+        if self.infos is not None:
+            self.infos.put(outcome.get("infos"), part)
+            left_out = outcome.get("left_out")
+            self.infos.left_out += left_out if isinstance(left_out, int) else 0
 
     def _died(self, worker: _Worker) -> None:
         worker.process.join(EXIT_S)

@@ -107,7 +107,7 @@ def read_rollouts(
     Raises:
       RemoteProtocolError: the rollouts cannot be trained on.
     """
-    n_rows, entries = message.header.body
+    n_rows, entries, _acting = message.header.body
     if not 0 < n_rows <= terms.num_envs:
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {terms.num_envs}", "payload")
     if len(entries) > MAX_EPISODES:

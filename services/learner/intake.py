@@ -19,6 +19,7 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
+from zerobeast.services.learner.acting import ActingProcesses
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.plane import RolloutPlane
@@ -51,6 +52,7 @@ class Intake(RolloutPlane):
         self._left: dict[int, None] = {}  #: actors that have gone, the first first
         self._changed = True  #: who takes part, since the window was last computed
         self._grant_at = 0.0
+        self._acting = ActingProcesses()
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
             self._left[sender] = None
@@ -73,6 +75,7 @@ class Intake(RolloutPlane):
     def page(self) -> dict[str, Any]:
         """For the health page."""
         return super().page() | {
+            "acting": len(self._acting),
             "rollouts_by_fate": self.ledger.page(),
             "queue_rows": self.queue.rollouts,
             "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
@@ -86,6 +89,7 @@ class Intake(RolloutPlane):
         """Take what is there."""
         self._notice(now)
         self._grant(now)
+        self._acting.forget(now)
         super().receive(now)
 
     def settle(self, oldest: int) -> list[Message]:
@@ -192,7 +196,9 @@ class Intake(RolloutPlane):
         """Queue a NEW message, without the first rows if the checkpoint has them; refused, it still gets its turn."""
         header, ledger = message.header, session.state
         used = ledger.take(header.seq)
-        entry = Message(header.sender, header.slot, header.seq, ledger.rows - used, at=now, task=ledger.task)
+        _, entries, acting = header.body
+        left = ledger.rows - used
+        entry = Message(header.sender, header.slot, header.seq, left, at=now, task=ledger.task, acting=acting)
         try:
             rows, episodes = read_rollouts(message, self.terms, self.queue.allocate)
             if len(rows) <= used:
@@ -201,7 +207,8 @@ class Intake(RolloutPlane):
             self.port.refuse(error)
             self.queue.put(entry._replace(fate="refused"), None)
             return
-        if malformed := len(header.body[1]) - len(episodes):  # the rows are good, whatever is reported of episodes
+        self._acting.note(acting, now)
+        if malformed := len(entries) - len(episodes):  # the rows are good, whatever is reported of episodes
             self.port.refuse(
                 RemoteProtocolError(f"{malformed} episodes without a finite return and a length", "episodes")
             )

@@ -45,6 +45,7 @@ class RolloutPlane:
             "refused": sum(self.port.refused.values()),
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,
+            "acting": 0,
             "rollouts_by_fate": Ledger().page(),
             "queue_rows": 0,
             "queue_capacity": 0,

@@ -36,6 +36,7 @@ class Message(NamedTuple):
     task: int = 0  #: which of the run's environments its rows are of
     version: int = 0  #: the oldest policy_version of its steps
     fate: Fate = "used"
+    acting: int = 0  #: epoch of the broker that chose its actions, 0 if unknown
 
 
 @dataclass

@@ -15,7 +15,7 @@ from zerobeast.common.errors import PeerLost
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import Context
-from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
+from zerobeast.common.wire.messages import Header, Kind
 
 pytestmark = pytest.mark.integration
 
@@ -129,9 +129,7 @@ def test_a_learner_that_moves_is_found_at_its_new_address(context: Context, capl
     assert len(lines()) == 4, "unknown, known, unknown, known elsewhere"
 
 
-def test_what_is_no_version_of_the_weights_is_counted(
-    inbox: WeightsInbox, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_version_of_the_weights_is_counted(inbox: WeightsInbox, learner: FakeLearner) -> None:
     def counted(reason: str) -> None:
         wait_until(lambda: (inbox.newest(0.0), inbox.refused[reason])[1])
         assert inbox.complaint
@@ -141,11 +139,10 @@ def test_what_is_no_version_of_the_weights_is_counted(
     receive(inbox, learner)
     learner.port.publish(Header(Kind.OBS, 0, epoch=1, body=([],)), np.zeros(8, np.uint8))
     counted("kind")
-    with monkeypatch.context() as patch:
-        patch.setattr("zerobeast.common.wire.messages.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
-        learner.publish(2)
-    counted("version")
     flat = flatten(EchoNet())
+    old = Header(Kind.WEIGHTS, 0, epoch=learner.epoch, body=(2, inbox.layout_id, flat.nbytes, 0, 1), version=1)
+    learner.port.publish(old, flat)
+    counted("version")
     body = (3, inbox.layout_id, flat.nbytes, 0, 2)
     for wrong in (flat[:-1], flat[: flat.nbytes // 2], np.zeros(flat.nbytes + 1, np.uint8)):
         learner.port.publish(Header(Kind.WEIGHTS, 0, epoch=learner.epoch, body=body), wrong)

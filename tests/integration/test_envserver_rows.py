@@ -32,7 +32,7 @@ def test_the_exact_sequence_of_an_episode_and_the_next(
         assert rows["obs"].tolist() == [[0, 7], [0, 8], [0, 9]]
         seen, finished = [told(rows[1])], []
         for t in range(1, 13):
-            rows, episodes = client.step([0, t % 10, 2])
+            rows, episodes, _ = client.step([0, t % 10, 2])
             seen.append(told(rows[1]))
             finished += [(t, *episode) for episode in episodes]
     assert seen == [
@@ -73,7 +73,7 @@ def test_frames_of_atari_are_the_emulators_own(context: Context, endpoint: str) 
         for _ in range(100):
             actions = generator.integers(0, 6, 4)
             frames, reward, *_ = reference.step(actions)
-            rows, _ = client.step(actions)
+            rows, *_ = client.step(actions)
             assert (rows["obs"] == frames[:, 0]).all()
             assert (rows["reward"] == reward).all()
 
@@ -103,7 +103,7 @@ def test_observations_of_every_layout_arrive_right(context: Context, ipc: str, k
     env = {"id": STRANGE, "kwargs": {"kind": kind}}
     with running(ipc), EnvClient(context, ipc, env, 2, seed=0) as client:
         assert client.reset()["obs"].tolist() == [obs, obs]
-        rows, _ = client.step([[5.0, 5.0], [-0.05, 0.0]])
+        rows, *_ = client.step([[5.0, 5.0], [-0.05, 0.0]])
         assert rows["obs"].tolist() == [obs, obs]
         assert rows["reward"].tolist() == pytest.approx([0.2, -0.05])
 
@@ -114,7 +114,7 @@ def test_minatar_plays_whole_episodes(context: Context, ipc: str) -> None:
         rows, finished, returns = client.reset(), [], np.zeros(4)
         expected = []
         for t in range(100):
-            rows, episodes = client.step([t % 3] * 4)
+            rows, episodes, _ = client.step([t % 3] * 4)
             finished += [value for value, _ in episodes]
             returns += rows["reward"]
             for i in np.flatnonzero(rows["terminated"] | rows["truncated"]):

@@ -66,12 +66,12 @@ def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, 
         victim, survivor = sorted(children(), key=lambda child: child.create_time())
         victim.kill()
         wait_until(lambda: victim not in children())
-        rows, _ = client.step([0, 0])
+        rows, *_ = client.step([0, 0])
         assert sorted(rows["first"].tolist()) == [False, True]
         assert sorted(rows["obs"][:, 0].tolist()) == [0, 2]
         assert survivor.is_running()
         assert server.report()["env_errors"] == 1
-        rows, _ = client.step([0, 0])
+        rows, *_ = client.step([0, 0])
         assert sorted(rows["obs"][:, 0].tolist()) == [1, 3]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.helpers import free_port, killed_at_last, wait_until
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
+from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.env_client import EnvClient
@@ -27,6 +28,8 @@ from zerobeast.env_client import EnvClient
 pytestmark = pytest.mark.integration
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
+VERSION = 1  #: that the example speaks
+old = partial(Header, version=VERSION)
 ENV = {"id": "CartPole-v1"}
 SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
 
@@ -74,7 +77,7 @@ def test_the_physics_are_those_of_gymnasium(envs: EnvClient) -> None:
     generator = np.random.default_rng(0)
     for _ in range(8):
         actions = generator.integers(0, 2, envs.num_envs)
-        rows, _ = envs.step(actions)
+        rows, *_ = envs.step(actions)
         found = np.stack([twin.step(int(action))[0] for twin, action in zip(twins, actions, strict=True)])
         np.testing.assert_allclose(rows["obs"], found, rtol=0, atol=1e-5)
 
@@ -85,7 +88,7 @@ def test_episodes_restart_by_the_rule_and_are_reported_whole(envs: EnvClient) ->
     steps = np.zeros(5, int)
     reported = []
     for turn in range(300):
-        rows, episodes = envs.step(np.full(5, turn // 7 % 2))
+        rows, episodes, _ = envs.step(np.full(5, turn // 7 % 2))
         np.testing.assert_array_equal(rows["first"], over)
         np.testing.assert_array_equal(rows["reward"], np.where(over, 0, 1))
         steps = np.where(over, 0, steps + 1)
@@ -103,7 +106,7 @@ def test_a_balanced_pole_is_truncated_after_500_steps(envs: EnvClient) -> None:
     ends = []
     for _ in range(502):
         lean = rows["obs"] @ np.array([0.05, 0.2, 1.0, 0.4], np.float32)
-        rows, episodes = envs.step((lean > 0).astype(int))
+        rows, episodes, _ = envs.step((lean > 0).astype(int))
         ends += episodes
         if rows["truncated"].any():
             assert not rows["terminated"].any()
@@ -125,7 +128,7 @@ def hello(port: ClientPort) -> Header:
     """The answer to the HELLO of a session of two environments."""
 
     def answered() -> Incoming | None:
-        port.send(Header(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
+        port.send(old(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
         return port.receive()
 
     return wait_until(answered).header
@@ -143,11 +146,11 @@ def ask(port: ClientPort, header: Header, *frames: Any) -> tuple[Header, list[by
 def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
-        ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
+        ask(port, old(Kind.RESET, port.sender, 0, epoch, 1))
         actions = np.zeros(2, action_record(SPEC.action).dtype)
-        answers = [ask(port, Header(Kind.STEP, port.sender, 0, epoch, 2), actions) for _ in range(3)]
+        answers = [ask(port, old(Kind.STEP, port.sender, 0, epoch, 2), actions) for _ in range(3)]
         assert answers[0] == answers[1] == answers[2]
-        header, frames = ask(port, Header(Kind.STEP, port.sender, 0, epoch, 3), actions)
+        header, frames = ask(port, old(Kind.STEP, port.sender, 0, epoch, 3), actions)
         assert header.seq == 3
         rows = np.frombuffer(frames[0], step_record(SPEC).dtype)
         before = np.frombuffer(answers[0][1][0], step_record(SPEC).dtype)
@@ -159,10 +162,10 @@ def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(context: Cont
 def test_a_session_of_another_start_is_unknown(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
-        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
+        header, _ = ask(port, old(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
         assert (header.kind, header.seq, header.body[0]) == (Kind.ERROR, 8, Reason.UNKNOWN_SESSION)
-        port.send(Header(Kind.BYE, port.sender, 0, epoch))
-        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
+        port.send(old(Kind.BYE, port.sender, 0, epoch))
+        header, _ = ask(port, old(Kind.RESET, port.sender, 0, epoch, 1))
         assert header.body[0] == Reason.UNKNOWN_SESSION
 
 
@@ -185,14 +188,14 @@ def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClien
         [b"\xc1"],
         [b"\x91" * 60_000],
         [os.urandom(1000)],
-        [msgpack.packb([PROTOCOL_VERSION, 99, 7, 0, 0, 0])],
-        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0])],
-        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": 5}])],
-        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), -7, 0, 0, 0, {}])],
-        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": ENV, "num_envs": 2.0, "seed": "x"}])],
-        [msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), -7])],
-        [pack_header(Header(Kind.STEP, 7, 0, 5, 1)), b"short"],
-        [pack_header(Header(Kind.WELCOME, 7, body=({},)))],
+        [msgpack.packb([VERSION, 99, 7, 0, 0, 0])],
+        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0])],
+        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": 5}])],
+        [msgpack.packb([VERSION, int(Kind.HELLO), -7, 0, 0, 0, {}])],
+        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": ENV, "num_envs": 2.0, "seed": "x"}])],
+        [msgpack.packb([VERSION + 1, int(Kind.HELLO), -7])],
+        [pack_header(old(Kind.STEP, 7, 0, 5, 1)), b"short"],
+        [pack_header(old(Kind.WELCOME, 7, body=({},)))],
     ]
     with ExitStack() as stack:
         push = stack.enter_context(context.socket(zmq.PUSH))
@@ -207,7 +210,7 @@ def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClien
         subscriber.subscribe(b"s")
         subscriber.connect(place.socket(1))
         for _ in range(20):
-            rows, _ = envs.step(rows["obs"][:, 2] > 0)
+            rows, *_ = envs.step(rows["obs"][:, 2] > 0)
     assert envs.step(np.zeros(5))[0]["reward"].all()
 
 
@@ -218,7 +221,7 @@ def test_another_version_is_told_so(context: Context, endpoint: str) -> None:
         push.set(zmq.LINGER, 0)
         push.connect(Endpoint.parse(endpoint).socket(0))
         hello(port)
-        push.send(msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), port.sender, "laid out otherwise"]))
+        push.send(msgpack.packb([VERSION + 1, int(Kind.HELLO), port.sender, "laid out otherwise"]))
 
         def told() -> Header | None:
             while message := port.receive():
@@ -228,3 +231,13 @@ def test_another_version_is_told_so(context: Context, endpoint: str) -> None:
 
         header = wait_until(told)
         assert header.body[0] == Reason.VERSION
+
+
+def test_a_client_of_ours_speaks_its_version_and_says_what_that_has_not(context: Context, endpoint: str) -> None:
+    with EnvClient(context, endpoint, ENV, num_envs=2, seed=0, infos=True) as client:
+        client.reset()
+        assert client.step([0, 1])[2] == {}, "infos were asked for"
+        for asked in ({"seed": 5}, {"options": {}}):
+            with pytest.raises(ConfigError, match="speaks protocol version 1, in which a reset has no seed and no"):
+                client.reset(**asked)
+        assert client.step([0, 1])[0]["reward"].all()

@@ -169,3 +169,15 @@ def test_streams_of_one_actor_are_counted_apart(open_run: Opener) -> None:
     run.drive([actor], lambda: len(actor.acked) == 2)
     assert {reply.slot for reply in actor.replies if reply.kind is Kind.ACK} == {0, 1}
     assert run.page["peers"] == 1
+
+
+def test_a_queued_rollout_keeps_the_broker_that_chose_its_actions(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, taken = open_run(), []
+    actor = run.welcomed()
+    put = run.queue.put
+    monkeypatch.setattr(run.queue, "put", lambda message, rows: (taken.append(message.acting), put(message, rows)))
+    actor.push(1, rollout_rows(2, 1), acting=77)
+    run.drive([actor], lambda: taken)
+    assert taken == [77]

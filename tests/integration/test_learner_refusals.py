@@ -103,7 +103,7 @@ def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(open_run: Opener) -> No
 
 
 def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:
-    header = Header(Kind.ROLLOUT, actor.port.sender, 0, actor.stream.epoch, seq, (1, []))
+    header = Header(Kind.ROLLOUT, actor.port.sender, 0, actor.stream.epoch, seq, (1, [], 0))
     if actor.port.send(header, b"short"):
         return True
     run.learner.poll(0.001)

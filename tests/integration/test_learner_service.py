@@ -148,3 +148,13 @@ def test_lag_counts_published_versions(open_run: Opener) -> None:
         actor.push(seq, rollout_rows(4, seq))
         run.drive([actor], lambda seq=seq: seq in actor.acked)
     assert run.page["rollouts_by_fate"] == {"used": 16, "stale": 12, "skipped": 0, "refused": 0, "undone": 0}
+
+
+def test_the_page_says_how_many_brokers_act(open_run: Opener) -> None:
+    run = open_run()
+    assert run.learner.report()["acting"] == 0
+    actor = run.welcomed()
+    for seq, acting in enumerate((5, 5, 2**62, 0), start=1):
+        actor.push(seq, rollout_rows(4, seq), acting=acting)
+    run.drive([actor], lambda: run.page["rollouts_by_fate"]["used"] == 16)
+    assert run.page["acting"] == 2

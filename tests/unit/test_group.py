@@ -110,6 +110,7 @@ class Broker(Server):
         act["value"], act["logits"][:, 0] = self.count, rows["obs"][:, 0]
         act["action"] = rows["obs"][:, 0] % 7
         core = [np.full((N, 1), self.count, np.float32)] if header.body[0] else []
+        self.world.acts.update({int(obs): self.epoch for obs in rows["obs"][:, 0]})
         return self.message(Kind.ACT, header.seq, (0,), act, *core)
 
 
@@ -118,7 +119,7 @@ class Learner(Server):
 
     def __init__(self, epoch: int, world: "World") -> None:
         super().__init__(epoch, world)
-        self.ledger, self.queue = StreamLedger(), deque[tuple[int, np.ndarray]]()
+        self.ledger, self.queue = StreamLedger(), deque[tuple[int, np.ndarray, int]]()
 
     def terms(self) -> dict[str, Any]:
         self.seq = self.ledger.consumed
@@ -132,7 +133,7 @@ class Learner(Server):
         arrival = self.ledger.arrival(header.seq)
         if arrival is Arrival.NEW:
             self.ledger.take(header.seq)
-            self.queue.append((header.seq, np.array(rows)))
+            self.queue.append((header.seq, np.array(rows), header.body[2]))
             assert len(self.queue) <= WINDOW
         if arrival is Arrival.AHEAD:
             return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "one is missing"))
@@ -141,9 +142,11 @@ class Learner(Server):
     def use(self) -> Message | None:
         if not self.queue:
             return None
-        seq, rows = self.queue.popleft()
+        seq, rows, acting = self.queue.popleft()
         self.ledger.use(seq)
         self.world.used.append((self.epoch, seq, rows))
+        of_brokers = {self.world.acts[int(obs)] for obs in rows["obs"][:, :-1].flat}
+        assert of_brokers == {acting}, "one broker has chosen all actions of a rollout, and the rollout says which"
         return self.ack()
 
     def ack(self) -> Message:
@@ -164,6 +167,7 @@ class World:
         self.kinds = kinds
         self.servers: dict[Plane, Server | None] = {}
         self.used: list[tuple[int, int, np.ndarray]] = []
+        self.acts: dict[int, int] = {}  #: epoch of the broker that answered an observation last
         self.refused: list[RemoteProtocolError] = []
         self.stuck_learner = False
         for plane in SERVERS:
@@ -293,8 +297,19 @@ def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_
 def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
     world = world_in(Wait.CREDIT)
     learner = world.servers[Plane.ROLLOUTS]
-    last, _ = learner.queue.pop()
+    last, *_ = learner.queue.pop()
     learner.ledger.received = last - 1  # as if it had never come
     learner.ledger.pending -= 1
     world.goes_on()
     assert [seq for _, seq, _ in world.used].count(last) == 1
+
+
+@pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
+def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: Wait) -> None:
+    world = world_in(wait)
+    first = world.servers[Plane.INFERENCE].epoch
+    assert world.group.inference.acting == first
+    world.start(Plane.INFERENCE)
+    world.goes_on()
+    assert world.group.inference.acting == world.servers[Plane.INFERENCE].epoch != first
+    assert {world.acts[int(obs)] for _, _, rows in world.used for obs in rows["obs"][:, 0].flat} >= {first}

@@ -176,6 +176,6 @@ def test_other_episodes_are_left_out(entry: Any) -> None:
 def test_more_episodes_than_a_message_may_have_are_refused() -> None:
     terms, rows = Terms(ENV, POLICY, T, 4), rollout_rows(4)
     for count, sentence in ((MAX_EPISODES, ""), (MAX_EPISODES + 1, "1001 episodes, expected at most 1000")):
-        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * count)), rows)
+        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * count, 0)), rows)
         with pytest.raises(RemoteProtocolError, match=sentence) if sentence else nullcontext():
             assert len(read_rollouts(message, terms, partial(np.empty, dtype=rows.dtype))[1]) == count

@@ -15,9 +15,11 @@ from zerobeast.common.wire.messages import (
     MAX_INTEGER,
     PROTOCOL_VERSION,
     TOPIC_BYTES,
+    VERSIONS,
     Header,
     Kind,
     Plane,
+    bodies,
     pack_header,
     sender_of,
     topic,
@@ -31,13 +33,15 @@ plain = st.recursive(
     st.none() | st.booleans() | unsigned | st.floats(allow_nan=False) | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3),
 )
-OF_TYPE: dict[type, st.SearchStrategy[Any]] = {
+OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     int: unsigned,
     bool: st.booleans(),
     str: st.text(max_size=50),
     list: st.lists(plain, max_size=4),
     dict: st.dictionaries(st.text(max_size=9), plain, max_size=4),
 }
+OF_TYPE |= {int | None: st.none() | unsigned, dict | None: st.none() | OF_TYPE[dict]}
+EXAMPLES: dict[Any, Any] = {int | None: 1, dict | None: {"a": 1}}
 headers = st.sampled_from(Kind).flatmap(
     lambda kind: st.builds(
         Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
@@ -60,7 +64,7 @@ def test_a_damaged_header_is_a_header_or_a_remote_error(header: Header, data: st
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     with suppress(RemoteProtocolError):
         found = unpack_header(bytes(packed))
-        assert tuple(map(type, found.body)) == BODIES[found.kind]
+        assert all(map(isinstance, found.body, BODIES[found.kind]))
 
 
 @settings(deadline=None)
@@ -82,19 +86,62 @@ def test_an_entry_of_another_value_is_a_header_or_a_remote_error(header: Header,
     entries[min(place, len(entries) - 1)] = value
     with suppress(RemoteProtocolError):
         found = unpack_header(msgpack.packb(entries))
-        assert tuple(map(type, found.body)) == BODIES[found.kind]
+        assert all(map(isinstance, found.body, BODIES[found.kind]))
 
 
+@pytest.mark.parametrize("version", VERSIONS[Plane.STEPS])
 @pytest.mark.parametrize("kind", Kind)
-def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind) -> None:
-    body = tuple(entry() for entry in BODIES[kind])
-    lead = [PROTOCOL_VERSION, int(kind), 7, 0, 5, 3]
-    assert unpack_header(msgpack.packb([*lead, *body])).body == body
+def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind, version: int) -> None:
+    entries = bodies(version)[kind]
+    body = tuple(EXAMPLES[entry] if entry in EXAMPLES else entry() for entry in entries)
+    missing = (None,) * (len(BODIES[kind]) - len(body))
+    lead = [version, int(kind), 7, 0, 5, 3]
+
+    def read(*body: Any) -> tuple[Any, ...]:
+        return unpack_header(msgpack.packb([*lead, *body]), versions=(version,)).body
+
+    assert read(*body) == body + missing
     with pytest.raises(RemoteProtocolError, match=kind.name):
-        unpack_header(msgpack.packb([*lead, *body, 0]))
-    if body:
+        read(*body, 0)
+    if body and entries[-1] not in EXAMPLES:
         with pytest.raises(RemoteProtocolError, match=kind.name):
-            unpack_header(msgpack.packb([*lead, *body[:-1]]))
+            read(*body[:-1])
+
+
+def test_entries_that_may_be_nil_are_left_out_at_the_end_and_read_as_nil() -> None:
+    for body, sent in (((), []), ((None, None), []), ((5, None), [5]), ((None, {}), [None, {}])):
+        packed = pack_header(Header(Kind.RESET, 7, 0, 5, 3, body))
+        assert msgpack.unpackb(packed) == [2, 5, 7, 0, 5, 3, *sent]
+        assert unpack_header(packed).body == (*sent, *[None] * (2 - len(sent)))
+    assert len(pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([], None)))) == 8, "steps are no longer for infos unasked for"
+    for wrong in (True, 1.5, "1"):
+        with pytest.raises(RemoteProtocolError, match=r"RESET has a body of \(int \| None, dict \| None\)"):
+            unpack_header(msgpack.packb([2, 5, 7, 0, 5, 3, wrong]))
+
+
+def test_version_1_has_no_seed_no_options_and_no_infos() -> None:
+    old = Header(Kind.RESET, 7, 0, 5, 3, (None, None), version=1)
+    assert msgpack.unpackb(pack_header(old)) == [1, 5, 7, 0, 5, 3]
+    assert unpack_header(pack_header(old), versions=(2, 1)) == old
+    for kind, body in ((Kind.RESET, (5, None)), (Kind.RESET, (None, {})), (Kind.OBS, ([], {}))):
+        with pytest.raises(LocalProtocolError):
+            pack_header(Header(kind, 7, 0, 5, 3, body, version=1))
+        with pytest.raises(RemoteProtocolError, match=kind.name):
+            unpack_header(msgpack.packb([1, int(kind), 7, 0, 5, 3, *body]), versions=(2, 1))
+
+
+def test_only_the_clients_of_the_steps_plane_read_version_1() -> None:
+    assert {plane for plane, versions in VERSIONS.items() if 1 in versions} == {Plane.STEPS}
+    packed = pack_header(Header(Kind.BYE, 7, version=1))
+    with pytest.raises(VersionMismatch, match=r"speaks protocol version 1, this process speaks 2$"):
+        unpack_header(packed)
+    with pytest.raises(VersionMismatch, match=r"speaks protocol version 3, this process speaks 2 or 1$"):
+        unpack_header(msgpack.packb([3, 4, 7]), versions=VERSIONS[Plane.STEPS])
+
+
+def test_a_version_that_no_peer_has_is_our_own_error() -> None:
+    with pytest.raises(LocalProtocolError):
+        pack_header(Header(Kind.BYE, 7, version=PROTOCOL_VERSION + 1))
 
 
 @pytest.mark.parametrize("place", range(2, 6))

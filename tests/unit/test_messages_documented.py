@@ -16,9 +16,11 @@ from zerobeast.common.wire import codec, messages, session, specs, stream
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import (
     BODIES,
+    EARLIER,
     MAX_HEADER_BYTES,
     PROTOCOL_VERSION,
     TOPIC_BYTES,
+    VERSIONS,
     Header,
     Kind,
     Plane,
@@ -29,6 +31,7 @@ from zerobeast.common.wire.messages import (
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
 from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.envserver import infos
 from zerobeast.services.envserver.capacity import MAX_SESSIONS
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
 from zerobeast.services.learner import window
@@ -39,7 +42,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 FLAT = " ".join(PAGE.split())
 PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4, frame_skip=4)
 CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
-TYPES = {dict: "map", str: "string", list: "array", bool: "boolean", int: "integer"}
+TYPES: dict[Any, str] = {
+    int | None: "integer or nil",
+    dict | None: "map or nil",
+    dict: "map",
+    str: "string",
+    list: "array",
+    bool: "boolean",
+    int: "integer",
+}
 LAYOUTS: dict[str, tuple[RecordSpec, RecordSpec]] = {
     "step row": (step_record(PONG), step_record(CARTPOLE)),
     "action row": (action_record(PONG.action), action_record(CARTPOLE.action)),
@@ -79,7 +90,14 @@ def test_the_catalogue_is_that_of_the_code() -> None:
         if row[1] == "WEIGHTS":
             assert len(row[5].split(",")) == len(wanted)
         else:
-            assert re.findall(r": (\w+)", row[5]) == wanted
+            assert re.findall(r": (\w+(?: or nil)?)", row[5]) == wanted
+
+
+def test_the_versions_are_those_of_the_code() -> None:
+    rows = {Plane[row[0].upper()]: (row[1], row[2]) for row in table("| plane | this project's servers speak |")}
+    assert rows == {plane: (str(spoken[0]), ", ".join(map(str, spoken))) for plane, spoken in VERSIONS.items()}
+    differing = {row[0] for row in table("| kind | version 1 |")} - {"HELLO"}
+    assert differing == {kind.name for kind in EARLIER[1]}
 
 
 def test_the_planes_are_those_of_the_code() -> None:
@@ -121,6 +139,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{codec.MAX_NDIM} dimensions" in limits["an array inside msgpack"]
     assert number(limits["a row"]) == specs.MAX_ROW_BYTES
     assert number(limits["a chunk of weights"]) == transport.CHUNK_BYTES
+    assert number(limits["options of a RESET"]) == messages.MAX_OPTIONS_BYTES
+    of_infos = [infos.MAX_NAMES, infos.MAX_NAME_LENGTH, infos.MAX_BYTES]
+    assert [number(part) for part in re.findall(r"[\d,]*\d", limits["infos of a step"])] == of_infos
     assert number(limits["sessions of a broker or learner"]) == session.SessionTable(1).limit
     assert number(limits["sessions of one env-server"]) == MAX_SESSIONS
     assert number(limits["environments of one env-server, `envserver.max_envs`"]) == EnvServerConfig().max_envs
@@ -170,9 +191,11 @@ def test_the_example_descriptions_are_those_of_the_code(env: EnvSpec) -> None:
 def test_the_example_bytes_are_those_of_the_code() -> None:
     assert hexadecimal("73 ef cd") == topic(Plane.STEPS, 0x0123456789ABCDEF)
     assert len(hexadecimal("73 ef cd")) == TOPIC_BYTES
-    assert hexadecimal("96 01 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
-    assert hexadecimal("97 01 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
+    assert hexadecimal("96 02 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
+    resets = [Header(Kind.RESET, 7, 0, 5, 1, body) for body in ((42, None), (None, {"low": -0.1}))]
+    assert hexadecimal("97 02 05") == b"".join(map(pack_header, resets))
+    assert hexadecimal("97 02 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
     assert hexadecimal("85 c4 02") == pack(np.array([1, 2], np.uint8))
     assert hexadecimal("95 94 a3") == pack(row_layout(step_record(CARTPOLE)))
-    assert msgpack.unpackb(hexadecimal("96 01 06"))[0] == PROTOCOL_VERSION
+    assert msgpack.unpackb(hexadecimal("96 02 06"))[0] == PROTOCOL_VERSION
     assert PAGE.startswith(f"# The wire protocol, version {PROTOCOL_VERSION}\n")

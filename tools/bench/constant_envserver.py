@@ -23,7 +23,8 @@ ENV = EnvSpec("Constant-v0", (4,), "<f4", ActionSpec.discrete(2))
 class _ConstantEnvs(InlineEnvs):
     """N environments that show the same for ever."""
 
-    def reset(self) -> None:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        del seed, options
         self.fill_first(np.zeros_like(self.rows["obs"]))
 
     def begin_step(self, actions: NDArray[Any]) -> None:

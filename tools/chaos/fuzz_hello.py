@@ -17,7 +17,7 @@ Terms = dict[str, Any]
 
 #: terms that are accepted, by plane
 HELLOS: dict[Plane, Terms] = {
-    Plane.STEPS: {"env": {"id": ENV}, "num_envs": 1, "seed": 0},
+    Plane.STEPS: {"env": {"id": ENV}, "num_envs": 1, "seed": 0, "infos": True},
     Plane.INFERENCE: {"env": CARTPOLE.to_wire(), "num_envs": 1},
     Plane.ROLLOUTS: {"env": CARTPOLE.to_wire(), "policy": None, "unroll_length": UNROLL_LENGTH, "num_envs": 1},
 }
@@ -56,6 +56,7 @@ _NUMBERS: list[Any] = [0, -1, None, True, "x", 1.5, 10**7, 2**63, lambda: [1] * 
 _STEPS: list[Any] = [
     *_each("num_envs", 0, -1, 10**9, None, "many", 2**63, [[]]),
     *_each("seed", -1, 2**31, 1.5, None),
+    *_each("infos", 1, "yes", None, {}),
     *_each("env", None, [], ENV, {"id": " "}, {"id": 5}, {"id": ENV, "frame_skp": 1}),
     *_each("env", *({"id": ENV, **wrong} for wrong in _each("frame_skip", 0, 10**9, "x", [], float("inf")))),
     *_each("env", *({"id": ENV, **wrong} for wrong in _each("kwargs", None, "x", [1], {1: 2}))),

@@ -19,7 +19,7 @@ from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 
 #: what sessions ask on each plane; HELLO and BYE are taken everywhere, everything else belongs nowhere
 ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
-_EXAMPLES: dict[type, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
+_EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1, int | None: 1, dict | None: {}}
 BODY = {kind: tuple(_EXAMPLES[entry] for entry in entries) for kind, entries in BODIES.items()}
 
 
@@ -68,11 +68,11 @@ class Cases:
         good = [self._header(rng.choice(self._taken)), *[rng.randbytes(rng.randrange(200))] * rng.randrange(2)]
         return Case(mutated(rng, good), None)
 
-    def _header(self, kind: Kind, *terms: Any) -> bytes:
+    def _header(self, kind: Kind, *terms: Any, version: int = PROTOCOL_VERSION) -> bytes:
         """A header with random ids, which are unknown."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
         good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
-        return packed([PROTOCOL_VERSION, kind, *ids, *(terms or good)])
+        return packed([version, kind, *ids, *(terms or good)])
 
     def _id(self) -> int:
         return self.rng.randrange(1, MAX_INTEGER)
@@ -148,8 +148,11 @@ class Cases:
         return Case([self._header(Kind.HELLO, {"env": array, "num_envs": 1, "seed": 1})], ("array",))
 
     def _other_version(self) -> Case:
-        version = self.rng.choice([0, 2, 77, MAX_INTEGER])
-        return Case([packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])], ("version",))
+        """A header of another version, the earlier one among them, which servers do not speak."""
+        version = self.rng.choice([0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 77, MAX_INTEGER])
+        unread = packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
+        alike = self._header(self.rng.choice(self._taken), version=version)
+        return Case([self.rng.choice([unread, alike])], ("version",))
 
     def _foreign_kind(self) -> Case:
         kind = self.rng.choice([kind for kind in Kind if kind not in self._taken])

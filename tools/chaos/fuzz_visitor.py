@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import BeastError, RemoteProtocolError
+from zerobeast.common.errors import BeastError, Refusal, RemoteProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.wire.messages import (
     MAX_EPISODES,
+    MAX_OPTIONS_BYTES,
+    PROTOCOL_VERSION,
     TOPIC_BYTES,
     Header,
     Kind,
@@ -25,12 +27,24 @@ from zerobeast.common.wire.messages import (
 from zerobeast.common.wire.records import action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import PolicySpec
 from zerobeast.tools.chaos.fuzz_hello import CARTPOLE, HELLOS, UNROLL_LENGTH
-from zerobeast.tools.chaos.fuzz_messages import ASKED, BODY, Case, packed
+from zerobeast.tools.chaos.fuzz_messages import ASKED, BODY, Case, nested, packed
 from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, REPLIES, REQUESTS, RawPeer
 
 ASK_PERIOD_S = 0.5
 ACTION_BYTES = action_record(CARTPOLE.action).row_bytes
 STEP_BYTES = step_record(CARTPOLE).row_bytes
+BAD_RESETS: list[tuple[tuple[Any, ...], Refusal]] = [
+    ((2**31,), "terms"),
+    ((2**63 - 1, {}), "terms"),
+    ((None, {"x": bytes(MAX_OPTIONS_BYTES)}), "terms"),
+    ((-1,), "header"),
+    ((1.5, {}), "header"),
+    ((True, None), "header"),
+    ((None, [{}]), "header"),
+    ((1, {}, None), "header"),
+    ((1, nested(100)), "header"),
+    ((1, {"nd": 1}), "array"),
+]
 
 
 class Visitor(contextlib.AbstractContextManager["Visitor"]):
@@ -81,7 +95,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
     def case(self) -> Case:
         """A request that is well addressed and wrong, late or repeated; its number stays free or is used up."""
         wrong: dict[Plane, list[Callable[[], Case]]] = {
-            Plane.STEPS: [self._wrong_step],
+            Plane.STEPS: [self._wrong_step, self._wrong_reset],
             Plane.INFERENCE: [self._wrong_infer],
             Plane.ROLLOUTS: [self._wrong_rollout, self._early_rollout],
         }
@@ -111,6 +125,12 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         row = np.zeros(1, action_record(CARTPOLE.action).dtype)
         row["action"] = rng.choice([-1, 2, 99, 2**62, -(2**63)])
         return self._case(Kind.STEP, rng.choice([self.seq + 1, 2**63 - 1]), row.tobytes(), refused=("action",))
+
+    def _wrong_reset(self) -> Case:
+        """A seed or options that cannot be."""
+        body, refused = self.rng.choice(BAD_RESETS)
+        header = [PROTOCOL_VERSION, Kind.RESET, self.sender, 0, self.welcome.epoch, self.seq + 1, *body]
+        return Case([packed(header)], (refused,))
 
     def _replay(self) -> Case:
         """The number of a request that was taken, or of none at all: it is answered again or ignored."""
@@ -148,7 +168,8 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
                 (1, [[1.0, 1]] * (MAX_EPISODES + 1), rows.tobytes()),
             ]
         )
-        header = packed([1, Kind.ROLLOUT, self.sender, 0, self.welcome.epoch, self.seq, n_rows, episodes])
+        body = [n_rows, episodes, rng.choice([0, 1, rng.randrange(2**63)])]
+        header = packed([PROTOCOL_VERSION, Kind.ROLLOUT, self.sender, 0, self.welcome.epoch, self.seq, *body])
         return Case([header, payload], ("values", "payload", "episodes", "window", "session"))
 
     def _early_rollout(self) -> Case:
@@ -156,7 +177,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         if not self.seq:
             return self._wrong_rollout()
         seq = self.seq + self.rng.randrange(2, 2**40)
-        return self._case(Kind.ROLLOUT, seq, b"rows", body=(1, []), refused=("session", "window"))
+        return self._case(Kind.ROLLOUT, seq, b"rows", body=(1, [], 0), refused=("session", "window"))
 
     def _answer(self, request: list[bytes], wanted: Kind) -> Header:
         """Ask until the answer comes."""

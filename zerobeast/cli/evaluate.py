@@ -160,7 +160,7 @@ def _play(
         counter = EpisodeCounter(quotas(flags.episodes, num_envs))
         rows = envs.reset()
         while not counter.complete:
-            rows, _ = envs.step(player.act(rows))
+            rows, *_ = envs.step(player.act(rows))
             episodes = counter.add(rows)
             if not quiet:
                 _announce(episodes, counter)

@@ -1,0 +1,124 @@
+"""Infos of environments as they travel: the numbers among them, in the form of gymnasium's vector environments.
+
+    {"lives": [N], "_lives": [N] bool, "episode": {"r": [N], "_r": [N] bool, ...}, "_episode": [N] bool}
+
+`_name` says which environments reported `name`, so that no name of an info begins with _. A map may stand in place of
+an array, one deep. What is no number and no array of numbers, has another shape than before in the same step, or is too
+much, is left out and counted: no step is lost for its infos.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zerobeast.common.wire.codec import DTYPES, pack
+from zerobeast.common.wire.messages import MAX_HEADER_BYTES
+
+MAX_NAMES = 64  #: in a step
+MAX_NAME_LENGTH = 100
+MAX_BYTES = 48 << 10  #: of a step: they travel in its header
+NAME_BYTES = 250  #: around the values of a name and its mask, without the name itself
+LEAD_BYTES = 100  #: of a header before its body
+_NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
+
+Infos = dict[str, Any]
+
+
+class InfoTable:
+    """The infos of one step of N environments.
+
+    Attributes:
+      infos: as the module says.
+      left_out: names of environments or parts that were, so far.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.left_out = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a step."""
+        self.infos: Infos = {}
+        self._names = self._bytes = 0
+
+    def put_one(self, info: Any, env: int) -> None:
+        """Add what one environment's reset or step has returned."""
+        self._put(self.infos, _lifted(info) if isinstance(info, dict) else {}, slice(env, env + 1))
+
+    def put(self, infos: Any, part: slice) -> None:
+        """Add infos in the form of the module, of some environments."""
+        if isinstance(infos, dict):
+            self._put(self.infos, infos, part)
+
+    def beside(self, episodes: list[Any]) -> Infos:
+        """The infos, if they fit a header with these episodes."""
+        if self._bytes + len(pack(episodes)) + LEAD_BYTES > MAX_HEADER_BYTES:
+            self.left_out += self._names
+            self.clear()
+        return self.infos
+
+    def _put(self, into: Infos, infos: Infos, part: slice, *, nested: bool = False) -> None:
+        for name, values in infos.items():
+            if isinstance(name, str) and name[:1] == "_" and name[1:] in infos:
+                continue  # a mask
+            is_map = isinstance(values, dict) and not nested
+            if not (self._fill_map if is_map else self._fill)(into, name, values, part):
+                self.left_out += 1
+                continue
+            mask, count = infos.get(f"_{name}"), part.stop - part.start
+            is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (count,))
+            into.setdefault(f"_{name}", np.zeros(self.num_envs, np.bool_))[part] = mask if is_mask else True
+
+    def _fill_map(self, into: Infos, name: Any, values: Infos, part: slice) -> bool:
+        """Whether a map could be added under a name."""
+        if name not in into and self._has_room(name, 0):
+            into[name] = {}
+        inner = into.get(name)
+        if isinstance(inner, dict):
+            self._put(inner, values, part, nested=True)
+        return isinstance(inner, dict)
+
+    def _fill(self, into: Infos, name: Any, values: Any, part: slice) -> bool:
+        """Whether values could be added under a name."""
+        count = part.stop - part.start
+        if not isinstance(values, np.ndarray) or values.dtype.str not in DTYPES or values.shape[:1] != (count,):
+            return False
+        if name not in into and self._has_room(name, values.nbytes // count):
+            into[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
+        place = into.get(name)
+        if not isinstance(place, np.ndarray) or place.shape[1:] != values.shape[1:]:
+            return False
+        if not np.can_cast(values.dtype, place.dtype, "same_kind"):
+            return False
+        place[part] = values
+        return True
+
+    def _has_room(self, name: Any, size: int) -> bool:
+        """Whether a name may come with so many bytes for each environment; it is booked then."""
+        if not _is_name(name) or self._names == MAX_NAMES:
+            return False
+        total = self.num_envs * (size + 1) + NAME_BYTES + 2 * len(name.encode())
+        if self._bytes + total > MAX_BYTES:
+            return False
+        self._names, self._bytes = self._names + 1, self._bytes + total
+        return True
+
+
+def _lifted(info: Infos, *, nested: bool = False) -> Infos:
+    """Infos of one environment, with an axis for it."""
+    found: Infos = {}
+    for name, value in info.items():
+        if isinstance(value, dict) and not nested:
+            found[name] = _lifted(value, nested=True)
+        else:
+            found[name] = np.asarray(value)[None] if isinstance(value, _NUMBERS) else None
+    return found
+
+
+def _is_name(name: Any) -> bool:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        return False
+    return name.isprintable() and name[0] != "_" and name != "nd"  # the latter: it would make an array of its map

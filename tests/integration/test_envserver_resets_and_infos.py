@@ -1,0 +1,142 @@
+"""Seeds and options of RESET, and infos of OBS: what a gymnasium vector environment here would have done."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+
+from tests.helpers import wait_until
+from tests.integration.envservers import running
+from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
+from zerobeast.env_client import EnvClient
+
+pytestmark = pytest.mark.integration
+
+INFO = "tests.integration.info_env:Info-v0"
+PONG = "PongNoFrameskip-v4"
+N = 5  #: two parts of Atari games, two slices of worker processes
+LEFT_OUT = {"text", "none", "list", "large", "nd", "_hidden", "deep", "x" * 101, "object"}  #: of `Info`
+
+
+def local(env_id: str) -> Any:
+    """A vector environment of N in this process, whose backend is that of an env-server."""
+    if env_id == PONG:
+        return AtariVectorEnv("pong", N, stack_num=1, reward_clipping=False, use_fire_reset=False, num_threads=1)
+    mode = "vector_entry_point" if env_id == "CartPole-v1" else "sync"
+    return gymnasium.make_vec(env_id, N, vectorization_mode=mode)
+
+
+def shown(obs: np.ndarray, env_id: str) -> np.ndarray:
+    return obs[:, 0] if env_id == PONG else obs
+
+
+def numbers(infos: dict[str, Any]) -> dict[str, Any]:
+    """What of the infos of a local vector environment can travel, comparable."""
+    kept = {name: each for name, each in infos.items() if name.removeprefix("_") not in {*LEFT_OUT, "hidden"}}
+    return {
+        name: numbers(each) if isinstance(each, dict) else each.tolist()
+        for name, each in kept.items()
+        if name not in ("t", "_t")  # the seconds of an episode
+    }
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", PONG])
+def test_a_seed_begins_what_a_local_vector_environment_begins_with_it(context: Context, ipc: str, env_id: str) -> None:
+    twin, generator = local(env_id), np.random.default_rng(0)
+    with running(ipc, workers=2), EnvClient(context, ipc, {"id": env_id}, N, seed=1) as client:
+        for asked, meant in ((None, 1), (9, 9), (None, None), (9, 9), (4, 4)):
+            rows = client.reset(asked)
+            obs, _ = twin.reset(seed=meant)
+            assert rows["first"].all()
+            np.testing.assert_array_equal(rows["obs"], shown(obs, env_id))
+            for _ in range(30):
+                actions = generator.integers(0, 2, N)
+                rows, *_ = client.step(actions)
+                obs, reward, *_ = twin.step(actions)
+                np.testing.assert_array_equal(rows["obs"], shown(obs, env_id))
+                np.testing.assert_array_equal(rows["reward"], reward.astype(np.float32))
+    twin.close()
+
+
+def test_a_seed_of_the_first_reset_is_meant_in_place_of_that_of_hello(context: Context, ipc: str) -> None:
+    with running(ipc, workers=2):
+        for env_id in ("CartPole-v1", "Acrobot-v1", PONG):
+            first = []
+            for hello, seed in ((1, 9), (9, None)):
+                with EnvClient(context, ipc, {"id": env_id}, N, seed=hello) as client:
+                    first.append(client.reset(seed))
+            assert (first[0] == first[1]).all()
+
+
+def test_options_reach_every_environment_at_that_reset_alone(context: Context, ipc: str) -> None:
+    with running(ipc, workers=2), EnvClient(context, ipc, {"id": INFO}, N, seed=0, infos=True) as client:
+        assert client.reset(options={"start": 7})["obs"].tolist() == [[7]] * N
+        assert client.reset(seed=3, options={"start": -1})["obs"].tolist() == [[-1]] * N
+        assert client.infos["options"].all()
+        assert client.reset()["obs"].tolist() == [[0]] * N
+        assert not client.infos["options"].any()
+    with running(ipc), EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
+        low = client.reset(options={"low": 0.01, "high": 0.02})["obs"]
+        twin = local("CartPole-v1")
+        np.testing.assert_array_equal(low, twin.reset(seed=0, options={"low": 0.01, "high": 0.02})[0])
+
+
+def test_what_cannot_be_reset_so_is_refused_in_a_sentence(context: Context, ipc: str) -> None:
+    with running(ipc, workers=1) as server:
+        with EnvClient(context, ipc, {"id": PONG}, 1, seed=0) as client:
+            with pytest.raises(ConfigError, match=f"options: environments '{PONG}' take none at a reset"):
+                client.reset(options={})
+        with EnvClient(context, ipc, {"id": INFO}, 1, seed=0) as client:
+            for wrong, error, why in (
+                ({"seed": 2**31}, ConfigError, "seed: expected an integer from 0 to 2147483647, not 2147483648"),
+                ({"options": {"start": bytes(MAX_OPTIONS_BYTES)}}, ConfigError, "expected at most 16384"),
+                ({"options": {"start": object()}}, LocalProtocolError, "a object cannot travel"),
+            ):
+                with pytest.raises(error, match=why):
+                    client.reset(**wrong)
+        with EnvClient(context, ipc, {"id": INFO}, 1, seed=0) as client:
+            with pytest.raises(ConfigError, match=r"cannot be reset with options \{'start': 'x'\}: ValueError"):
+                client.reset(options={"start": "x"})
+        wait_until(lambda: server.report()["env_errors"] == 1)
+
+
+def test_infos_are_the_numbers_among_those_of_a_local_vector_environment(context: Context, ipc: str) -> None:
+    twin = local(INFO)
+    with running(ipc, workers=2) as server:
+        with EnvClient(context, ipc, {"id": INFO}, N, seed=5, infos=True) as client:
+            client.reset(options={"start": 1})
+            _, infos = twin.reset(seed=5, options={"start": 1})
+            assert numbers(client.infos) == numbers(infos)
+            ended = 0
+            for t in range(40):
+                _, episodes, found = client.step([t % 2] * N)
+                *_, infos = twin.step(np.full(N, t % 2))
+                assert numbers(found) == numbers(infos)
+                ended += len(episodes)
+                assert len(episodes) == np.count_nonzero(found.get("_episode", False))
+            assert ended > N
+            wait_until(lambda: server.report()["infos_left_out"] > 40 * len(LEFT_OUT))
+        before = server.report()["infos_left_out"]
+        with EnvClient(context, ipc, {"id": INFO}, N, seed=5) as client:
+            client.reset()
+            assert client.step([0] * N)[2] == {}, "they were not asked for"
+        assert server.report()["infos_left_out"] == before, "and closed sessions keep counting"
+
+
+def test_infos_of_atari_are_the_emulators_own(context: Context, ipc: str) -> None:
+    twin = local(PONG)
+    with running(ipc), EnvClient(context, ipc, {"id": PONG}, N, seed=5, infos=True) as client:
+        client.reset()
+        twin.reset(seed=5)
+        for _ in range(5):
+            infos = client.step([0] * N)[2]
+            *_, expected = twin.step(np.zeros(N, np.int64))
+            del expected["env_id"]
+            assert {name: infos[name].tolist() for name in expected} == {
+                name: values.tolist() for name, values in expected.items()
+            }
+            assert all(infos[f"_{name}"].all() for name in expected)

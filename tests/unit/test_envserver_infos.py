@@ -1,0 +1,106 @@
+"""Infos of many environments in one table: what fits is as gymnasium has it, the rest is counted."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zerobeast.common.wire.codec import pack, unpack
+from zerobeast.common.wire.messages import MAX_HEADER_BYTES, Header, Kind, pack_header
+from zerobeast.services.envserver.infos import MAX_BYTES, MAX_NAMES, InfoTable
+
+pytestmark = pytest.mark.unit
+
+
+def table(*infos: Any) -> InfoTable:
+    found = InfoTable(len(infos))
+    for env, info in enumerate(infos):
+        found.put_one(info, env)
+    return found
+
+
+def plain(infos: dict[str, Any]) -> dict[str, Any]:
+    return {name: plain(each) if isinstance(each, dict) else each.tolist() for name, each in infos.items()}
+
+
+def test_a_name_that_some_report_says_who() -> None:
+    found = table({"a": 1}, {}, {"a": 3, "b": {"c": 0.5}})
+    assert plain(found.infos) == {
+        "a": [1, 0, 3],
+        "_a": [True, False, True],
+        "b": {"c": [0, 0, 0.5], "_c": [False, False, True]},
+        "_b": [False, False, True],
+    }
+    assert found.left_out == 0
+    found.clear()
+    assert found.infos == {}
+
+
+def test_types_and_shapes_are_kept_and_what_differs_from_them_is_left_out() -> None:
+    found = table({"a": np.float32(1), "b": np.zeros((2, 1), np.uint8)}, {"a": 2, "b": np.ones((1, 2), np.uint8)})
+    assert (found.infos["a"].dtype, found.infos["b"].shape) == (np.float32, (2, 2, 1))
+    assert (found.left_out, found.infos["_b"].tolist()) == (1, [True, False])
+    assert plain(table({"a": 1}, {"a": 0.5}).infos) == {"a": [1, 0], "_a": [True, False]}, "no half is rounded"
+    assert table({"a": 1}, {"a": {"b": 1}}).left_out == table({"a": {"b": 1}}, {"a": 1}).left_out == 1
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        *({"x": value} for value in ("text", None, [1], (1,), b"1", 1j, 2**70, object(), np.array(["a"]))),
+        *({"x": value} for value in (np.array([None]), np.zeros(1, "<M8[s]"), np.zeros(1, ">f4"), np.zeros(MAX_BYTES))),
+        *({name: 1} for name in ("", "_x", "nd", "x" * 101, "\ud800", "\n", 5, None, ("x",))),
+    ],
+    ids=lambda info: repr(info)[:40],
+)
+def test_what_is_no_number_under_a_name_is_left_out_and_counted(info: Any) -> None:
+    found = table({**info, "good": 1})
+    assert plain(found.infos) == {"good": [1], "_good": [True]}
+    assert found.left_out == 1
+    assert unpack(pack(found.infos)).keys() == {"good", "_good"}
+
+
+@pytest.mark.parametrize("info", [None, 5, [("a", 1)], "text"], ids=repr)
+def test_infos_that_are_no_map_are_none(info: Any) -> None:
+    found = table(info)
+    found.put(info, slice(0, 1))
+    assert found.infos == {}
+
+
+def test_a_map_that_holds_itself_ends_somewhere() -> None:
+    info: dict[str, Any] = {"a": 1}
+    info["self"] = info
+    found = table(info)
+    assert plain(found.infos["self"]) == {"a": [1], "_a": [True]}
+    assert found.left_out == 1
+
+
+def test_parts_of_other_processes_are_put_together_and_not_trusted() -> None:
+    found = InfoTable(5)
+    found.put(table({"a": 1}, {}).infos, slice(0, 2))
+    found.put(table({}, {"b": 2}, {"a": 3}).infos, slice(2, 5))
+    assert plain(found.infos) == {
+        "a": [1, 0, 0, 0, 3],
+        "_a": [True, False, False, False, True],
+        "b": [0, 0, 0, 2, 0],
+        "_b": [False, False, False, True, False],
+    }
+    found.put({"a": np.zeros(9), "b": "text", "_c": 1, "c": np.ones(3), "_d": np.ones(9), "d": {"x": 1}}, slice(2, 5))
+    assert found.left_out == 3
+    assert found.infos["_c"].tolist() == [False, False, True, True, True], "what is no mask means all"
+
+
+@pytest.mark.parametrize("num_envs", [1, 16, 4096])
+def test_whatever_is_reported_fits_a_header_with_whatever_ends(num_envs: int) -> None:
+    found = InfoTable(num_envs)
+    for env in range(0, num_envs, max(1, num_envs // 16)):
+        found.put_one({"m" * 99: {f"{'ü' * 90}{n}": float(n) for n in range(70)}, "n" * 99: {"x": 1}}, env)
+    assert found.infos
+    assert found.left_out
+    assert found._names <= MAX_NAMES
+    assert len(pack(found.infos)) <= found._bytes <= MAX_BYTES
+    before, episodes = found.left_out, [[1.5, 1 << 40]] * num_envs
+    header = Header(Kind.OBS, 2**62, 2**62, 2**62, 2**62, (episodes, found.beside(episodes)))
+    if num_envs * 20 < MAX_HEADER_BYTES:
+        assert len(pack_header(header)) <= MAX_HEADER_BYTES
+    assert (found.infos == {}) == (num_envs == 4096) == (found.left_out > before)

@@ -80,7 +80,7 @@ class Reason(StrEnum):
     """Why a server refused; the client decides by it whether to try again."""
 
     UNKNOWN_SESSION = "unknown_session"  #: say HELLO again: the server restarted or reaped the session
-    VERSION = "version"  #: the two speak different protocol versions: give up
+    VERSION = "version"  #: the server speaks that of this header: say HELLO in it, or give up
     TERMS = "terms"  #: the server cannot accept what HELLO asked for: give up
     ENVIRONMENT = "environment"  #: the environment cannot be built: give up
     BUSY = "busy"  #: no room for another session now: say HELLO again later
@@ -170,7 +170,7 @@ class Header:
 
     @property
     def is_for_all_slots(self) -> bool:
-        """Whether it is about the server, or what the client as a whole said to it, rather than about one stream."""
+        """Whether it is meant for every slot of the client, whichever it names."""
         return self.kind is Kind.HERE or (self.kind is Kind.ERROR and self.body[0] == Reason.VERSION)
 
 

@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
-import importlib
 import multiprocessing
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -35,6 +32,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.services.envserver.descendants import MARK, end_marked
 from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
 from zerobeast.services.envserver.vector import contained, rows_for
 
@@ -205,7 +203,8 @@ class Shard:
 
     def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
         seed, self._seeds[i] = self._seeds[i], None
-        obs, info = self._envs[i].reset(seed=seed, options=options)
+        asked = {} if options is None else {"options": options}
+        obs, info = self._envs[i].reset(seed=seed, **asked)
         self._write(i, obs, 0.0, terminated=False, truncated=False)
         self.rows[i]["first"] = True
         self._keep(i, info)
@@ -251,56 +250,6 @@ class Shard:
         elif stored is not array and not (stored == array).all():
             raise EnvError(f"an observation of {array.dtype} holds a value that its space's {self._dtype} cannot")
         return stored
-
-
-def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
-    """One environment with an observation space of one array.
-
-    Raises:
-      EnvError: it is unknown, its package is missing or its constructor raises.
-    """
-    import gymnasium
-    from gymnasium import spaces
-    from gymnasium.wrappers import FlattenObservation
-
-    name = _registered(env_id)
-    _calm_mujoco(name)
-    with contained(f"env.id {env_id!r} cannot be made"):
-        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
-        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple | spaces.Discrete):
-            env = FlattenObservation(env)  # a number that only names something becomes one-hot
-    return env
-
-
-def _registered(env_id: str) -> str:
-    """The id as gymnasium knows it, after the package that brings it has registered it."""
-    if env_id.startswith("MinAtar/"):
-        try:
-            register = importlib.import_module("minatar.gym").register_envs
-        except ImportError as error:
-            raise EnvError(f'env.id {env_id!r} needs MinAtar: pip install "zerobeast[minatar]" ({error})') from error
-        import gymnasium
-
-        if not any(name.startswith("MinAtar/") for name in gymnasium.registry):
-            register()
-        return env_id if "-v" in env_id else f"{env_id}-v1"
-    return env_id
-
-
-def _calm_mujoco(name: str) -> None:
-    """Have MuJoCo say each of its warnings once; by itself it repeats them for every environment, in a file as well."""
-    import gymnasium
-
-    spec = gymnasium.registry.get(name)
-    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
-        return
-    with contextlib.suppress(ImportError):  # gymnasium says what is missing
-        importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
-
-
-@functools.lru_cache(maxsize=100)  # some name the time of the simulation, so that no two are alike
-def _warn_once(text: str) -> None:
-    sys.stderr.write(f"MuJoCo: {text}\n")
 
 
 def _close(env: Any) -> None:

@@ -12,8 +12,9 @@ from tests.integration.envservers import COUNTER, ODD, STRANGE
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.envserver import worker
+from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.vector import rows_for
-from zerobeast.services.envserver.worker import MAX_FAILURES, Shard, make_env
+from zerobeast.services.envserver.worker import MAX_FAILURES, Shard
 
 pytestmark = pytest.mark.unit
 

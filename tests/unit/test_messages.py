@@ -114,6 +114,8 @@ def test_entries_that_may_be_nil_are_left_out_at_the_end_and_read_as_nil() -> No
         assert msgpack.unpackb(packed) == [2, 5, 7, 0, 5, 3, *sent]
         assert unpack_header(packed).body == (*sent, *[None] * (2 - len(sent)))
     assert len(pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([], None)))) == 8, "steps are no longer for infos unasked for"
+    assert len(pack_header(Header(Kind.STEP, 7, 0, 5, 3))) == 7
+    assert len(pack_header(Header(Kind.ROLLOUT, 7, 0, 5, 3, (1, [], MAX_INTEGER)))) == 9 + 9, "nor are rollouts by much"
     for wrong in (True, 1.5, "1"):
         with pytest.raises(RemoteProtocolError, match=r"RESET has a body of \(int \| None, dict \| None\)"):
             unpack_header(msgpack.packb([2, 5, 7, 0, 5, 3, wrong]))

@@ -213,8 +213,8 @@ class WorkerVectorEnv(VectorEnv):
             if "spec" in outcome:
                 self._made(worker, EnvSpec.from_wire(outcome["spec"]))
                 return
-            self._take_infos(outcome, worker.part)
             worker.pipe.recv_bytes_into(self.rows[worker.part].view(np.uint8).data)
+            self._take_infos(outcome, worker.part)
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
             self._died(worker)
             return

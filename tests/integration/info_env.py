@@ -1,5 +1,7 @@
 """An environment that reports infos and takes options; `tests.integration.info_env:Info-v0` names it."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,14 +13,21 @@ Infos = dict[str, Any]
 
 
 class Info(gymnasium.Env):
-    """A random walk from `options["start"]`; each copy's episode ends after a length of its own."""
+    """A random walk from `options["start"]`; each copy's episode ends after a length of its own.
+
+    The first that is reset with `options["exit_once"]`, the name of a file, ends its process.
+    """
 
     observation_space = spaces.Box(-1e6, 1e6, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Infos]:
         super().reset(seed=seed)
-        self.at, self.count = float((options or {}).get("start", 0)), 0
+        wanted = options or {}
+        if not (file := Path(wanted.get("exit_once", "/"))).exists():
+            file.touch()
+            os._exit(3)
+        self.at, self.count = float(wanted.get("start", 0)), 0
         self.length = int(self.np_random.integers(3, 9))
         return self._obs(), {"length": self.length, "options": options is not None}
 

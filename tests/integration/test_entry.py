@@ -168,7 +168,7 @@ def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default
     first, second, *_ = errors.splitlines()
     assert code == 0
     assert " trivial-2 I zerobeast " in first
-    assert ", protocol 1, " in first
+    assert ", protocol 2, " in first
     assert "name=once (flag)" in first
     assert "seed=9 (environment)" in first
     assert "--num_servers is not needed here" in second

@@ -1,5 +1,6 @@
 """Seeds and options of RESET, and infos of OBS: what a gymnasium vector environment here would have done."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -83,6 +84,20 @@ def test_options_reach_every_environment_at_that_reset_alone(context: Context, i
         low = client.reset(options={"low": 0.01, "high": 0.02})["obs"]
         twin = local("CartPole-v1")
         np.testing.assert_array_equal(low, twin.reset(seed=0, options={"low": 0.01, "high": 0.02})[0])
+
+
+def test_a_process_that_ends_in_a_reset_is_replaced_by_one_that_is_reset_in_the_same_way(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    file, twin = tmp_path / "gone", local(INFO)
+    with running(ipc, workers=2) as server, EnvClient(context, ipc, {"id": INFO}, N, seed=0) as client:
+        client.reset()
+        rows = client.reset(seed=9, options={"start": 4, "exit_once": str(file)})
+        assert file.exists()
+        assert rows["obs"].tolist() == [[4]] * N
+        twin.reset(seed=9, options={"start": 4})
+        np.testing.assert_array_equal(client.step([0] * N)[0]["obs"], twin.step(np.zeros(N, np.int64))[0])
+        wait_until(lambda: server.report()["env_errors"] > 0)
 
 
 def test_what_cannot_be_reset_so_is_refused_in_a_sentence(context: Context, ipc: str) -> None:

@@ -18,7 +18,7 @@ from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane
 pytestmark = pytest.mark.integration
 
 ME = 7
-ANSWER = Header(Kind.OBS, ME, 0, 1, 1, ([],))
+ANSWER = Header(Kind.OBS, ME, 0, 1, 1, ([], None))
 
 
 @pytest.fixture

@@ -64,8 +64,7 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
         terminated=terminated,
         truncated=ends & ~terminated,
         last_action=actions(env.action, steps + 1, rows, seed=seed),
-        behaviour_logits=torch.randn(steps, rows, policy.n_logits, generator=g),
-        value=torch.zeros(steps, rows),
+        extras={name: torch.randn(steps, rows, *shape, generator=g) for name, _, shape in policy.extras},
         policy_version=torch.zeros(steps, rows, dtype=torch.int64),
         core_state=torch.randn(rows, policy.core_size, generator=g),
         mask=~first[1:],
@@ -81,9 +80,14 @@ def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     return logits, values
 
 
+def with_logits(batch: Batch, logits: Tensor) -> Batch:
+    """The same batch, as if a policy with these logits had acted in it."""
+    return batch._replace(extras=batch.extras | {"logits": logits})
+
+
 def on_policy(net: AgentNet, batch: Batch) -> Batch:
     """The same batch, as if `net` had acted in it."""
-    return batch._replace(behaviour_logits=unrolled(net, batch)[0][:-1])
+    return with_logits(batch, unrolled(net, batch)[0][:-1])
 
 
 def bandit(algorithm: Any, net: AgentNet, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
@@ -94,7 +98,7 @@ def bandit(algorithm: Any, net: AgentNet, batch: Batch, right: Tensor, g: torch.
     pulls = algorithm.family.of(logits).sample(g)
     nothing = torch.zeros_like(pulls[:1])
     rewards = torch.cat([nothing, pulls == right]).float()
-    return batch._replace(behaviour_logits=logits, last_action=torch.cat([nothing, pulls]), reward=rewards)
+    return with_logits(batch, logits)._replace(last_action=torch.cat([nothing, pulls]), reward=rewards)
 
 
 def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
@@ -122,10 +126,10 @@ def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
     batch = make_batch(algorithm)
     batch.mask[:, 1:] = False
     batch.mask[4:, 0] = False
-    other = batch._replace(reward=batch.reward.clone(), behaviour_logits=batch.behaviour_logits.clone())
+    other = batch.copy()
     other.reward[5:] += 9.0
-    other.behaviour_logits[4:] = 7.0
-    other.behaviour_logits[:, 1:] *= 2.0
+    other.extras["logits"][4:] = 7.0
+    other.extras["logits"][:, 1:] *= 2.0
     return batch, other
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.helpers import free_port, wait_until
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.protocol import Act
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
@@ -26,7 +27,7 @@ from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.broker.service import Broker
 
 ECHO_ENV = EnvSpec("Echo-v0", (3,), "<f4", ActionSpec.discrete(60_000))
-ECHO_POLICY = PolicySpec(n_logits=3, core_size=2)
+ECHO_POLICY = PolicySpec(logits_and_value(3), 2)
 
 
 class EchoNet(nn.Module):
@@ -69,7 +70,7 @@ class EchoAlgorithm:
         batch = inputs.first.shape[1]
         newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]
         logits = newest.reshape(batch, -1)[:, :3].float() + 1
-        return Act(inputs.last_action[0] + 1, logits, net.weight.expand(batch)), core + 1
+        return Act(inputs.last_action[0] + 1, {"logits": logits, "value": net.weight.expand(batch)}), core + 1
 
 
 class FakeLearner:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.helpers import wait_until
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
@@ -26,7 +27,7 @@ from zerobeast.services.learner.update import Trainer
 
 ENV = EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(2), frame_skip=4)
 STACKED = EnvSpec("Test-v0", (3, 3), "|u1", ActionSpec.discrete(2), frame_stack=3)
-POLICY = PolicySpec(n_logits=2, core_size=0)
+POLICY = PolicySpec(logits_and_value(2), 0)
 T, B = 5, 4
 
 
@@ -71,7 +72,7 @@ def rollout_rows(
     rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(env.obs_dtype)
     rows["reward"] = random.normal(size=rows["reward"].shape)
     rows["last_action"] = random.integers(0, env.action.sizes[0], rows["last_action"].shape)
-    rows["behaviour_logits"] = random.normal(size=rows["behaviour_logits"].shape)
+    rows["logits"] = random.normal(size=rows["logits"].shape)
     rows["value"] = random.normal(size=rows["value"].shape)
     if seams:
         rows["terminated"][:, 1:-1] = random.random((n, T - 1)) < 0.3

@@ -98,7 +98,7 @@ class Inference:
             self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
             self._device_steps = None if self._device_rows is None else _Steps.of(self._device_rows, env)
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
-            self._columns = [column(self._device_acts, answers, name) for name in ("action", "logits", "value")]
+            self._columns = {field.name: column(self._device_acts, answers, field.name) for field in answers.fields}
         self.layout_id = layout_id(self._net)
         self.weights_bytes = flatten(self._net).nbytes
         self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
@@ -159,8 +159,8 @@ class Inference:
         inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
         act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
         self._state.remember(slots, act.action, after.float())
-        for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
-            field[: len(slots)].copy_(answer)
+        for name, answer in {"action": act.action, **act.extras}.items():
+            self._columns[name][: len(slots)].copy_(answer)
         return core
 
     def _on_stream(self) -> AbstractContextManager[Any]:

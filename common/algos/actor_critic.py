@@ -15,7 +15,7 @@ from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.specs import EnvSpec, Field, PolicySpec
 
 Settings = TypeVar("Settings", bound=ActorCriticSettings)
 
@@ -37,7 +37,7 @@ class ActorCritic(Generic[Settings]):
         self.settings: Settings = getattr(config, config.algo)
         self.family = family_of(env.action, squash=config.net.squash_actions)
         core_size = self.network().core_size  # which also checks that observations and torso fit
-        self.policy = PolicySpec(self.family.n_params, core_size)
+        self.policy = PolicySpec(logits_and_value(self.family.n_params), core_size)
 
     def network(self) -> AgentNet:
         """A new network on the CPU; its weights depend on the run's seed alone."""
@@ -57,7 +57,12 @@ class ActorCritic(Generic[Settings]):
         logits, value = logits[0], value[0]
         policy = self.family.of(logits)
         action = policy.mode() if greedy else policy.sample(generator)
-        return Act(action, logits, value), core
+        return Act(action, {"logits": logits, "value": value}), core
+
+
+def logits_and_value(n_logits: int) -> tuple[Field, ...]:
+    """The extras of an actor-critic: what its actions were drawn from, and its value (of the first task)."""
+    return (Field("logits", "<f4", (n_logits,)), Field("value", "<f4", ()))
 
 
 def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ worth. So there is nothing more to a seam for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
@@ -42,8 +43,7 @@ class Batch(NamedTuple):
     terminated: Tensor  #: [T + 1, B] bool
     truncated: Tensor  #: [T + 1, B] bool
     last_action: Tensor  #: [T + 1, B, *action shape]
-    behaviour_logits: Tensor  #: [T, B, A] of the policy that acted
-    value: Tensor  #: [T, B] its values
+    extras: dict[str, Tensor]  #: [T, B, *shape] each: what the policy that acted answered besides actions, by name
     policy_version: Tensor  #: [T, B] int64
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
@@ -51,7 +51,8 @@ class Batch(NamedTuple):
 
     def copy(self) -> Batch:
         """The same in memory of its own, for a `Learning` that keeps batches."""
-        return Batch._make(entry.clone() for entry in self)
+        copied: Batch = tree_map(torch.clone, self)
+        return copied
 
     def packed(self, frame_stack: int) -> Batch:
         """The same in memory of its own, and in as little of it as can be: each frame once."""
@@ -66,29 +67,37 @@ class Batch(NamedTuple):
 
     def pick(self, rows: Tensor) -> Batch:
         """The rows of these numbers [n], in memory of their own."""
-        return Batch._make(entry.index_select(at, rows) for entry, at in zip(self, _ROWS_AT, strict=True))
+        return self._by_row(lambda entry, at: entry.index_select(at, rows))
 
     @staticmethod
     def joined(batches: Sequence[Batch]) -> Batch:
         """All rows of some batches of equally many steps, in this order."""
-        entries = zip(*batches, strict=True)
-        return Batch._make(torch.cat(parts, at) for parts, at in zip(entries, _ROWS_AT, strict=True))
+        first, *others = batches
+        return first._by_row(lambda entry, at, *more: torch.cat([entry, *more], at), *others)
 
     @classmethod
-    def restored(cls, entries: dict[str, Tensor], device: torch.device) -> Batch:
+    def restored(cls, entries: dict[str, Any], device: torch.device) -> Batch:
         """What was saved by `_asdict()`, on a device."""
-        return cls._make(entry.to(device) for entry in cls(**entries))
+        restored: Batch = tree_map(lambda entry: entry.to(device), cls(**entries))
+        return restored
+
+    def _by_row(self, function: Callable[..., Tensor], *others: Batch) -> Batch:
+        """`function(entry, dimension of rows, *same entry of others)` of every entry."""
+        entries = zip(self._fields, self, *others, strict=True)
+        return Batch._make(
+            tree_map(lambda entry, *more, at=int(name not in _ROWS_FIRST): function(entry, at, *more), *parts)
+            for name, *parts in entries
+        )
 
 
-_ROWS_AT = [0 if name in ("core_state", "task") else 1 for name in Batch._fields]  #: the dimension of rows
+_ROWS_FIRST = ("core_state", "task")  #: entries without time
 
 
 class Act(NamedTuple):
     """The policy's answer to one step of B environments."""
 
     action: Tensor  #: [B, *action shape]
-    logits: Tensor  #: [B, A] float32, what `action` was drawn from
-    value: Tensor  #: [B] float32; where there is one per task, that of the first: nothing here learns from it
+    extras: dict[str, Tensor]  #: [B, *shape] each, by name: those of `Algorithm.policy`
 
 
 Metrics = dict[str, Tensor]

@@ -1,9 +1,9 @@
 """What a policy draws actions from. Every kind of action space has a family of distributions, a member of which is
-made from flat parameters [..., P]: those that a network puts out, that travel as `behaviour_logits`, and that a loss
+made from flat parameters [..., P]: those that a network puts out, that travel as the extra `logits`, and that a loss
 compares.
 
     family = family_of(env.action)
-    pi, mu = family.of(logits), family.of(batch.behaviour_logits)
+    pi, mu = family.of(logits), family.of(batch.extras["logits"])
     log_rhos = pi.log_prob(actions) - mu.log_prob(actions)
 
     discrete          one categorical             P = choices: unnormalised log-probabilities

@@ -1,7 +1,7 @@
 """The four row layouts of the data planes, derived from an environment and a policy.
 
 Time index. Entry t of a rollout is what arrived *with* obs[t]: the reward, terminated and truncated of the action
-before it, and that action as last_action[t]. The policy's answer to obs[t] (behaviour_logits[t], value[t],
+before it, and that action as last_action[t]. The policy's answer to obs[t] (its extras at t, and
 policy_version[t]) belongs to the action recorded as last_action[t + 1]. So transition t of 0..T-1 is
 
     obs[t], last_action[t+1], reward[t+1], terminated[t+1], truncated[t+1], obs[t+1]
@@ -40,8 +40,7 @@ def act_record(env: EnvSpec, policy: PolicySpec) -> RecordSpec:
     """One environment's row from broker to actor."""
     return RecordSpec.of(
         action=(env.action.dtype, env.action.shape),
-        logits=("<f4", (policy.n_logits,)),
-        value=("<f4", ()),
+        **{name: (dtype, shape) for name, dtype, shape in policy.extras},
     )
 
 
@@ -60,8 +59,7 @@ def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> Reco
         terminated=("|b1", (steps + 1,)),
         truncated=("|b1", (steps + 1,)),
         last_action=(env.action.dtype, (steps + 1, *env.action.shape)),
-        behaviour_logits=("<f4", (steps, policy.n_logits)),
-        value=("<f4", (steps,)),
+        **{name: (dtype, (steps, *shape)) for name, dtype, shape in policy.extras},
         policy_version=("<i8", (steps,)),
         core_state=("<f4", (policy.core_size,)),
     )

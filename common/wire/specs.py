@@ -28,6 +28,20 @@ MAX_ROW_BYTES = 256 << 20
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
 MAX_CHOICES = 1 << 16  #: of an action space, over all its components
 MAX_CORE_SIZE = 1 << 20
+MAX_EXTRAS = 32  #: of a policy
+MAX_NAME = 64  #: characters of a field that a peer names
+#: of every rollout, which no extra may be named as
+ROLLOUT_FIELDS = (
+    "obs",
+    "first",
+    "reward",
+    "terminated",
+    "truncated",
+    "action",
+    "last_action",
+    "policy_version",
+    "core_state",
+)
 
 
 class Field(NamedTuple):
@@ -101,7 +115,8 @@ def _read(kind: Any, value: Any, field: str) -> Any:
 
     A whole number may stand for a float; no other type may differ.
     """
-    wanted = {tuple: list, Literal: str}.get(get_origin(kind), dict if is_dataclass(kind) else kind)
+    named = _is_named_tuple(kind)
+    wanted = list if named else {tuple: list, Literal: str}.get(get_origin(kind), dict if is_dataclass(kind) else kind)
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
@@ -111,7 +126,18 @@ def _read(kind: Any, value: Any, field: str) -> Any:
         return kind(
             **{name: _read(hint, value.get(name), prefix + name) for name, hint in get_type_hints(kind).items()}
         )
+    if named:
+        hints = get_type_hints(kind)
+        if len(value) != len(hints):
+            raise _wrong(field, value, f"[{', '.join(hints)}]")
+        return kind(
+            *(_read(hint, entry, f"{field}.{name}") for (name, hint), entry in zip(hints.items(), value, strict=True))
+        )
     return tuple(_read(get_args(kind)[0], entry, field) for entry in value) if wanted is list else value
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple)
 
 
 class _Description:
@@ -140,7 +166,11 @@ class _Description:
 
 
 def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+    return {name: _plain_list(value) for name, value in pairs}
+
+
+def _plain_list(value: Any) -> Any:
+    return [_plain_list(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 ActionKind = Literal["discrete", "multi_discrete", "box"]
@@ -228,11 +258,20 @@ class EnvSpec(_Description):
 
 @dataclass(frozen=True)
 class PolicySpec(_Description):
-    """What an actor has to know of a policy."""
+    """What an actor has to know of a policy: what it answers besides an action, and how much it remembers."""
 
-    n_logits: int  #: parameters of the action distribution, unnormalised
+    extras: tuple[Field, ...]  #: of one answer, one environment: logits, a value, or whatever its algorithm learns from
     core_size: int  #: floats of recurrent state per environment, 0 for feed-forward
 
     def rules(self) -> Iterator[Rule]:
-        yield 0 < self.n_logits <= 2 * MAX_CHOICES, "n_logits", self.n_logits, f"1 to {2 * MAX_CHOICES}"
+        yield len(self.extras) <= MAX_EXTRAS, "extras", len(self.extras), f"at most {MAX_EXTRAS} of them"
+        names = [extra.name for extra in self.extras]
+        for name, dtype, shape in self.extras:
+            field = f"extras.{name}"[:100]
+            fits = name.isidentifier() and len(name) <= MAX_NAME and name not in ROLLOUT_FIELDS
+            yield fits, "extras", name, f"a name of at most {MAX_NAME} letters, none of {', '.join(ROLLOUT_FIELDS)}"
+            yield names.count(name) == 1, "extras", name, "each name once"
+            yield dtype in DTYPES, field, dtype, " or ".join(DTYPES)
+            yield _is_shape(shape), field, shape, SHAPE
+            yield math.prod(shape) <= 2 * MAX_CHOICES, field, shape, f"at most {2 * MAX_CHOICES} entries"
         yield 0 <= self.core_size <= MAX_CORE_SIZE, "core_size", self.core_size, f"0 to {MAX_CORE_SIZE}"

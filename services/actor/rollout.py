@@ -39,6 +39,7 @@ class RolloutBuilder:
         self.unroll_length = unroll_length
         self.num_envs = num_envs
         self._history = env.frame_stack - 1
+        self._extras = [extra.name for extra in policy.extras]
         self._action: NDArray[Any] = np.zeros((num_envs, *env.action.shape), env.action.dtype)
         self._spare: list[Rows] = []
         self._rows = self._blank()
@@ -70,8 +71,8 @@ class RolloutBuilder:
     def act(self, act_rows: Rows, policy_version: int, core: NDArray[np.float32] | None) -> NDArray[Any]:
         """Record the policy's answer [N] to the newest observation and return the actions to send."""
         t = self._t
-        self._rows["behaviour_logits"][:, t] = act_rows["logits"]
-        self._rows["value"][:, t] = act_rows["value"]
+        for name in self._extras:
+            self._rows[name][:, t] = act_rows[name]
         self._rows["policy_version"][:, t] = policy_version
         if t == 0 and core is not None:
             self._rows["core_state"] = core

@@ -144,7 +144,7 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Traini
     asked = config.env.id
     if theirs.env.env_id not in config.env.tasks:
         raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
-    policy = theirs.policy or PolicySpec(n_logits=1, core_size=0)
+    policy = theirs.policy or PolicySpec(extras=(), core_size=0)
     row_bytes = rollout_record(theirs.env, policy, config.learner.unroll_length).row_bytes
     unbuilt = terms_of(config, theirs.env, theirs.policy)
     if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):

@@ -26,12 +26,12 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec, PolicySpec, RecordSpec
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
 #: fields of a batch that are those of the rollout record, time first
-AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "behaviour_logits", "value", "policy_version"]
+AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version"]
 
 
 @dataclass
@@ -201,6 +201,7 @@ def assemble(
         first=_time_major(first).to(device),
         core_state=fields["core_state"],
         **{name: _time_major(fields[name]) for name in AS_RECORDED},
+        extras={name: _time_major(fields[name]) for name in fields if name not in ROLLOUT_FIELDS},
         mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
         task=torch.from_numpy(np.zeros(len(rows), np.int64) if tasks is None else tasks).to(device),
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
@@ -24,7 +25,7 @@ from zerobeast.services.actor.timeouts import TIMEOUTS
 pytestmark = pytest.mark.integration
 
 ENV = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
-POLICY = PolicySpec(n_logits=2, core_size=0)
+POLICY = PolicySpec(logits_and_value(2), 0)
 N, EPOCH, TIMEOUT_S, TURN_S = 2, 5, 60.0, 0.02
 
 Frames = tuple[Any, ...]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tests.helpers import wait_until
 from tests.integration.alignment_env import LENGTH
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.protocol import Act
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
@@ -49,7 +50,7 @@ class CountingAlgorithm:
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         self.env = env
-        self.policy = PolicySpec(n_logits=3, core_size=1)
+        self.policy = PolicySpec(logits_and_value(3), 1)
 
     def network(self) -> nn.Module:
         return PlainNet(1, 1)
@@ -61,7 +62,7 @@ class CountingAlgorithm:
         obs = inputs.obs[0].reshape(len(core), -1)[:, -1].float()
         logits = torch.stack([obs, inputs.last_action[0].float(), inputs.reward[0]], dim=1)
         action = (obs.long() + 1) % 3
-        return Act(action, logits, core[:, 0]), core + 1
+        return Act(action, {"logits": logits, "value": core[:, 0]}), core + 1
 
 
 @contextmanager
@@ -174,7 +175,7 @@ class StackAlgorithm(CountingAlgorithm):
     ) -> tuple[Act, Tensor]:
         sums = inputs.obs[0].flatten(2).sum(-1).float()
         action = torch.randint(self.env.action.sizes[0], (len(core),), generator=generator)
-        return Act(action, sums[:, [0, 1, -1]], sums[:, 0]), core
+        return Act(action, {"logits": sums[:, [0, 1, -1]], "value": sums[:, 0]}), core
 
 
 def test_the_learner_rebuilds_the_very_stacks_that_the_policy_saw(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_the_learner_rebuilds_the_very_stacks_that_the_policy_saw(tmp_path: Path
         obs = torch.from_numpy(rollout["obs"].copy())
         stacks = stack_frames(obs, torch.from_numpy(rollout["first"].copy()), 4)
         sums = stacks.flatten(3).sum(-1).float()[:T, :, [0, 1, -1]].transpose(0, 1)
-        np.testing.assert_array_equal(rollout["behaviour_logits"], sums.numpy())
+        np.testing.assert_array_equal(rollout["logits"], sums.numpy())
 
 
 def test_every_rollout_continues_the_one_before_it(learner: StubLearner) -> None:
@@ -205,7 +206,7 @@ def test_the_stored_state_is_the_one_before_the_first_observation(learner: StubL
 def test_answers_belong_to_the_observation_beside_them(learner: StubLearner) -> None:
     for rollout in learner.each:
         obs = rollout["obs"][:, -T - 1 :, 0].astype(np.float32)
-        shown = rollout["behaviour_logits"]
+        shown = rollout["logits"]
         np.testing.assert_array_equal(shown[:, :, 0], obs[:, :T])
         np.testing.assert_array_equal(rollout["value"], obs[:, :T])
         np.testing.assert_array_equal(shown[:, :, 2], rollout["reward"][:, :T])

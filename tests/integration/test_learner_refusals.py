@@ -20,7 +20,7 @@ BOX = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (0.0,), (1.0,)
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"unroll_length": 6}, "unroll_length is 6, this run has 5"),
     ({"env": EnvSpec("Other-v0", (4,), "<f4", ActionSpec.discrete(2)).to_wire()}, "env.env_id is Other-v0"),
-    ({"policy": {"n_logits": 3, "core_size": 0}}, "policy.n_logits is 3, this run has 2"),
+    ({"policy": {"extras": [["q", "<f4", [2]]], "core_size": 0}}, "policy.extras is [['q', '<f4', [2]]], this run has"),
     ({"num_envs": 5}, "num_envs is 5, expected at most 4"),
     ({"num_envs": "x"}, "num_envs is x, expected a positive number"),
     ({"policy": np.zeros(3)}, ""),

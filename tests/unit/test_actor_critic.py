@@ -22,8 +22,9 @@ from tests.algo_fakes import (
     two_ends,
     unrolled,
     weights,
+    with_logits,
 )
-from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, unroll
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.algos.registry import ALGORITHMS
@@ -79,12 +80,12 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
         inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
         act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
         action = act.action
-        logits.append(act.logits)
-        values.append(act.value)
+        logits.append(act.extras["logits"])
+        values.append(act.extras["value"])
         actions.append(action)
-    recorded = script._replace(last_action=torch.stack(actions), behaviour_logits=torch.stack(logits))
+    recorded = with_logits(script, torch.stack(logits))._replace(last_action=torch.stack(actions))
     learner_logits, learner_values = unrolled(net, recorded)
-    torch.testing.assert_close(learner_logits[:-1], recorded.behaviour_logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner_logits[:-1], recorded.extras["logits"], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
     metrics = algorithm.loss(net, recorded)[1]
     assert metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
@@ -165,11 +166,11 @@ def test_normalised_advantages_do_not_depend_on_the_size_of_rewards(name: str) -
 def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str, Any]) -> None:
     algorithm = algorithm_of(name, env, net=net_settings)
     batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.3))
-    lagged = batch._replace(behaviour_logits=batch.behaviour_logits + 0.3 * torch.arange(algorithm.policy.n_logits))
+    lagged = with_logits(batch, batch.extras["logits"] + 0.3 * torch.arange(algorithm.family.n_params))
     fresh, late = (algorithm.learning(algorithm.network()).update(each, 0).metrics for each in (batch, lagged))
     assert fresh["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
     assert fresh["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-4)
-    acted, learns = (algorithm.family.of(each.behaviour_logits) for each in (lagged, batch))
+    acted, learns = (algorithm.family.of(each.extras["logits"]) for each in (lagged, batch))
     assert late["behaviour_kl"].item() == pytest.approx(acted.kl(learns)[batch.mask].mean().item(), rel=1e-3)
     rhos = (learns.log_prob(batch.last_action[1:]) - acted.log_prob(batch.last_action[1:])).exp()[batch.mask]
     assert late["rho_clipped_mean"].item() == pytest.approx(rhos.clamp(max=1).mean().item(), rel=1e-3)
@@ -207,7 +208,7 @@ def test_a_batch_is_learned_from_under_the_normalisation_that_acted(name: str, m
 
     monkeypatch.setattr(AgentNet, "forward", noted)
     learning.update(batch, 0)
-    torch.testing.assert_close(seen[0][:T, :B], batch.behaviour_logits)
+    torch.testing.assert_close(seen[0][:T, :B], batch.extras["logits"])
 
 
 @pytest.mark.parametrize(("env", "net_settings"), SHARES)
@@ -222,7 +223,7 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
     core = net.initial_state(B)
     greedy = algorithm.act(net, inputs, core, generator=generator(), greedy=True)[0]
-    assert torch.equal(greedy.action, algorithm.family.of(greedy.logits).mode())
+    assert torch.equal(greedy.action, algorithm.family.of(greedy.extras["logits"]).mode())
 
     def draws(seed: int) -> torch.Tensor:
         g = generator(seed)
@@ -257,10 +258,10 @@ def test_an_unroll_learns_from_all_steps_but_the_last() -> None:
 
 
 def test_the_policy_description_is_that_of_the_network() -> None:
-    assert actor_critic(VECTORS, {}).policy == PolicySpec(n_logits=3, core_size=0)
-    assert actor_critic(PANEL, {}).policy == PolicySpec(n_logits=7, core_size=0)
-    assert actor_critic(REACH, {}).policy == PolicySpec(n_logits=4, core_size=0)
-    assert actor_critic(MINATAR, {}, use_lstm=True).policy == PolicySpec(n_logits=6, core_size=16)
+    assert actor_critic(VECTORS, {}).policy == PolicySpec(logits_and_value(3), 0)
+    assert actor_critic(PANEL, {}).policy == PolicySpec(logits_and_value(7), 0)
+    assert actor_critic(REACH, {}).policy == PolicySpec(logits_and_value(4), 0)
+    assert actor_critic(MINATAR, {}, use_lstm=True).policy == PolicySpec(logits_and_value(6), 16)
 
 
 def test_the_seed_alone_decides_the_first_weights() -> None:

@@ -59,7 +59,7 @@ def test_the_policy_that_acts_is_bit_for_bit_the_one_of_so_many_updates_ago(algo
             acting = max(0, update - lag)
             assert (rows["policy_version"] == acting).all()
             for version, weights in enumerate(past):
-                same = np.array_equal(replayed(run.trainer.algorithm, weights, rows), rows["behaviour_logits"])
+                same = np.array_equal(replayed(run.trainer.algorithm, weights, rows), rows["logits"])
                 assert same is (version == acting)
             run.learn(rows)
             past.append(flatten(run.trainer.net))

@@ -38,8 +38,7 @@ def rollouts(memory: bool = True) -> Batch:
         never,
         never,
         last_action,
-        told(obs[:-1]),
-        obs[:-1, :, 2].clone(),
+        {"logits": told(obs[:-1]), "value": obs[:-1, :, 2].clone()},
         versions,
         core,
         ~first[1:],
@@ -61,14 +60,14 @@ def test_rollouts_in_order_are_taken(memory: bool) -> None:
         ("first", (3, 1), "opens in its middle"),
         ("last_action", (4, 0), "action does not belong"),
         ("reward", (4, 1), "reward does not belong"),
-        ("behaviour_logits", (6, 0, 0), "answer does not belong"),
+        ("logits", (6, 0, 0), "answer does not belong"),
         ("value", (0, 1), "answer does not belong"),
         ("core_state", (1, 0), "memory is another"),
     ],
 )
 def test_a_single_entry_of_another_one_is_noticed(name: str, place: tuple[int, ...], sentence: str) -> None:
     batch = rollouts()
-    entries: Tensor = getattr(batch, name)
+    entries: Tensor = (batch.extras | batch._asdict())[name]
     entries[place] = ~entries[place] if entries.dtype is torch.bool else entries[place] + 1
     with pytest.raises(Mixed, match=sentence):
         check(batch)
@@ -92,7 +91,7 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
         )
         answer, after = witness.act(net, inputs, core, generator=torch.Generator(), greedy=False)
         assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
-        assert answer.logits.tolist() == told(obs).tolist()
+        assert answer.extras["logits"].tolist() == told(obs).tolist()
         return after
 
     assert act(torch.tensor([[5.0, 3.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == obs.tolist()

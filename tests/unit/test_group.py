@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.hops import Hops
@@ -24,7 +25,7 @@ from zerobeast.services.learner.ledger import StreamLedger
 pytestmark = pytest.mark.unit
 
 ENV = EnvSpec("Counter", (1,), "<i8", ActionSpec.discrete(7))
-POLICY = PolicySpec(n_logits=1, core_size=1)
+POLICY = PolicySpec(logits_and_value(1), 1)
 T, N, WINDOW, EPISODE = 3, 2, 2, 5
 CONFIG = RunConfig.model_validate({"learner": {"unroll_length": T}, "actor": {"envs_per_group": N}})
 SYNCHRONOUS = CONFIG.model_copy(update={"actor": CONFIG.actor.model_copy(update={"collect_ahead": False})})
@@ -223,7 +224,7 @@ class World:
             obs, first, value = rows["obs"][:, :, 0], rows["first"], rows["value"]
             assert rows.dtype == rollout_record(ENV, POLICY, T).dtype
             assert (np.diff(obs, axis=1) == 10).all(), "no observation is skipped or repeated"
-            assert (rows["behaviour_logits"][..., 0] == obs[:, :-1]).all(), "an answer stands beside what it answers"
+            assert (rows["logits"][..., 0] == obs[:, :-1]).all(), "an answer stands beside what it answers"
             assert (rows["last_action"][:, 1:] == obs[:, :-1] % 7).all()
             assert (np.where(first[:, 1:-1], 0, value[:, :-1] + 1) == value[:, 1:]).all()
             assert (rows["core_state"][:, 0] == value[:, 0]).all(), "the memory is that of the first observation"

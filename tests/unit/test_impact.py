@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch
+from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
 from zerobeast.common.algos.impact.loss import log_ratio, loss
 from zerobeast.common.algos.ppo.loss import loss as ppo_loss
 from zerobeast.common.algos.ppo.samples import Samples
@@ -17,6 +17,7 @@ from zerobeast.common.algos.returns import discounts
 from zerobeast.common.algos.vtrace_loss import loss as impala_loss
 from zerobeast.common.nets.agent import AgentOutput, StepInput
 from zerobeast.common.ops.losses import normalized
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.ops.vtrace import vtrace
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -50,8 +51,9 @@ class Table(nn.Module):
 def doubled(algorithm: Any) -> Batch:
     """A batch in double precision, whose behaviour is not too far from the table."""
     batch = make_batch(algorithm, resets=0.3)
-    batch = batch._replace(behaviour_logits=0.5 * batch.behaviour_logits)
-    return Batch._make(entry.double() if entry.is_floating_point() else entry for entry in batch)
+    batch = with_logits(batch, 0.5 * batch.extras["logits"])
+    doubled: Batch = tree_map(lambda entry: entry.double() if entry.is_floating_point() else entry, batch)
+    return doubled
 
 
 def others(n_logits: int) -> Tensor:
@@ -96,7 +98,7 @@ def by_hand(config: Any, net: Table, batch: Batch, target_logits: Tensor, kl_cos
                 correction = 0.0
                 continue
             taken = int(batch.last_action[t + 1, b])
-            pi, aim, mu = (log_probs(of[t, b]) for of in (net.logits, target_logits, batch.behaviour_logits))
+            pi, aim, mu = (log_probs(of[t, b]) for of in (net.logits, target_logits, batch.extras["logits"]))
             trust = math.exp(aim[taken] - mu[taken])
             gamma = 0.0 if batch.terminated[t + 1, b] else config.discount
             delta = float(batch.reward[t + 1, b]) + gamma * value[t + 1] - value[t]
@@ -133,9 +135,9 @@ def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, n
     shared = {"discount": 0.75, "trace_decay": 0.8, "clip": 0.2, "entropy_cost": 0.02, "baseline_cost": 0.3}
     shared["normalize_advantages"] = normalize
     algorithm, ppo = impact(env, **shared), algorithm_of("ppo", env, **shared).config.ppo
-    n_logits = algorithm.policy.n_logits
+    n_logits = algorithm.family.n_params
     net, batch = Table(n_logits), doubled(algorithm)
-    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, batch.behaviour_logits, kl_cost=0.0)
+    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, batch.extras["logits"], kl_cost=0.0)
 
     actions, values, gammas = batch.last_action[1:], net.values.detach(), discounts(batch, 0.75)
     of = {"discounts": gammas, "rewards": batch.reward[1:], "values": values, "mask": batch.mask, "trace_decay": 0.8}
@@ -143,8 +145,8 @@ def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, n
     samples = Samples(
         *(entry[:-1] for entry in (batch.obs, batch.last_action, batch.reward, batch.first)),
         actions=actions,
-        behaviour=algorithm.family.of(batch.behaviour_logits).log_prob(actions),
-        logits=batch.behaviour_logits,
+        behaviour=algorithm.family.of(batch.extras["logits"]).log_prob(actions),
+        logits=batch.extras["logits"],
         values=values[:-1],
         targets=vs,
         advantages=normalized(advantages, batch.mask) if normalize else advantages,
@@ -161,11 +163,11 @@ def test_with_the_policy_as_target_and_no_clip_the_gradient_is_that_of_impala(en
     shared = {"discount": 0.9, "entropy_cost": 0.02, "baseline_cost": 0.3, "reward_clipping": "none"}
     algorithm = impact(env, rho=1.0, clip=ENDLESS, **shared)
     impala = algorithm_of("impala", env, reduction="mean", **shared).config.impala
-    net, batch = Table(algorithm.policy.n_logits), doubled(algorithm)
+    net, batch = Table(algorithm.family.n_params), doubled(algorithm)
     mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
     theirs, _, _ = impala_loss(impala, algorithm.family, net, batch, entropy_cost=impala.entropy_cost)
     pi, mu = (
-        algorithm.family.of(each).log_prob(batch.last_action[1:]) for each in (net.logits[:-1], batch.behaviour_logits)
+        algorithm.family.of(each).log_prob(batch.last_action[1:]) for each in (net.logits[:-1], batch.extras["logits"])
     )
     assert 0 < (pi > mu)[batch.mask].float().mean() < 1, "both sides of the truncation"
     assert_same(net.gradients(mine), net.gradients(theirs))

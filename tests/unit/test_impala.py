@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.algo_fakes import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
@@ -21,7 +20,7 @@ def test_masked_transitions_do_not_count() -> None:
     net = algorithm.network()
     batch = make_batch(algorithm)
     batch.mask[:, 1:] = False
-    alone = Batch(*(entry[:1] if entry.shape[0] == B else entry[:, :1] for entry in batch))
+    alone = batch.pick(torch.tensor([0]))
     (masked, metrics), (single, single_metrics) = algorithm.loss(net, batch), algorithm.loss(net, alone)
     torch.testing.assert_close(masked, single)
     assert metrics["valid_fraction"] == 1 / B
@@ -86,11 +85,11 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
     assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("field", ["reward", "obs", "behaviour_logits"])
+@pytest.mark.parametrize("field", ["reward", "obs", "logits"])
 def test_what_is_not_a_number_shows_in_the_loss(field: str) -> None:
     algorithm = impala()
     net, batch = algorithm.network(), make_batch(algorithm)
-    getattr(batch, field)[2, 1] = torch.nan
+    (batch.extras | batch._asdict())[field][2, 1] = torch.nan
     loss, metrics = algorithm.loss(net, batch)
     assert loss.isnan()
     assert metrics["total"].isnan()

@@ -77,7 +77,7 @@ def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> No
     net = algorithm.network()
     learning = algorithm.learning(net)
     bad = make_batch(algorithm)
-    bad.behaviour_logits[...] = math.nan
+    bad.extras["logits"][...] = math.nan
     learned = learning.update(bad, 0)
     assert (learned.steps, learned.skipped, learned.changed) == (0, 1, False)
     assert same(weights(net), weights(algorithm.network()))

@@ -13,6 +13,7 @@ from zerobeast.common.algos.impala import algorithm as module
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 
 pytestmark = pytest.mark.unit
@@ -35,8 +36,8 @@ def numbers(batch: Batch) -> list[int]:
 
 def alone(batch: Batch, at: int) -> Batch:
     """One row, written out by field, so as to know nothing of how rows are picked."""
-    steps = (entry[:, at : at + 1] for entry in batch[:-3])
-    return Batch(*steps, batch.core_state[at : at + 1], batch.mask[:, at : at + 1], batch.task[at : at + 1])
+    steps: Batch = tree_map(lambda entry: entry[:, at : at + 1], batch._replace(core_state=batch.mask, task=batch.mask))
+    return steps._replace(core_state=batch.core_state[at : at + 1], task=batch.task[at : at + 1])
 
 
 def with_stacks(algorithm: Any, first: int) -> Batch:
@@ -52,12 +53,12 @@ def test_stacks_come_back_bit_for_bit_from_each_frame_held_once() -> None:
     batch = with_stacks(algorithm, 0)
     packed = batch.packed(K)
     assert packed.obs.shape == (T + K, B, *STACKED.obs_shape)
-    assert same(list(packed.unpacked()), list(batch))
-    assert same(list(packed.pick(torch.tensor([2])).unpacked()), list(alone(batch, 2)))
-    for entry in batch:
+    assert same(leaves(packed.unpacked()), leaves(batch))
+    assert same(leaves(packed.pick(torch.tensor([2])).unpacked()), leaves(alone(batch, 2)))
+    for entry in leaves(batch):
         entry.zero_()
     assert packed.obs.any(), "in memory of its own"
-    assert same(list(batch.packed(1)), list(batch)), "without stacks a copy"
+    assert same(leaves(batch.packed(1)), leaves(batch)), "without stacks a copy"
 
 
 @pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"uses": 2, "batches": 2}], ids=["replay", "uses"])
@@ -68,7 +69,7 @@ def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(setting
     kept = [batch.copy() for batch in batches]
     learning.update(batches[0], 0)
     assert kept[0].core_state.any()
-    for entry in batches[0]:
+    for entry in leaves(batches[0]):
         entry.zero_()  # the caller's memory is used for what comes next
     state = learning.state()
     [held] = state["batches"] or state["replay"]["held"]
@@ -78,10 +79,10 @@ def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(setting
     assert any(number < B for each in seen for number in numbers(each)), "an old one is among them"
     for each in seen:
         for at, number in enumerate(numbers(each)):
-            assert same(list(alone(each, at)), list(by_number[number]))
+            assert same(leaves(alone(each, at)), leaves(by_number[number]))
     again = algorithm.learning(algorithm.network())
     again.load(state)
-    assert all(same(list(one), list(two)) for one, two in zip(_seen(again, batches[1]), seen, strict=True))
+    assert all(same(leaves(one), leaves(two)) for one, two in zip(_seen(again, batches[1]), seen, strict=True))
 
 
 @pytest.mark.parametrize(("share", "old"), [(0.5, 4), (0.2, 1), (0.75, 12), (0.9, 36)])

@@ -11,6 +11,7 @@ import pytest
 
 from tests.intake_fakes import ListMessage
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
@@ -42,7 +43,7 @@ def test_an_actor_may_leave_the_policy_to_the_learner() -> None:
     ("change", "sentence"),
     [
         ({"unroll_length": 7}, "unroll_length is 7, this run has 5"),
-        ({"policy": {"n_logits": 2, "core_size": 8}}, "policy.core_size is 8, this run has 0"),
+        ({"policy": {**POLICY.to_wire(), "core_size": 8}}, "policy.core_size is 8, this run has 0"),
         ({"env": {**ENV.to_wire(), "obs_shape": [3]}}, r"env.obs_shape is \[3\], this run has \[4\]"),
         ({"env": {**ENV.to_wire(), "env_id": "Other-v0"}}, "env.env_id is Other-v0, this run has Test-v0"),
         (
@@ -87,7 +88,7 @@ def test_an_environment_that_is_not_like_the_others_is_named_with_them(change: d
         {"env": None},
         {"env": {"env_id": "x"}},
         {"policy": [1]},
-        {"policy": {"n_logits": -1, "core_size": 0}},
+        {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
         {"unroll_length": 0},
         {"num_envs": "many"},
@@ -111,7 +112,7 @@ def test_possible_rows_have_no_flaw() -> None:
     assert flaw(rollout_rows(8), ENV) is None
 
 
-@pytest.mark.parametrize("field", ["obs", "reward", "behaviour_logits", "value"])
+@pytest.mark.parametrize("field", ["obs", "reward", "logits", "value"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_not_finite_are_a_flaw(field: str, value: float) -> None:
     rows = rollout_rows(3)
@@ -128,7 +129,7 @@ def test_an_action_that_does_not_exist_is_a_flaw(action: int) -> None:
 
 def test_each_component_of_an_action_has_its_own_bound() -> None:
     env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("multi_discrete", (2,), (2, 5)))
-    rows = rollout_rows(3, env=env, policy=PolicySpec(7, 0))
+    rows = rollout_rows(3, env=env, policy=PolicySpec(logits_and_value(7), 0))
     rows["last_action"][:, :, 1] = 4
     assert flaw(rows, env) is None
     rows["last_action"][0, 0, 0] = 2
@@ -137,7 +138,7 @@ def test_each_component_of_an_action_has_its_own_bound() -> None:
 
 def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
     env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)))
-    rows = np.zeros(3, rollout_record(env, PolicySpec(4, 0), 5).dtype)
+    rows = np.zeros(3, rollout_record(env, PolicySpec(logits_and_value(4), 0), 5).dtype)
     rows["last_action"] = 7.5
     assert flaw(rows, env) is None
     rows["last_action"][1, 2, 1] = np.nan

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, rollout_rows, run_config
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
 from zerobeast.common.wire.records import rollout_record
@@ -37,8 +38,8 @@ def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> N
     assert batch.obs.shape == (T + 1, B, 4)
     for name in ("obs", "first", "reward", "terminated", "truncated", "last_action"):
         np.testing.assert_array_equal(getattr(batch, name), rows[name].swapaxes(0, 1))
-    for name in ("behaviour_logits", "value", "policy_version"):
-        np.testing.assert_array_equal(getattr(batch, name), rows[name].swapaxes(0, 1))
+    for name, entry in {**batch.extras, "policy_version": batch.policy_version}.items():
+        np.testing.assert_array_equal(entry, rows[name].swapaxes(0, 1))
     assert batch.core_state.shape == (B, 0)
     assert batch.first.dtype == batch.terminated.dtype == torch.bool
     assert batch.last_action.dtype == batch.policy_version.dtype == torch.int64
@@ -94,7 +95,7 @@ def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
     rows = rollout_rows(B, seams=False)
     one.update(rows)
     rows["reward"][2:] += 100.0
-    rows["behaviour_logits"][1, 2:] = 0.0
+    rows["logits"][1, 2:] = 0.0
     two.update(rows)
     for name, value in weights(one).items():
         assert torch.equal(value, weights(two)[name]), name
@@ -156,7 +157,7 @@ def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6))
     bad = rollout_rows(B, seams=False)
-    bad["behaviour_logits"] = np.nan
+    bad["logits"] = np.nan
     before = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         assert trainer.update(bad).learned[:3] == (0, 1, False)
@@ -193,13 +194,13 @@ def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
     assert storage.shape == (6,)
     storage[:4] = rollout_rows(4)
     assert trainer.update(storage[:4]).learned.steps == 1
-    assert trainer.policy == PolicySpec(2, 0)
+    assert trainer.policy == PolicySpec(logits_and_value(2), 0)
 
 
 def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6, on_nonfinite="stop"))
     bad = rollout_rows(B, seams=False)
-    bad["behaviour_logits"] = np.nan
+    bad["logits"] = np.nan
     before = weights(trainer)
     with pytest.raises(Diverged, match=r"not finite at agent step 20: lower impala\.learning_rate"):
         trainer.update(bad)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, messages, session, specs, stream
 from zerobeast.common.wire.codec import pack
@@ -51,11 +52,12 @@ TYPES: dict[Any, str] = {
     bool: "boolean",
     int: "integer",
 }
+SIX, TWO = (PolicySpec(logits_and_value(n), core_size=0) for n in (6, 2))
 LAYOUTS: dict[str, tuple[RecordSpec, RecordSpec]] = {
     "step row": (step_record(PONG), step_record(CARTPOLE)),
     "action row": (action_record(PONG.action), action_record(CARTPOLE.action)),
-    "act row": (act_record(PONG, PolicySpec(6, 0)), act_record(CARTPOLE, PolicySpec(2, 0))),
-    "rollout row": (rollout_record(PONG, PolicySpec(6, 0), 20), rollout_record(CARTPOLE, PolicySpec(2, 0), 20)),
+    "act row": (act_record(PONG, SIX), act_record(CARTPOLE, TWO)),
+    "rollout row": (rollout_record(PONG, SIX, 20), rollout_record(CARTPOLE, TWO, 20)),
 }
 
 
@@ -122,7 +124,10 @@ def test_the_offsets_are_those_of_the_code(layout: str) -> None:
 def test_the_fields_are_those_of_the_code(layout: str) -> None:
     rows = table(f"| {layout} | type |")
     names = {"obs_dtype": "|u1", "action type": "<i8"}
-    found = [(row[0], names.get(row[1].strip("`"), row[1].strip("`"))) for row in rows]
+    extras = [(name, dtype) for name, dtype, _ in SIX.extras]
+    found: list[tuple[str, str]] = []
+    for name, dtype, *_ in rows:
+        found += extras if "extras" in name else [(name, names.get(dtype.strip("`"), dtype.strip("`")))]
     assert found == [(name, dtype) for name, dtype, _, _ in row_layout(LAYOUTS[layout][0])]
 
 
@@ -151,7 +156,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"since the previous ROLLOUT, at most {messages.MAX_EPISODES:,}" in FLAT
     assert f"`sizes` sum to at most {specs.MAX_CHOICES:,}" in FLAT
     assert f"integer, 0 to {specs.MAX_CORE_SIZE:,}" in FLAT
-    assert f"integer, 1 to {2 * specs.MAX_CHOICES:,}" in FLAT
+    assert f"at most {2 * specs.MAX_CHOICES:,} elements" in FLAT
+    assert f"at most {specs.MAX_EXTRAS} |" in FLAT
 
 
 def test_the_timers_are_those_of_the_code() -> None:

@@ -18,6 +18,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.services.broker.sessions import Sessions
 
 pytestmark = pytest.mark.unit
@@ -114,7 +115,7 @@ def test_what_was_skipped_moves_no_statistics() -> None:
     algorithm = impala()
     net, batch = algorithm.network(), batch_of(algorithm)
     learning = algorithm.learning(net)
-    batch.behaviour_logits[...] = math.nan
+    batch.extras["logits"][...] = math.nan
     before = weights(net)
     assert learning.update(batch, 0).skipped == 1
     assert same(weights(net), before)
@@ -160,7 +161,7 @@ def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
             if not batch.mask[t, b]:
                 continue
             taken = batch.last_action[t + 1, b]
-            log_pi, log_mu = net.logits[t, b].log_softmax(0), batch.behaviour_logits[t, b].log_softmax(0)
+            log_pi, log_mu = net.logits[t, b].log_softmax(0), batch.extras["logits"][t, b].log_softmax(0)
             ratio = (log_pi[taken] - log_mu[taken]).exp().item()
             gamma = 0.0 if batch.terminated[t + 1, b] else config.discount
             reward = float(batch.reward[t + 1, b])
@@ -177,7 +178,7 @@ def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
     algorithm = impala(discount=0.75)
     config, net = algorithm.config.impala, Heads()
     batch = batch_of(algorithm)
-    batch = Batch._make(entry.double() if entry.is_floating_point() else entry for entry in batch)
+    batch = tree_map(lambda entry: entry.double() if entry.is_floating_point() else entry, batch)
     assert not batch.mask.all()
     total = loss(config, algorithm.family, net, batch, entropy_cost=config.entropy_cost).total  # type: ignore[arg-type]
     expected = by_hand(config, net, batch)
@@ -192,7 +193,7 @@ def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
 
 def test_a_batch_that_was_saved_comes_back() -> None:
     batch = batch_of(impala())
-    assert same(list(Batch.restored(batch._asdict(), torch.device("cpu"))), list(batch))
+    assert same(leaves(Batch.restored(batch._asdict(), torch.device("cpu"))), leaves(batch))
 
 
 def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None:

@@ -51,7 +51,7 @@ def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> AgentNet:
     values = unrolled(net, batch)[1]
     advantages = gae(batch, values, c.discount, c.trace_decay).float()
     returns = advantages + values[:-1]
-    old = torch.distributions.Categorical(logits=batch.behaviour_logits).log_prob(batch.last_action[1:])
+    old = torch.distributions.Categorical(logits=batch.extras["logits"]).log_prob(batch.last_action[1:])
     places = [(t, b) for t in range(T) for b in range(B) if batch.mask[t, b]]
     valid = advantages[batch.mask]
     gains = (advantages - valid.mean()) / (valid.std(correction=0) + 1e-8)
@@ -238,7 +238,7 @@ def test_observations_join_the_statistics_after_the_epochs() -> None:
 def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:
     algorithm = ppo(minibatches=T * B, epochs=1, normalize_advantages=False, vtrace=False)
     batch = make_batch(algorithm)
-    batch.behaviour_logits[2, 1] = math.nan
+    batch.extras["logits"][2, 1] = math.nan
     net, learned = updated(algorithm, batch)
     assert (learned.steps, learned.skipped, learned.changed) == (T * B - 1, 1, True)
     assert all(parameter.isfinite().all() for parameter in net.parameters())
@@ -249,7 +249,7 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:
 def test_a_batch_that_is_not_finite_changes_nothing() -> None:
     algorithm = ppo()
     batch = make_batch(algorithm)
-    batch.behaviour_logits[...] = math.nan
+    batch.extras["logits"][...] = math.nan
     net, learned = updated(algorithm, batch)
     assert (learned.steps, learned.skipped, learned.changed) == (0, 6, False)
     assert same(net, algorithm.network())

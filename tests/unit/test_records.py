@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import row_layout
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
@@ -21,23 +22,23 @@ def test_a_real_action_is_a_row_of_its_shape() -> None:
 
 
 def test_the_fields_of_a_rollout_have_the_steps_that_they_are_of() -> None:
-    spec = rollout_record(PONG, PolicySpec(n_logits=6, core_size=0), unroll_length=20)
+    spec = rollout_record(PONG, PolicySpec(logits_and_value(6), 0), unroll_length=20)
     shapes = {name: shape for name, _, shape, _ in row_layout(spec)}
     assert shapes["obs"] == [24, 84, 84]
     assert shapes["first"] == shapes["reward"] == shapes["last_action"] == [21]
-    assert shapes["behaviour_logits"] == [20, 6]
+    assert shapes["logits"] == [20, 6]
     assert shapes["value"] == shapes["policy_version"] == [20]
 
 
 def test_a_recurrent_rollout_ends_with_the_state_before_its_first_observation() -> None:
-    spec = rollout_record(CARTPOLE, PolicySpec(n_logits=2, core_size=512), unroll_length=5)
+    spec = rollout_record(CARTPOLE, PolicySpec(logits_and_value(2), 512), unroll_length=5)
     assert row_layout(spec)[-1][:3] == ["core_state", "<f4", [512]]
 
 
 def test_a_rollout_too_large_for_a_frame_is_refused_before_memory_is_taken() -> None:
     huge = EnvSpec("Huge", (8192, 8192), "|u1", ActionSpec.discrete(2))
     with pytest.raises(RemoteProtocolError, match="larger than"):
-        rollout_record(huge, PolicySpec(2, 0), unroll_length=10_000)
+        rollout_record(huge, PolicySpec(logits_and_value(2), 0), unroll_length=10_000)
 
 
 def test_an_action_is_a_field_of_its_kind() -> None:

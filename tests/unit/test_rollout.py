@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
 from zerobeast.services.actor.rollout import RolloutBuilder
@@ -10,7 +11,7 @@ from zerobeast.services.actor.rollout import RolloutBuilder
 pytestmark = pytest.mark.unit
 
 N, T, CORE = 3, 5, 4
-POLICY = PolicySpec(n_logits=2, core_size=CORE)
+POLICY = PolicySpec(logits_and_value(2), CORE)
 
 
 def env_spec(stack: int) -> EnvSpec:
@@ -84,7 +85,7 @@ def test_every_entry_is_what_the_simulation_showed(stack: int) -> None:
             if t < T:
                 step = number * T + t
                 assert (rollout["policy_version"][:, t] == step).all()
-                assert (rollout["behaviour_logits"][:, t] == step).all()
+                assert (rollout["logits"][:, t] == step).all()
                 assert (rollout["value"][:, t] == -step).all()
                 assert (rollout["last_action"][:, t + 1] == step % 2).all()
         assert (rollout["core_state"] == number * T).all(), "the state before the rollout's first observation"
@@ -126,4 +127,4 @@ def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
         last = builder.take()
     assert last is taken[0]
     assert (last["policy_version"] == 0).all()
-    assert (last["behaviour_logits"] == 0).all()
+    assert (last["logits"] == 0).all()

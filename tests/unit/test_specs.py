@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import layout_id, row_layout
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
 from zerobeast.common.wire.specs import (
@@ -188,7 +189,7 @@ def test_a_missing_entry_is_named(key: str) -> None:
 
 
 def test_a_policy_comes_back_as_it_was() -> None:
-    policy = PolicySpec(n_logits=6, core_size=512)
+    policy = PolicySpec(logits_and_value(6), 512)
     assert PolicySpec.from_wire(unpack(pack(policy.to_wire()))) == policy
 
 
@@ -196,11 +197,19 @@ def test_a_policy_comes_back_as_it_was() -> None:
     "wire",
     [
         {},
-        {"n_logits": 6},
-        {"n_logits": 0, "core_size": 0},
-        {"n_logits": 6, "core_size": -1},
-        {"n_logits": 6, "core_size": MAX_CORE_SIZE + 1},
-        {"n_logits": 6.0, "core_size": 0},
+        {"extras": []},
+        {"extras": [], "core_size": -1},
+        {"extras": [], "core_size": MAX_CORE_SIZE + 1},
+        {"extras": 6, "core_size": 0},
+        {"extras": [["q", "<f4"]], "core_size": 0},
+        {"extras": [["q", "|O", []]], "core_size": 0},
+        {"extras": [["q", "<f4", [0]]], "core_size": 0},
+        {"extras": [["q", "<f4", [1 << 30]]], "core_size": 0},
+        {"extras": [["q", "<f4", []]] * 2, "core_size": 0},
+        {"extras": [["reward", "<f4", []]], "core_size": 0},
+        {"extras": [["a b", "<f4", []]], "core_size": 0},
+        {"extras": [["q" * 65, "<f4", []]], "core_size": 0},
+        {"extras": [[f"q{i}", "<f4", []] for i in range(33)], "core_size": 0},
     ],
     ids=str,
 )

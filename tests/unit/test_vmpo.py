@@ -8,7 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from tests.algo_fakes import (
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    generator,
+    make_batch,
+    on_policy,
+    unrolled,
+    with_logits,
+)
 from zerobeast.common.algos.actor_critic import unroll
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
@@ -26,7 +38,7 @@ def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: T
     """Of a target of these logits, or of the policy that acted."""
     config = algorithm.config.vmpo
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
-    target = batch.behaviour_logits if target is None else target
+    target = batch.extras["logits"] if target is None else target
     return loss(config, algorithm.family, net or algorithm.network(), duals, batch, target)
 
 
@@ -34,7 +46,7 @@ def loss_with(algorithm: Any, net: AgentNet, batch: Batch, kl_weight: float) -> 
     """Of the policy that acted, under this weight of the divergence from it."""
     config = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
-    return loss(config, algorithm.family, net, duals, batch, batch.behaviour_logits), duals
+    return loss(config, algorithm.family, net, duals, batch, batch.extras["logits"]), duals
 
 
 def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
@@ -65,7 +77,7 @@ def reference(algorithm: Any, batch: Batch, net: AgentNet, target: Tensor) -> tu
     log_probs = partial(box_log_prob if box else choice_log_prob, batch)
 
     def ratio(t: int, b: int) -> float:
-        return min(1.0, math.exp(log_probs(target, t, b) - log_probs(batch.behaviour_logits, t, b)))
+        return min(1.0, math.exp(log_probs(target, t, b) - log_probs(batch.extras["logits"], t, b)))
 
     gain, target_gain = {}, {}
     for b in range(B):
@@ -97,8 +109,8 @@ def reference(algorithm: Any, batch: Batch, net: AgentNet, target: Tensor) -> tu
 def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool, leapt: bool) -> None:
     algorithm = vmpo(env, net={"use_lstm": use_lstm}, eta=0.6, eta_limit=0.2, kl_weight=3.0, discount=0.8)
     net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.4)
-    batch = batch._replace(behaviour_logits=0.1 * batch.behaviour_logits)
-    target = 0.3 * make_batch(algorithm, seed=2).behaviour_logits if leapt else batch.behaviour_logits
+    batch = with_logits(batch, 0.1 * batch.extras["logits"])
+    target = 0.3 * make_batch(algorithm, seed=2).extras["logits"] if leapt else batch.extras["logits"]
     found = loss_of(algorithm, batch, net, target)
     expected = reference(algorithm, batch, net, target)
     assert (found.policy.item(), found.multipliers.item()) == pytest.approx(expected, rel=1e-5)
@@ -114,7 +126,7 @@ def test_the_penalty_weighs_the_divergence_for_the_policy_and_compares_it_for_it
     net.zero_grad()
     found.multipliers.backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is None for parameter in net.parameters()), "nor theirs the network's"
-    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unrolled(net, batch)[0][:-1])
+    old, new = algorithm.family.of(batch.extras["logits"]), algorithm.family.of(unrolled(net, batch)[0][:-1])
     names = ["kl_mean", "kl_std"] if env is REACH else ["kl"]
     assert list(duals.alphas) == names
     for (name, dual), part in zip(duals.alphas.items(), old.kl_parts(new), strict=True):
@@ -133,7 +145,7 @@ def test_a_weight_adds_its_multiple_of_the_divergences_gradient_to_the_policys(e
     def gradients(kl_weight: float) -> tuple[Tensor, ...]:
         return torch.autograd.grad(loss_with(algorithm, net, batch, kl_weight)[0].policy, parameters)
 
-    old, new = algorithm.family.of(batch.behaviour_logits), algorithm.family.of(unroll(net, batch)[0])
+    old, new = algorithm.family.of(batch.extras["logits"]), algorithm.family.of(unroll(net, batch)[0])
     divergence = torch.stack([part[batch.mask].mean() for part in old.kl_parts(new)]).sum()
     alone = torch.autograd.grad(divergence, parameters)
     for heavy, without, expected in zip(gradients(5.0), gradients(0.0), alone, strict=True):

@@ -30,7 +30,7 @@ def test_a_rollout_of_the_target_before_is_weighed_and_compared_with_the_target_
     old = on_policy(net, old)
     learning.update(on_policy(net, make_batch(algorithm)), 0)
     now = on_policy(net, old)._replace(policy_version=old.policy_version + 1)
-    before = algorithm.family.of(old.behaviour_logits).kl(algorithm.family.of(now.behaviour_logits)).mean().item()
+    before = algorithm.family.of(old.extras["logits"]).kl(algorithm.family.of(now.extras["logits"])).mean().item()
     assert before > 1e-3, "there is something to see"
     state, found = deepcopy(learning.state()), {}
     for name, batch in (("old", old), ("now", now)):
@@ -116,7 +116,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     algorithm = vmpo(popart=True, target_period=1)
     net, batch = algorithm.network(), make_batch(algorithm)
     learning, before = algorithm.learning(net), flatten(net).tobytes()
-    batch.behaviour_logits[2, 1] = math.nan
+    batch.extras["logits"][2, 1] = math.nan
     assert learning.update(batch, 0)[:3] == (0, 1, False)
     assert flatten(net).tobytes() == before
     assert learning.state()["multipliers"]["eta.value"] == 1.0

@@ -24,6 +24,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.specs import ActionSpec, EnvSpec
 from zerobeast.services.broker.service import Broker
@@ -108,8 +109,7 @@ class ConstantImpala(Impala):
         most = config.broker.max_batch_rows
         self._answer = Act(
             action=torch.zeros(most, dtype=torch.int64),
-            logits=torch.zeros(most, self.policy.n_logits),
-            value=torch.zeros(most),
+            extras={name: torch.zeros(most, *shape) for name, _, shape in self.policy.extras},
         )
 
     def act(
@@ -119,7 +119,8 @@ class ConstantImpala(Impala):
         del net, generator, greedy
         n = inputs.first.shape[1]
         ConstantImpala.rows += n
-        return Act(*(field[:n] for field in self._answer)), core
+        act: Act = tree_map(lambda field: field[:n], self._answer)
+        return act, core
 
 
 def serve_broker(pipe: Connection, config: RunConfig) -> None:

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Plane
@@ -31,7 +32,7 @@ from zerobeast.tools.bench.rollouts_sender import send
 from zerobeast.tools.throwaway_run import tcp_endpoints
 
 ENV = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6))
-POLICY = PolicySpec(n_logits=6, core_size=0)
+POLICY = PolicySpec(logits_and_value(6), core_size=0)
 TERMS = Terms(ENV, POLICY, unroll_length=20, num_envs=16)
 RECORD = rollout_record(ENV, POLICY, TERMS.unroll_length)
 GROUPS = 2  #: env groups of an actor, each with a window of its own

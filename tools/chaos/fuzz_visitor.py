@@ -151,7 +151,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
             [
                 ("obs", np.nan),
                 ("reward", np.inf),
-                ("behaviour_logits", -np.inf),
+                ("logits", -np.inf),
                 ("value", np.nan),
                 ("policy_version", -1),
                 ("last_action", rng.choice([-1, 2, 2**62])),

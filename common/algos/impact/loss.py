@@ -40,7 +40,7 @@ def loss(
     """
     logits, values = unroll(net, batch)
     policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
-    behaviour = family.of(batch.behaviour_logits)
+    behaviour = family.of(batch.extras["logits"])
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     # the target stands for the policy (section 3.1): what is estimated moves with the values, not with every step
     vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R weighs advantages, not `weights`

@@ -81,7 +81,7 @@ class PPOLearning:
         with self._descent.autocast():
             (logits, values), _ = self._net(inputs, batch.core_state)
         actions, mask = batch.last_action[1:], batch.mask
-        behaviour, policy = self._family.of(batch.behaviour_logits), self._family.of(logits[:-1])
+        behaviour, policy = self._family.of(batch.extras["logits"]), self._family.of(logits[:-1])
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
         targets, advantages, _ = self._estimate(batch, values, log_rhos)

@@ -85,5 +85,5 @@ class VMPOLearning:
         """[T, B, A] of the policy that acts now: as rollouts of its version say, and asked again for all others."""
         others = (batch.policy_version != self._version).any(0).nonzero().squeeze(-1)
         if not len(others):
-            return batch.behaviour_logits
-        return batch.behaviour_logits.index_copy(1, others, policy_logits(self._target.copy, batch.pick(others)))
+            return batch.extras["logits"]
+        return batch.extras["logits"].index_copy(1, others, policy_logits(self._target.copy, batch.pick(others)))

@@ -43,7 +43,7 @@ def loss(
       target_logits: [T, B, A] of the policy that the new one stays near to, without gradient.
     """
     logits, values = unroll(net, batch)
-    policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.behaviour_logits)
+    policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.extras["logits"])
     actions, mask = batch.last_action[1:], batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w weighs, not `weights`

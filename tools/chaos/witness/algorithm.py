@@ -13,6 +13,7 @@ import sys
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.impala import algorithm as impala
 from zerobeast.common.algos.protocol import Act, Batch, Metrics
 from zerobeast.common.config.tree import RunConfig
@@ -39,7 +40,7 @@ class Witness(impala.Impala):
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         super().__init__(config, env)
-        self.policy = PolicySpec(n_logits=ACTIONS, core_size=SEEN)
+        self.policy = PolicySpec(logits_and_value(ACTIONS), SEEN)
 
     def act(
         self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
@@ -49,7 +50,7 @@ class Witness(impala.Impala):
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
         demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
-        return Act(right_action(*obs.long().unbind(-1)), told(obs), obs[:, 2]), obs.clone()
+        return Act(right_action(*obs.long().unbind(-1)), {"logits": told(obs), "value": obs[:, 2]}), obs.clone()
 
     def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
         """The size of the weights. Raises Mixed where a rollout is not in itself in step."""
@@ -68,8 +69,9 @@ def check(batch: Batch) -> None:
     demand(opens | taken, "an action does not belong to its observation", here, batch.last_action[1:])
     paid = batch.reward[1:] == reward_of(there[..., 0], there[..., 2])
     demand(opens | paid, "a reward does not belong to its step", there, batch.reward[1:])
-    answered = (batch.behaviour_logits == told(here)).all(-1) & (batch.value == here[..., 2])
-    demand(answered, "an answer does not belong to its observation", here, batch.behaviour_logits)
+    logits, value = batch.extras["logits"], batch.extras["value"]
+    answered = (logits == told(here)).all(-1) & (value == here[..., 2])
+    demand(answered, "an answer does not belong to its observation", here, logits)
     remembered = torch.where(first[0, :, None], 0.0, obs[0] - torch.tensor([0.0, 0.0, 1.0]))
     demand((batch.core_state == remembered).all(-1), "the stored memory is another one's", obs[0], batch.core_state)
 

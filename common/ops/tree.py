@@ -1,0 +1,34 @@
+"""Named tensors as one value: a tensor, a dict of trees by name, or a named tuple of trees.
+
+Observations with several parts, answers of a policy, batches and whatever is held for later are such trees, and are
+cut, joined and copied by one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+Tree = Tensor | dict[str, "Tree"]  #: of an observation; named tuples of trees are the types of their own
+
+
+def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Apply a function to each tensor of a tree, or to those at one place in several trees of one structure.
+
+    Raises:
+      KeyError, ValueError: the structures differ.
+    """
+    if isinstance(first, dict):
+        return {name: tree_map(function, entry, *(other[name] for other in others)) for name, entry in first.items()}
+    if isinstance(first, tuple) and hasattr(first, "_make"):
+        return first._make(tree_map(function, *entries) for entries in zip(first, *others, strict=True))
+    return function(first, *others)
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """Its tensors, in order."""
+    found: list[Tensor] = []
+    tree_map(found.append, tree)
+    return found

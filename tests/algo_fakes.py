@@ -9,19 +9,20 @@ from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import AgentNet, StepInput
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 T, B = 6, 4
-MULTI = ActionSpec("multi_discrete", (2,), (3, 4))
-GRID = ActionSpec("multi_discrete", (2, 2), (2, 3, 1, 5))
-BOX = ActionSpec("box", (2,), (), (-2.0, 0.0), (2.0, 10.0))
-ENDLESS = ActionSpec("box", (), (), (-float("inf"),), (float("inf"),))
-SPACES = {"discrete": ActionSpec.discrete(3), "multi": MULTI, "grid": GRID, "box": BOX, "endless box": ENDLESS}
+MULTI = ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4))
+GRID = ArraySpace("multi_discrete", shape=(2, 2), sizes=(2, 3, 1, 5))
+BOX = ArraySpace.box((2,), low=(-2.0, 0.0), high=(2.0, 10.0))
+ENDLESS = ArraySpace.box((), low=(-float("inf"),), high=(float("inf"),))
+SPACES = {"discrete": ArraySpace.discrete(3), "multi": MULTI, "grid": GRID, "box": BOX, "endless box": ENDLESS}
 
-VECTORS = EnvSpec("Vectors-v0", (5,), "<f4", ActionSpec.discrete(3))
-MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
-REACH = EnvSpec("Reach-v0", (5,), "<f4", BOX)
-PANEL = EnvSpec("Panel-v0", (5,), "<f4", MULTI)
+VECTORS = EnvSpec("Vectors-v0", ArraySpace.box((5,)), ArraySpace.discrete(3))
+MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(6))
+REACH = EnvSpec("Reach-v0", ArraySpace.box((5,)), BOX)
+PANEL = EnvSpec("Panel-v0", ArraySpace.box((5,)), MULTI)
 
 
 def algorithm_of(
@@ -39,7 +40,7 @@ def generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def actions(space: ActionSpec, *lead: int, seed: int = 1) -> Tensor:
+def actions(space: ArraySpace, *lead: int, seed: int = 1) -> Tensor:
     """Random legal actions [*lead, *shape]."""
     g = generator(seed)
     if space.kind == "box":
@@ -51,14 +52,14 @@ def actions(space: ActionSpec, *lead: int, seed: int = 1) -> Tensor:
 def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, steps: int = T, rows: int = B) -> Batch:
     """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
     env, policy, g = algorithm.env, algorithm.policy, generator(seed)
-    obs = torch.randn(steps + 1, rows, *env.obs_shape, generator=g)
+    obs = torch.randn(steps + 1, rows, *env.obs.shape, generator=g)
     first = torch.rand(steps + 1, rows, generator=g) < resets
     first[1:] &= ~first[:-1]
     ends = torch.zeros_like(first)
     ends[:-1] = first[1:]
     terminated = ends & (torch.rand(steps + 1, rows, generator=g) < 0.5)
     return Batch(
-        obs=obs > 0 if env.obs_dtype == "|b1" else obs,
+        obs=obs > 0 if env.obs.dtype == "|b1" else obs,
         first=first,
         reward=torch.randn(steps + 1, rows, generator=g).masked_fill(first, 0.0),
         terminated=terminated,

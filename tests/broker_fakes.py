@@ -19,14 +19,16 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.broker.service import Broker
 
-ECHO_ENV = EnvSpec("Echo-v0", (3,), "<f4", ActionSpec.discrete(60_000))
+ECHO_ENV = EnvSpec("Echo-v0", ArraySpace.box((3,)), ArraySpace.discrete(60_000))
 ECHO_POLICY = PolicySpec(logits_and_value(3), 2)
 
 
@@ -65,7 +67,7 @@ class EchoAlgorithm:
     def act(
         self, net: EchoNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
     ) -> tuple[Act, Tensor]:
-        self.seen.append(StepInput(*(entry.clone() for entry in inputs)))
+        self.seen.append(tree_map(torch.clone, inputs))
         self.seeds.append(generator.initial_seed())
         batch = inputs.first.shape[1]
         newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.specs import RecordSpec
+from zerobeast.common.wire.layout import RecordSpec
 
 R = TypeVar("R")
 ROOT = Path(__file__).parents[1]

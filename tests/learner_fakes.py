@@ -18,15 +18,16 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Stream
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.service import Learner
 from zerobeast.services.learner.update import Trainer
 
-ENV = EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(2), frame_skip=4)
-STACKED = EnvSpec("Test-v0", (3, 3), "|u1", ActionSpec.discrete(2), frame_stack=3)
+ENV = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), frame_skip=4)
+STACKED = EnvSpec("Test-v0", ArraySpace.box((3, 3), "|u1"), ArraySpace.discrete(2), frame_stack=3)
 POLICY = PolicySpec(logits_and_value(2), 0)
 T, B = 5, 4
 
@@ -68,8 +69,8 @@ def rollout_rows(
     """n rows of random but possible values; with seams, some steps open an episode."""
     random = np.random.default_rng(seed)
     rows: NDArray[np.void] = np.zeros(n, rollout_record(env, policy, T).dtype)
-    scale = 255 if env.obs_dtype == "|u1" else 1
-    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(env.obs_dtype)
+    scale = 255 if env.obs.dtype == "|u1" else 1
+    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(env.obs.dtype)
     rows["reward"] = random.normal(size=rows["reward"].shape)
     rows["last_action"] = random.integers(0, env.action.sizes[0], rows["last_action"].shape)
     rows["logits"] = random.normal(size=rows["logits"].shape)

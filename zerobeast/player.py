@@ -57,7 +57,7 @@ class Player:
         saved = Checkpoints(folder).load()
         if saved is None:
             raise CheckpointError(f"{folder}: there is no checkpoint yet")
-        env = env.among(config.env.id)
+        env = env.for_policies().among(config.env.id)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
         algorithm = make_algorithm(config, env)
@@ -95,7 +95,7 @@ def _same_environment(checkpoint: Path, saved: dict[str, Any], env: EnvSpec) -> 
         trained = EnvSpec.from_wire(saved["env"])
     except RemoteProtocolError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from error
-    for name in ("env_id", "obs_shape", "obs_dtype", "action", "frame_stack"):
+    for name in ("env_id", "obs", "action", "action_mask", "frame_stack"):
         theirs, ours = getattr(trained, name), getattr(env, name)
         if theirs != ours:
             raise CheckpointError(f"{checkpoint}: was trained with {name} {theirs}, the environment now has {ours}")

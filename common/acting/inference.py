@@ -18,12 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.acting.slots import WORD, SlotState, torch_dtype
+from zerobeast.common.acting.slots import WORD, SlotState
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
+from zerobeast.common.ops.columns import columns
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import EnvSpec, RecordSpec
+from zerobeast.common.wire.specs import EnvSpec
 
 
 class _Steps(NamedTuple):
@@ -32,14 +34,26 @@ class _Steps(NamedTuple):
     frames: Tensor  #: [B, words] int64
     reward: Tensor  #: [B] float32
     first: Tensor  #: [B] uint8: whatever byte a peer sent, which need not be a bool
+    action_mask: Tensor | None  #: [B, choices] uint8, likewise; None if the environment has none
 
     @classmethod
     def of(cls, rows: Tensor, env: EnvSpec) -> _Steps:
-        spec = step_record(env)
-        kind, offset = _place(spec, "obs")
-        start, stop = offset // WORD, -(-(offset + kind.itemsize) // WORD)
-        frames = rows.view(torch.int64)[:, start:stop]
-        return cls(frames, column(rows, spec, "reward"), rows[:, _place(spec, "first")[1]])
+        fields = step_record(env).dtype.fields
+        assert fields is not None
+        frame_bytes = fields["obs"][0].itemsize  # the first field
+        frames = rows.view(torch.int64)[:, : -(-frame_bytes // WORD)]
+        kind, offset = fields["reward"][:2]
+        reward = rows[:, offset : offset + kind.itemsize].view(torch.float32)[:, 0]
+        mask = None
+        if env.action_mask:
+            start = fields["action_mask"][1]
+            mask = rows[:, start : start + env.mask_size]
+        return cls(frames, reward, rows[:, fields["first"][1]], mask)
+
+    def head(self, n: int) -> _Steps:
+        """The first n."""
+        head: _Steps = tree_map(lambda field: field[:n], self)
+        return head
 
 
 class HostBatch:
@@ -98,7 +112,7 @@ class Inference:
             self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
             self._device_steps = None if self._device_rows is None else _Steps.of(self._device_rows, env)
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
-            self._columns = {field.name: column(self._device_acts, answers, field.name) for field in answers.fields}
+            self._columns = columns(self._device_acts, answers.dtype)
         self.layout_id = layout_id(self._net)
         self.weights_bytes = flatten(self._net).nbytes
         self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
@@ -139,7 +153,7 @@ class Inference:
             if self._device_rows is not None and self._device_steps is not None:
                 self._device_rows[:n].copy_(host.rows_tensor[:n], non_blocking=True)
                 steps, slots = self._device_steps, slots.to(self.device, non_blocking=True)
-            core = self._act(_Steps(*(field[:n] for field in steps)), slots)
+            core = self._act(steps.head(n), slots)
             if self._device_rows is not None:
                 self._acts[:n].copy_(self._device_acts[:n], non_blocking=True)
             if with_cores:
@@ -156,27 +170,12 @@ class Inference:
         first = steps.first != 0
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
-        inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
+        mask = None if steps.action_mask is None else steps.action_mask != 0
+        inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
         act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
         self._state.remember(slots, act.action, after.float())
-        for name, answer in {"action": act.action, **act.extras}.items():
-            self._columns[name][: len(slots)].copy_(answer)
+        tree_map(lambda answer, column: column[: len(slots)].copy_(answer), act.by_name(), self._columns)
         return core
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-
-
-def column(rows: Tensor, spec: RecordSpec, name: str) -> Tensor:
-    """One field of [B, row_bytes] uint8 rows as a typed view [B, *shape]."""
-    kind, offset = _place(spec, name)
-    raw = rows[:, offset : offset + kind.itemsize]
-    return raw.view(torch_dtype(kind.base.str)).view(len(rows), *kind.shape)
-
-
-def _place(spec: RecordSpec, name: str) -> tuple[np.dtype[Any], int]:
-    """Type, shape included, and offset of one field in a row."""
-    fields = spec.dtype.fields
-    assert fields is not None
-    kind, offset = fields[name][:2]
-    return kind, offset

@@ -10,11 +10,16 @@ being the number of steps since the episode's first, so a reset needs no copy: t
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from zerobeast.common.ops.columns import columns, torch_dtype
+from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.wire.spaces import field_of, nested
 from zerobeast.common.wire.specs import EnvSpec
 
 WORD = 8  #: bytes: fields of a row are padded to it, so frames move in 64-bit words
@@ -59,20 +64,21 @@ class SlotState:
 
     def __init__(self, env: EnvSpec, core_size: int, max_rows: int, device: torch.device) -> None:
         self.stack = env.frame_stack
-        self.words = -(-math.prod(env.obs_shape) * np.dtype(env.obs_dtype).itemsize // WORD)
-        self._frame = (torch_dtype(env.obs_dtype), env.obs_shape)
+        self._frame = RecordSpec.of(field_of("obs", env.obs)).dtype["obs"]
+        self.words = -(-self._frame.itemsize // WORD)
         self.size = 0
         kept = self.stack if self.stack > 1 else 0
         self._frames = torch.zeros(0, kept, self.words, dtype=torch.int64, device=device)
         self._age = torch.zeros(0, dtype=torch.int64, device=device)
-        self._action = torch.zeros(0, *env.action.shape, dtype=torch_dtype(env.action.dtype), device=device)
+        empty = (torch.zeros(0, *a.shape, dtype=torch_dtype(a.dtype), device=device) for a in env.action.arrays)
+        self._action = nested(env.action, empty)
         self._core = torch.zeros(0, core_size, device=device)
         self._gathered = torch.zeros(max_rows * kept, self.words, dtype=torch.int64, device=device)
         self._steps_back = torch.arange(kept - 1, -1, -1, device=device)  # of each place in a stack, oldest first
 
     def bytes_per_slot(self) -> int:
         """Memory that one more environment takes."""
-        tensors = (self._frames, self._age, self._action, self._core)
+        tensors = (self._frames, self._age, *leaves(self._action), self._core)
         return sum(math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in tensors)
 
     def reserve(self, size: int) -> None:
@@ -81,9 +87,10 @@ class SlotState:
             return
         self.size = max(size, self.size * 3 // 2)
         self._frames, self._age = _grown(self._frames, self.size), _grown(self._age, self.size)
-        self._action, self._core = _grown(self._action, self.size), _grown(self._core, self.size)
+        self._action = tree_map(lambda entries: _grown(entries, self.size), self._action)
+        self._core = _grown(self._core, self.size)
 
-    def push(self, slots: Tensor, frames: Tensor, first: Tensor) -> Tensor:
+    def push(self, slots: Tensor, frames: Tensor, first: Tensor) -> Any:
         """Add the newest frames and return the stacks that end with them.
 
         Args:
@@ -92,8 +99,8 @@ class SlotState:
           first: [B] bool, the frame opens an episode.
 
         Returns:
-          [B, k, *frame], oldest first, an episode's first frame repeated before its start; [B, *frame] where k is 1.
-          Valid until the next call.
+          [B, k, *frame], oldest first, an episode's first frame repeated before its start; [B, *frame] where k is 1;
+          a tree of such, if an observation has several arrays. Valid until the next call.
         """
         if self.stack == 1:
             return self._typed(frames)
@@ -105,30 +112,27 @@ class SlotState:
         places = (age[:, None] - self._steps_back).clamp_(min=0).remainder_(self.stack) + base[:, None]
         gathered = self._gathered[: len(slots) * self.stack]
         torch.index_select(ring, 0, places.view(-1), out=gathered)
-        stacks = self._typed(gathered)
-        return stacks.view(len(slots), self.stack, *stacks.shape[1:])
+        return tree_map(lambda frames: frames.unflatten(0, (len(slots), self.stack)), self._typed(gathered))
 
-    def recall(self, slots: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Last action [B, ...] and recurrent state [B, H] of these slots, zero where `first`."""
-        action = self._action.index_select(0, slots)
-        action.masked_fill_(first.view(-1, *[1] * (action.ndim - 1)), 0)
+    def recall(self, slots: Tensor, first: Tensor) -> tuple[Any, Tensor]:
+        """Last action, a tree of [B, ...], and recurrent state [B, H] of these slots, zero where `first`."""
+
+        def recalled(kept: Tensor) -> Tensor:
+            entries = kept.index_select(0, slots)
+            return entries.masked_fill_(first.view(-1, *[1] * (entries.ndim - 1)), 0)
+
+        action = tree_map(recalled, self._action)
         core = self._core.index_select(0, slots)
         return action, core.masked_fill_(first[:, None], 0)
 
-    def remember(self, slots: Tensor, action: Tensor, core: Tensor) -> None:
-        """Keep the action [B, ...] and the recurrent state [B, H] after a step."""
-        self._action.index_copy_(0, slots, action)
+    def remember(self, slots: Tensor, action: Any, core: Tensor) -> None:
+        """Keep the action, a tree of [B, ...], and the recurrent state [B, H] after a step."""
+        tree_map(lambda kept, taken: kept.index_copy_(0, slots, taken.to(kept.dtype)), self._action, action)
         if self._core.shape[1]:
             _put(self._core, slots, core)
 
-    def _typed(self, words: Tensor) -> Tensor:
-        dtype, shape = self._frame
-        return words.view(dtype)[:, : math.prod(shape)].view(len(words), *shape)
-
-
-def torch_dtype(dtype: str) -> torch.dtype:
-    """The torch type of numpy's notation."""
-    return torch.from_numpy(np.empty(0, dtype)).dtype
+    def _typed(self, words: Tensor) -> Any:
+        return columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame)
 
 
 def _grown(tensor: Tensor, size: int) -> Tensor:

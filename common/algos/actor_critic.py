@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.specs import EnvSpec, Field, PolicySpec
+from zerobeast.common.wire.layout import Field
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 Settings = TypeVar("Settings", bound=ActorCriticSettings)
 
@@ -55,7 +57,7 @@ class ActorCritic(Generic[Settings]):
         """One step of B environments."""
         (logits, value), core = net(inputs, core)
         logits, value = logits[0], value[0]
-        policy = self.family.of(logits)
+        policy = self.family.of(logits, None if inputs.action_mask is None else inputs.action_mask[0])
         action = policy.mode() if greedy else policy.sample(generator)
         return Act(action, {"logits": logits, "value": value}), core
 
@@ -70,18 +72,21 @@ def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
 
     The last step of the unroll is there for its value alone, so the network sees it without gradient.
     """
-    steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
-    (logits, values), core = net(StepInput(*(entry[:-1] for entry in steps)), batch.core_state, batch.task)
+    (logits, values), core = net(steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
     with torch.no_grad():
-        (_, bootstrap), _ = net(StepInput(*(entry[-1:] for entry in steps)), core, batch.task)
+        (_, bootstrap), _ = net(steps(batch.inputs, slice(-1, None)), core, batch.task)
     return logits, torch.cat([values, bootstrap])
+
+
+def steps(inputs: Any, which: slice) -> Any:
+    """Some steps of a tree of [T, ...]."""
+    return tree_map(lambda entry: entry[which], inputs)
 
 
 @torch.no_grad()
 def policy_logits(net: AgentNet, batch: Batch) -> Tensor:
     """Logits [T, B, A] of a policy that does not learn, from the states that the rollouts began with."""
-    inputs = StepInput(batch.obs[:-1], batch.last_action[:-1], batch.reward[:-1], batch.first[:-1])
-    answer: AgentOutput = net(inputs, batch.core_state)[0]
+    answer: AgentOutput = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
     return answer.logits
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.nets.agent import AgentNet
@@ -32,7 +33,7 @@ class OneStep:
             loss, metrics = self._loss(self._net, batch)
         step = self._descent.step(loss, agent_steps)
         # not before: the loss compares with the policy that acted; the last step is the first of the next rollout
-        self._net.observe(batch.obs[:-1])
+        self._net.observe(steps(batch.obs, slice(-1)))
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
 

@@ -30,24 +30,42 @@ from torch import Tensor
 
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
-from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 class Batch(NamedTuple):
     """B unrolls of T steps and the step after them, time-major; see `common.wire.records` for the time index."""
 
-    obs: Tensor  #: [T + 1, B, *frame], or [T + 1, B, k, *frame] with a frame stack of k > 1; packed [T + k, B, *frame]
+    #: [T + 1, B, *frame], or [T + 1, B, k, *frame] with a frame stack of k > 1; packed [T + k, B, *frame]; a tree of
+    #: such if an observation has several arrays
+    obs: Any
     first: Tensor  #: [T + 1, B] bool
     reward: Tensor  #: [T + 1, B] float32, unclipped
     terminated: Tensor  #: [T + 1, B] bool
     truncated: Tensor  #: [T + 1, B] bool
-    last_action: Tensor  #: [T + 1, B, *action shape]
+    last_action: Any  #: [T + 1, B, *action shape], or a tree of such
     extras: dict[str, Tensor]  #: [T, B, *shape] each: what the policy that acted answered besides actions, by name
     policy_version: Tensor  #: [T, B] int64
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
     task: Tensor  #: [B] int64, which of the run's environments each row is of: a number in `env.id`
+    action_mask: Tensor | None = None  #: [T + 1, B, choices] bool, True where legal; None: all are
+
+    @property
+    def inputs(self) -> StepInput:
+        """What the network sees of all T + 1 steps."""
+        return StepInput(self.obs, self.last_action, self.reward, self.first, self.action_mask)
+
+    @property
+    def actions(self) -> Any:
+        """[T, B, *action shape] of the transitions, or a tree of such."""
+        return tree_map(lambda entry: entry[1:], self.last_action)
+
+    @property
+    def legal(self) -> Tensor | None:
+        """[T, B, choices] bool: what they could be; None: anything."""
+        return None if self.action_mask is None else self.action_mask[:-1]
 
     def copy(self) -> Batch:
         """The same in memory of its own, for a `Learning` that keeps batches."""
@@ -56,14 +74,15 @@ class Batch(NamedTuple):
 
     def packed(self, frame_stack: int) -> Batch:
         """The same in memory of its own, and in as little of it as can be: each frame once."""
-        return self._replace(obs=self.obs if frame_stack == 1 else single_frames(self.obs)).copy()
+        return self._replace(obs=self.obs if frame_stack == 1 else tree_map(single_frames, self.obs)).copy()
 
     def unpacked(self) -> Batch:
         """What was packed, bit for bit."""
-        k = len(self.obs) - len(self.first) + 1
+        k = len(leaves(self.obs)[0]) - len(self.first) + 1
         if k == 1:
             return self
-        return self._replace(obs=stack_frames(self.obs.transpose(0, 1), self.first.transpose(0, 1), k))
+        first = self.first.transpose(0, 1)
+        return self._replace(obs=tree_map(lambda frames: stack_frames(frames.transpose(0, 1), first, k), self.obs))
 
     def pick(self, rows: Tensor) -> Batch:
         """The rows of these numbers [n], in memory of their own."""
@@ -96,8 +115,12 @@ _ROWS_FIRST = ("core_state", "task")  #: entries without time
 class Act(NamedTuple):
     """The policy's answer to one step of B environments."""
 
-    action: Tensor  #: [B, *action shape]
+    action: Any  #: [B, *action shape], or a tree of such
     extras: dict[str, Tensor]  #: [B, *shape] each, by name: those of `Algorithm.policy`
+
+    def by_name(self) -> dict[str, Any]:
+        """As `zerobeast.common.wire.records.act_record` has it."""
+        return {"action": self.action, **self.extras}
 
 
 Metrics = dict[str, Tensor]

@@ -57,8 +57,8 @@ def loss(
       entropy_cost: the weight of the entropy bonus, without gradient: that of `config`, or one that is learned.
     """
     logits, values = unroll(net, batch)
-    policy, behaviour = family.of(logits), family.of(batch.extras["logits"])
-    actions, mask, scale = batch.last_action[1:], batch.mask, net.value_scale(batch.task)
+    policy, behaviour = (family.of(each, batch.legal) for each in (logits, batch.extras["logits"]))
+    actions, mask, scale = batch.actions, batch.mask, net.value_scale(batch.task)
     taken = policy.log_prob(actions)
     log_rhos = taken.detach() - behaviour.log_prob(actions)
     targets = estimate(config, batch, values.detach(), log_rhos)

@@ -46,11 +46,12 @@ def _files() -> dict[str, Path]:
 
 
 def _family_by_spaces(env: EnvSpec) -> str:
-    if env.action.kind == "box":
+    if all(array.kind == "box" for array in env.action.arrays):
         return "control"
-    if env.image_size is None:
+    sides = [min(array.image_size) for array in env.obs.arrays if array.image_size]
+    if not sides:
         return OTHERS
-    return "atari" if min(env.image_size) >= MIN_SHALLOW_SIDE else "minatar"
+    return "atari" if max(sides) >= MIN_SHALLOW_SIDE else "minatar"
 
 
 def fitting(

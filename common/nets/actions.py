@@ -3,12 +3,17 @@ distribution (`zerobeast.common.ops.distributions`)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from zerobeast.common.ops.gaussian import Box
+from zerobeast.common.ops.tree import leaves
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space
 
 POLICY_GAIN = 0.01  #: the first policy is all but the same everywhere, so that no seed decides what is explored
 CLIP = 10.0  #: of real actions as features, in units of their box
@@ -31,9 +36,9 @@ class OneHots(nn.Module):
         self.owner: Tensor  # [size], which component an entry is of
         self.choice: Tensor  # [size], and which of its choices
 
-    def forward(self, actions: Tensor) -> Tensor:
-        """[T, B, *shape] int64 -> [T, B, size] float32."""
-        components = actions.flatten(2) if actions.ndim > 2 else actions.unsqueeze(-1)
+    def forward(self, choices: Tensor, lead: int = 2) -> Tensor:
+        """[*lead, *shape] integers, of which the first `lead` dimensions stay -> [*lead, size] float32."""
+        components = choices.flatten(lead) if choices.ndim > lead else choices.unsqueeze(-1)
         if components.shape[-1] > 1:
             components = components[..., self.owner]
         return (components == self.choice).float()
@@ -46,9 +51,9 @@ class Reals(nn.Module):
       action: their space.
     """
 
-    def __init__(self, action: ActionSpec) -> None:
+    def __init__(self, action: ArraySpace) -> None:
         super().__init__()
-        self.size = len(action.low)
+        self.size = math.prod(action.shape)
         self._box = Box(action)
 
     def forward(self, actions: Tensor) -> Tensor:
@@ -56,9 +61,22 @@ class Reals(nn.Module):
         return self._box.units(actions).clamp(-CLIP, CLIP)
 
 
-def last_action(action: ActionSpec) -> OneHots | Reals:
-    """What makes features of the last action."""
-    return Reals(action) if action.kind == "box" else OneHots(action.sizes)
+class LastAction(nn.Module):
+    """Features of the last action, those of all its arrays side by side.
+
+    Args:
+      action: the space.
+    """
+
+    def __init__(self, action: Space) -> None:
+        super().__init__()
+        arrays = [Reals(array) if array.kind == "box" else OneHots(array.choices) for array in action.arrays]
+        self.arrays, self.size = nn.ModuleList(arrays), sum(array.size for array in arrays)
+
+    def forward(self, actions: Any) -> Tensor:
+        """A tree of [T, B, *shape] -> [T, B, size] float32."""
+        parts = [features(values) for features, values in zip(self.arrays, leaves(actions), strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 class GaussianHead(nn.Module):
@@ -87,11 +105,25 @@ class GaussianHead(nn.Module):
         return torch.cat([mean, log_std], -1)
 
 
-def policy_head(width: int, action: ActionSpec, config: NetConfig) -> nn.Module:
+class Heads(nn.Module):
+    """Several heads on the same features, their outputs side by side."""
+
+    def __init__(self, heads: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[..., width] -> [..., P]."""
+        return torch.cat([part(features) for part in self.heads], -1)
+
+
+def policy_head(width: int, action: Space, config: NetConfig) -> nn.Module:
     """From features [..., width] to the parameters [..., P] of the family of `action`."""
+    if isinstance(action, CompositeSpace):
+        return Heads(policy_head(width, array, config) for array in action.arrays)
     if action.kind == "box":
-        return GaussianHead(width, len(action.low), config)
-    return head(width, sum(action.sizes), POLICY_GAIN)
+        return GaussianHead(width, math.prod(action.shape), config)
+    return head(width, sum(action.choices), POLICY_GAIN)
 
 
 def head(width: int, n: int, gain: float) -> nn.Linear:

@@ -8,17 +8,18 @@ reward --------+             the MLP has a second torso that feeds the value ins
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.actions import head, last_action, policy_head
+from zerobeast.common.nets.actions import LastAction, head, policy_head
 from zerobeast.common.nets.lstm import LSTM
 from zerobeast.common.nets.normalize import ObsNorm
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.nets.torsos import make_torso
+from zerobeast.common.ops.tree import leaves
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -31,10 +32,11 @@ MAX_BYTES = (
 class StepInput(NamedTuple):
     """What the network sees at each step; see `zerobeast.common.wire.records` for the time index."""
 
-    obs: Tensor  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1
-    last_action: Tensor  #: [T, B, *action shape], ignored where first
+    obs: Any  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1; a tree if it has several arrays
+    last_action: Any  #: [T, B, *action shape], or a tree of such, ignored where first
     reward: Tensor  #: [T, B] float32, unclipped, ignored where first
     first: Tensor  #: [T, B] bool, True where obs opens an episode
+    action_mask: Tensor | None = None  #: [T, B, choices of all components] bool, True where legal; None: all are
 
 
 class AgentOutput(NamedTuple):
@@ -60,9 +62,9 @@ class AgentNet(nn.Module):
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
-        self.norm = ObsNorm(env) if config.normalize_obs else None
+        self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
         self.torso = make_torso(config, env)
-        self.last_action = last_action(env.action)
+        self.last_action = LastAction(env.action)
         width = self.torso.out_size + self.last_action.size + 1
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0
@@ -101,7 +103,7 @@ class AgentNet(nn.Module):
         with torch.autocast(x.device.type, enabled=False):  # heads are small, and their rounding is the policy's
             return AgentOutput(self.policy(x), _own(self.value(value_x), task)), core
 
-    def observe(self, obs: Tensor) -> None:
+    def observe(self, obs: Any) -> None:
         """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
         if self.norm is not None:
             self.norm.observe(obs)
@@ -129,7 +131,9 @@ def _own(values: Tensor, task: Tensor | None) -> Tensor:
     return values.gather(-1, task.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
-def _over_time(torso: nn.Module, obs: Tensor, norm: ObsNorm | None) -> Tensor:
+def _over_time(torso: nn.Module, obs: Any, norm: ObsNorm | None) -> Tensor:
     """Features [T, B, F] float32 of [T, B, ...] observations."""
-    features: Tensor = torso(obs.flatten(0, 1), norm)
-    return features.float().view(*obs.shape[:2], -1)
+    arrays = leaves(obs)
+    norms = norm.of_arrays if norm else (None,) * len(arrays)
+    features: Tensor = torso(*(array.flatten(0, 1) for array in arrays), norms=norms)
+    return features.float().view(*arrays[0].shape[:2], -1)

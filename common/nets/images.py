@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
 
 
 class ImageShape(NamedTuple):
-    """How the frames of an environment become [N, channels, height, width], stacks as more channels."""
+    """How the frames of a space become [N, channels, height, width], stacks as more channels."""
 
     channels: int
     height: int
@@ -19,14 +19,14 @@ class ImageShape(NamedTuple):
     channels_first: bool  #: of a frame with an axis of channels
 
     @classmethod
-    def of(cls, env: EnvSpec) -> ImageShape | None:
-        """The shape of `env`'s images, or None if it sends something else."""
-        if env.image_size is None:
+    def of(cls, space: ArraySpace, frame_stack: int) -> ImageShape | None:
+        """The shape of a space's images, or None if it has something else."""
+        if space.image_size is None:
             return None
-        shape = (1, *env.obs_shape)[-3:]
+        shape = (1, *space.shape)[-3:]
         channels_first = shape[0] < shape[2]
         channels = shape[0] if channels_first else shape[2]
-        return cls(env.frame_stack * channels, *env.image_size, channels_first=channels_first)
+        return cls(frame_stack * channels, *space.image_size, channels_first=channels_first)
 
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, less the frame `mean`, if any.
@@ -61,9 +61,9 @@ def _channels_last(planes: Tensor) -> Tensor:
     return moved.movedim(-1, 1)
 
 
-def pixel_scale(env: EnvSpec) -> float:
+def pixel_scale(space: ArraySpace) -> float:
     """What observations are multiplied by: bytes fill [0, 1], everything else is taken as it is."""
-    return 1 / 255 if env.obs_dtype == "|u1" else 1.0
+    return 1 / 255 if space.dtype == "|u1" else 1.0
 
 
 def compute_dtype(weight: Tensor) -> torch.dtype:

@@ -11,28 +11,32 @@ weights, so the behaviour policy is always one that the learner had.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
+
+from torch import Tensor, nn
 
 from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.ops.tree import leaves
+from zerobeast.common.wire.spaces import ArraySpace, Space
 
 CLIP = 10.0  #: standard deviations, for vectors
 
 
-class ObsNorm(Moments):
-    """Mean and variance of every entry of an observation, over those seen so far.
+class ArrayNorm(Moments):
+    """Mean and variance of every entry of an array, over those seen so far.
 
     Before the first it scales bytes to [0, 1] and leaves everything else as it is. Pictures are centred pixel by pixel
     but share one scale: a pixel that has never changed must not outweigh all others when it does.
 
     Args:
-      env: whose observations.
+      space: of the arrays.
+      frame_stack: k, how many of them make an observation.
     """
 
-    def __init__(self, env: EnvSpec) -> None:
-        first_scale = 255.0 if env.obs_dtype == "|u1" else 1.0
-        super().__init__(env.obs_shape, first_scale**2)
-        self._stacked = env.frame_stack > 1
+    def __init__(self, space: ArraySpace, frame_stack: int) -> None:
+        first_scale = 255.0 if space.dtype == "|u1" else 1.0
+        super().__init__(space.shape, first_scale**2)
+        self._stacked = frame_stack > 1
 
     def observe(self, obs: Tensor) -> None:
         """Add observations [T, B, (k,) *frame], of a stack the newest frame."""
@@ -47,3 +51,29 @@ class ObsNorm(Moments):
         """Vectors [N, (k,) *frame] -> the same, normalised and clipped, float32."""
         scale = self.variance.clamp(min=MIN_VARIANCE).rsqrt()
         return ((obs.float() - self.mean) * scale).clamp(-CLIP, CLIP)
+
+
+class ObsNorm(nn.Module):
+    """What normalises each array of an observation, in order. Choices need no such thing.
+
+    Args:
+      space: of observations.
+      frame_stack: k.
+    """
+
+    def __init__(self, space: Space, frame_stack: int) -> None:
+        super().__init__()
+        self.arrays = nn.ModuleList(
+            ArrayNorm(array, frame_stack) if array.kind == "box" else nn.Identity() for array in space.arrays
+        )
+
+    @property
+    def of_arrays(self) -> list[ArrayNorm | None]:
+        """What normalises each array; None of choices."""
+        return [norm if isinstance(norm, ArrayNorm) else None for norm in self.arrays]
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame], a tree of them if there are several arrays."""
+        for norm, values in zip(self.of_arrays, leaves(obs), strict=True):
+            if norm is not None:
+                norm.observe(values)

@@ -1,9 +1,11 @@
-"""From observations to features. A torso maps [N, (k,) *frame] to [N, out_size], N = T B folded together.
+"""From observations to features. A torso maps arrays [N, (k,) *frame] to [N, out_size], N = T B folded together.
 
     shallow  Nature DQN's three convolutions (Mnih et al. 2015), as TorchBeast's AtariNet
     deep     IMPALA's residual network (Espeholt et al. 2018, figure 3), without its LSTM
     minatar  one small convolution (Young & Tian 2019, appendix)
     mlp      two dense tanh layers
+
+An observation of several arrays has a torso for each image and an MLP for all that is no image, choices as one-hots.
 
 All but the residual one begin orthogonal with gain sqrt(2) (Huang et al. 2022, "The 37 implementation details of
 PPO"): by torch's default a signal shrinks so much from layer to layer that two Atari frames look the same to the last
@@ -13,19 +15,25 @@ one. The residual one keeps that default, which its skip connections make up for
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.actions import OneHots
 from zerobeast.common.nets.images import ImageShape, compute_dtype, pixel_scale
-from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.nets.normalize import ArrayNorm
 from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
 DEEP_CHANNELS = (16, 32, 32)
 DEEP_BLOCKS = 2
+JOINED_SIZE = 256  #: width of the layer behind several torsos
+
+Norms = Sequence[ArrayNorm | None]  #: of each array
 
 
 class Torso(nn.Module):
@@ -68,18 +76,20 @@ class ConvTorso(Torso):
     """Convolutions, then one dense layer.
 
     Args:
-      env: whose pictures to look at.
+      space: of the pictures.
       image: their shape.
       first: the first layer, which takes bytes.
       rest: the layers behind it, relu included.
       hidden_size: width of the dense layer.
     """
 
-    def __init__(self, env: EnvSpec, image: ImageShape, first: PixelConv, rest: nn.Module, hidden_size: int) -> None:
+    def __init__(
+        self, space: ArraySpace, image: ImageShape, first: PixelConv, rest: nn.Module, hidden_size: int
+    ) -> None:
         super().__init__()
         self.image = image
         self.first = first
-        self.first.scale = pixel_scale(env)
+        self.first.scale = pixel_scale(space)
         self.rest = rest
         self.out_size = hidden_size
         self.dense = nn.Linear(math.prod(self._feature_shape()), hidden_size)
@@ -88,8 +98,9 @@ class ConvTorso(Torso):
         probe = self.first.weight.new_zeros(1, self.image.channels, self.image.height, self.image.width)
         return tuple(self.rest(self.first(probe)).shape[1:])
 
-    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
+    def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
+        [norm] = norms
         mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
         features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
         # channels last: with that memory layout neither the fold nor its gradient copies
@@ -109,30 +120,84 @@ class ResidualBlock(nn.Module):
         return torch.add(x, self.second(torch.relu_(self.first(torch.relu(x)))))
 
 
+class Flat(nn.Module):
+    """An array as a vector: numbers as they are, choices as one-hots.
+
+    Args:
+      space: of the array.
+      frame_stack: k.
+    """
+
+    def __init__(self, space: ArraySpace, frame_stack: int) -> None:
+        super().__init__()
+        self.scale = pixel_scale(space)
+        self.one_hots = OneHots(space.sizes) if space.sizes else None
+        self._lead = 2 if frame_stack > 1 else 1
+        self.size = frame_stack * (sum(space.sizes) if space.sizes else math.prod(space.shape))
+
+    def forward(self, obs: Tensor, norm: ArrayNorm | None, dtype: torch.dtype) -> Tensor:
+        """[N, (k,) *frame] -> [N, size] of `dtype`."""
+        if self.one_hots is not None:
+            one_hots: Tensor = self.one_hots(obs, self._lead)
+            return one_hots.flatten(1).to(dtype)
+        x = (obs if norm is None else norm(obs)).reshape(len(obs), -1).to(dtype)
+        return x * self.scale if self.scale != 1.0 and norm is None else x
+
+
 class Mlp(Torso):
-    """Two dense tanh layers on the flattened observation, for policy or value alone."""
+    """Two dense tanh layers on the flattened arrays, for policy or value alone.
+
+    Args:
+      arrays: what an observation has.
+      frame_stack: k.
+      hidden_size: width of both layers.
+    """
 
     shared = False
 
-    def __init__(self, env: EnvSpec, hidden_size: int) -> None:
+    def __init__(self, arrays: Sequence[ArraySpace], frame_stack: int, hidden_size: int) -> None:
         super().__init__()
-        self.scale = pixel_scale(env)
-        self.first = nn.Linear(env.frame_stack * math.prod(env.obs_shape), hidden_size)
+        inputs = [Flat(array, frame_stack) for array in arrays]
+        self.inputs = nn.ModuleList(inputs)
+        self.first = nn.Linear(sum(flat.size for flat in inputs), hidden_size)
         self.second = nn.Linear(hidden_size, hidden_size)
         orthogonal(self)
         self.out_size = hidden_size
 
-    def forward(self, obs: Tensor, norm: ObsNorm | None = None) -> Tensor:
-        """[N, (k,) *frame] -> [N, out_size]."""
-        x = (obs if norm is None else norm(obs)).reshape(len(obs), -1).to(compute_dtype(self.first.weight))
-        x = x * self.scale if self.scale != 1.0 and norm is None else x
+    def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
+        """[N, (k,) *frame] each -> [N, out_size]."""
+        dtype, norms = compute_dtype(self.first.weight), norms or (None,) * len(arrays)
+        x = torch.cat([flat(*each, dtype) for flat, *each in zip(self.inputs, arrays, norms, strict=True)], -1)
         return torch.tanh_(self.second(torch.tanh_(self.first(x))))
 
 
-def shallow(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
+class Joined(Torso):
+    """Several torsos, each with arrays of its own, and a dense layer over their features.
+
+    Args:
+      parts: the torsos, and the numbers of the arrays that each looks at.
+      hidden_size: width of the layer.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(torso for torso, _ in parts)
+        self._arrays = [list(numbers) for _, numbers in parts]
+        self.dense = orthogonal(nn.Linear(sum(torso.out_size for torso, _ in parts), hidden_size))
+        self.out_size = hidden_size
+
+    def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
+        """[N, (k,) *frame] each -> [N, out_size]."""
+        norms = norms or (None,) * len(arrays)
+        features = [
+            torso(*(arrays[i] for i in numbers), norms=[norms[i] for i in numbers])
+            for torso, numbers in zip(self.parts, self._arrays, strict=True)
+        ]
+        return torch.relu_(self.dense(torch.cat(features, -1)))
+
+
+def shallow(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
     """1.7 million parameters on stacked Atari frames."""
-    if min(image.height, image.width) < MIN_SHALLOW_SIDE:
-        raise _unfit("shallow", env, f"pictures of at least {MIN_SHALLOW_SIDE}x{MIN_SHALLOW_SIDE}")
     rest = nn.Sequential(
         nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 4, 2),
@@ -140,10 +205,10 @@ def shallow(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
         nn.Conv2d(64, 64, 3, 1),
         nn.ReLU(inplace=True),
     )
-    return orthogonal(ConvTorso(env, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
+    return orthogonal(ConvTorso(space, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
 
 
-def deep(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
+def deep(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
     """15 convolutions with residual connections."""
     rest = nn.Sequential()
     for index, channels in enumerate(DEEP_CHANNELS):
@@ -152,12 +217,12 @@ def deep(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
         rest.append(nn.MaxPool2d(3, 2, padding=1))
         rest.extend(ResidualBlock(channels) for _ in range(DEEP_BLOCKS))
     rest.append(nn.ReLU(inplace=True))
-    return ConvTorso(env, image, PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1), rest, hidden_size or 256)
+    return ConvTorso(space, image, PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1), rest, hidden_size or 256)
 
 
-def minatar(env: EnvSpec, image: ImageShape, hidden_size: int) -> Torso:
+def minatar(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
     """16 filters of 3x3 and a dense layer of 128."""
-    torso = ConvTorso(env, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
+    torso = ConvTorso(space, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
     return orthogonal(torso)
 
 
@@ -165,27 +230,33 @@ _CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
 
 
 def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
-    """Build the torso that `config` names, or for "auto" the one that fits the observations.
+    """Build the torso that `config` names, or for "auto" those that fit the observations.
 
     Raises:
       ConfigError: the named torso cannot take what the environment sends.
     """
-    image = ImageShape.of(env)
-    name = config.torso if config.torso != "auto" else _fitting(image)
-    if name == "mlp":
-        return Mlp(env, config.hidden_size or 64)
-    if image is None:
-        raise _unfit(name, env, "pictures")
-    torso = _CONVOLUTIONAL[name](env, image, config.hidden_size)
+    arrays, k = env.obs.arrays, env.frame_stack
+    images = [] if config.torso == "mlp" else [i for i, array in enumerate(arrays) if array.image_size]
+    others = [i for i in range(len(arrays)) if i not in images]
+    if not images and config.torso not in ("auto", "mlp"):
+        raise _unfit(config.torso, env, arrays[0], "pictures")
+    parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i]), [i]) for i in images]
+    if others:
+        parts.append((Mlp([arrays[i] for i in others], k, config.hidden_size or 64), others))
+    return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE)
+
+
+def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace) -> Torso:
+    image = ImageShape.of(space, env.frame_stack)
+    assert image is not None, "it is one"
+    large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
+    name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
+    if name == "shallow" and not large:
+        raise _unfit(name, env, space, f"pictures of at least {MIN_SHALLOW_SIDE}x{MIN_SHALLOW_SIDE}")
+    torso = _CONVOLUTIONAL[name](space, image, config.hidden_size)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures
 
 
-def _fitting(image: ImageShape | None) -> str:
-    if image is None:
-        return "mlp"
-    return "shallow" if min(image.height, image.width) >= MIN_SHALLOW_SIDE else "minatar"
-
-
-def _unfit(torso: str, env: EnvSpec, wanted: str) -> ConfigError:
-    shape = "x".join(map(str, env.obs_shape)) or "single number"
+def _unfit(torso: str, env: EnvSpec, space: ArraySpace, wanted: str) -> ConfigError:
+    shape = "x".join(map(str, space.shape)) or "single number"
     return ConfigError(f"net.torso {torso!r} needs {wanted}, but {env.env_id} sends frames of {shape}")

@@ -7,16 +7,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+FORBIDDEN = -1e30  #: the logit of a choice that is not legal: finite, so that 0 times its log-probability is 0
+
 
 class Categorical:
     """See `zerobeast.common.ops.distributions.Distribution`; actions are integers.
 
     Args:
       logits: [..., A].
+      mask: [..., A] bool, True where legal; None: all are. What is not has a probability of 0.
     """
 
-    def __init__(self, logits: Tensor) -> None:
-        self._logits = logits
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        self._logits = logits if mask is None else logits.masked_fill(~mask, FORBIDDEN)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -58,12 +61,16 @@ class MultiCategorical:
 
     Args:
       logits: [..., P], component by component.
+      mask: [..., P] bool, True where legal; None: all are.
       sizes: choices of each component.
       shape: of an action.
     """
 
-    def __init__(self, logits: Tensor, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        self._parts = [Categorical(part) for part in torch.split(logits, list(sizes), -1)]
+    def __init__(
+        self, logits: Tensor, mask: Tensor | None = None, *, sizes: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
+        masks = [None] * len(sizes) if mask is None else torch.split(mask, list(sizes), -1)
+        self._parts = [Categorical(*part) for part in zip(torch.split(logits, list(sizes), -1), masks, strict=True)]
         self._batch, self._shape = logits.shape[:-1], shape
 
     def sample(self, generator: torch.Generator) -> Tensor:

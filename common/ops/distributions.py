@@ -8,12 +8,17 @@ compares.
 
     discrete          one categorical             P = choices: unnormalised log-probabilities
     multi_discrete    independent categoricals    P = choices of all components, component by component
+    multi_binary      the same, of two choices each
     box               independent normals         P = 2 per component: all means, then all log standard deviations,
                                                   which `zerobeast.common.ops.gaussian` bounds softly
+    dict, tuple       the product of those        P = those of all arrays, one after the other
+
+Choices that are not legal have a probability of 0: `family.of(logits, mask)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -24,19 +29,19 @@ from torch import Tensor
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.ops.categorical import Categorical, MultiCategorical
 from zerobeast.common.ops.gaussian import Box, Gaussian, SquashedGaussian
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import CompositeSpace, Space, by_array, nested
 
 
 class Distribution(Protocol):
     """One distribution of actions [*shape] at every place of [...]."""
 
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """An action for each place, [..., *shape]."""
+    def sample(self, generator: torch.Generator) -> Any:
+        """An action for each place, [..., *shape]; a tree, if it has several arrays."""
 
-    def mode(self) -> Tensor:
+    def mode(self) -> Any:
         """The likeliest action, [..., *shape]."""
 
-    def log_prob(self, actions: Tensor) -> Tensor:
+    def log_prob(self, actions: Any) -> Tensor:
         """Log-probability, or density, [...] of actions [..., *shape]."""
 
     def entropy(self) -> Tensor:
@@ -53,10 +58,19 @@ class Family(NamedTuple):
     """The distributions over one action space."""
 
     n_params: int  #: P
-    of: Callable[[Tensor], Distribution]  #: parameters [..., P] -> member
+    make: Callable[[Tensor, Tensor | None], Distribution]  #: parameters [..., P] and mask -> member
+
+    def of(self, params: Tensor, mask: Tensor | None = None) -> Distribution:
+        """The member with parameters [..., P].
+
+        Args:
+          params: of all arrays of the space.
+          mask: [..., choices of all components] bool, True where legal; None: all are.
+        """
+        return self.make(params, mask)
 
 
-def family_of(action: ActionSpec, *, squash: bool = False) -> Family:
+def family_of(action: Space, *, squash: bool = False) -> Family:
     """The family for an action space.
 
     Args:
@@ -66,11 +80,60 @@ def family_of(action: ActionSpec, *, squash: bool = False) -> Family:
     Raises:
       ConfigError: they are to be squashed into a box that has no bounds.
     """
+    if isinstance(action, CompositeSpace):
+        families = [family_of(array, squash=squash) for array in action.arrays]
+        return Family(sum(family.n_params for family in families), partial(_product, families=families, action=action))
     if action.kind == "discrete":
         return Family(action.sizes[0], Categorical)
-    if action.kind == "multi_discrete":
-        return Family(sum(action.sizes), partial(MultiCategorical, sizes=action.sizes, shape=action.shape))
+    if action.kind != "box":
+        return Family(sum(action.choices), partial(MultiCategorical, sizes=action.choices, shape=action.shape))
     box = Box(action)
     if squash and not box.bounded:
         raise ConfigError("net.squash_actions: expected false, because the actions of this environment have no bounds")
-    return Family(2 * len(action.low), partial(SquashedGaussian if squash else Gaussian, box=box))
+    normal = SquashedGaussian if squash else Gaussian
+    return Family(2 * math.prod(action.shape), lambda params, _mask: normal(params, box))
+
+
+def _product(params: Tensor, mask: Tensor | None, *, families: list[Family], action: CompositeSpace) -> Product:
+    split = torch.split(params, [family.n_params for family in families], -1)
+    choices = [sum(array.choices) for array in action.arrays]
+    masks = [None] * len(choices) if mask is None else torch.split(mask, choices, -1)
+    return Product([family.of(of, legal) for family, of, legal in zip(families, split, masks, strict=True)], action)
+
+
+class Product:
+    """Independent distributions of the arrays of an action. See `Distribution`; actions are trees.
+
+    Args:
+      parts: one for each array of the space, in order.
+      space: of the actions.
+    """
+
+    def __init__(self, parts: list[Distribution], space: CompositeSpace) -> None:
+        self._parts, self._space = parts, space
+
+    def sample(self, generator: torch.Generator) -> Any:
+        """Actions, a tree of [..., *shape]."""
+        return nested(self._space, (part.sample(generator) for part in self._parts))
+
+    def mode(self) -> Any:
+        """The likeliest action, a tree of [..., *shape]."""
+        return nested(self._space, (part.mode() for part in self._parts))
+
+    def log_prob(self, actions: Any) -> Tensor:
+        """[...] of actions, a tree of [..., *shape]."""
+        pairs = zip(self._parts, by_array(self._space, actions), strict=True)
+        return torch.stack([part.log_prob(values) for part, (_, values) in pairs]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """[...]."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+    def kl(self, other: Product) -> Tensor:
+        """[...]."""
+        pairs = zip(self._parts, other._parts, strict=True)
+        return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
+
+    def kl_parts(self, other: Product) -> tuple[Tensor]:
+        """[...]: one limit for all of it."""
+        return (self.kl(other),)

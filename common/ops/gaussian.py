@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import ArraySpace
 
 UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
@@ -45,9 +45,9 @@ class Box:
       action: the space.
     """
 
-    def __init__(self, action: ActionSpec) -> None:
+    def __init__(self, action: ArraySpace) -> None:
         self._shape = action.shape
-        low, high = np.array(action.low), np.array(action.high)
+        low, high = (bound.ravel() for bound in action.bounds)
         bounded = (high - low < UNBOUNDED) & (high > low)
         self.bounded = bool(bounded.all())
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)

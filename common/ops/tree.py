@@ -1,4 +1,4 @@
-"""Named tensors as one value: a tensor, a dict of trees by name, or a named tuple of trees.
+"""Named tensors as one value: a tensor, a dict of trees by name, a named tuple of trees, or None.
 
 Observations with several parts, answers of a policy, batches and whatever is held for later are such trees, and are
 cut, joined and copied by one function.
@@ -11,8 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-Tree = Tensor | dict[str, "Tree"]  #: of an observation; named tuples of trees are the types of their own
-
 
 def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     """Apply a function to each tensor of a tree, or to those at one place in several trees of one structure.
@@ -20,6 +18,8 @@ def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     Raises:
       KeyError, ValueError: the structures differ.
     """
+    if first is None:
+        return None
     if isinstance(first, dict):
         return {name: tree_map(function, entry, *(other[name] for other in others)) for name, entry in first.items()}
     if isinstance(first, tuple) and hasattr(first, "_make"):

@@ -49,6 +49,9 @@ class EnvConfig(Section):
         "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; several, with commas, for one policy",
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
+    action_mask: str = setting(
+        "", "key under which an observation (a Dict) or the info of a step says which choices are legal"
+    )
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
     frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import Space, by_array
 
 MAX_EPISODE_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
@@ -16,9 +16,13 @@ Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
 
 
 def flaw(rows: NDArray[np.void]) -> str | None:
-    """What makes rows [N] of any record unfit for use: NaN, infinity, a boolean other than 0 and 1; or None."""
+    """What makes rows [N, ...] of any record unfit for use: NaN, infinity, a boolean other than 0 and 1; or None."""
     for name in rows.dtype.names or ():
         values = rows[name]
+        if values.dtype.names:
+            if sentence := flaw(values):
+                return f"{name}.{sentence}"
+            continue
         if values.dtype.kind == "f":
             wrong, what = ~np.isfinite(values), "a value that is not finite"
         elif values.dtype.kind == "b":
@@ -30,13 +34,24 @@ def flaw(rows: NDArray[np.void]) -> str | None:
     return None
 
 
-def illegal(actions: NDArray[Any], spec: ActionSpec) -> str | None:
+def illegal(actions: NDArray[Any], space: Space) -> str | None:
     """What makes actions [..., *shape] impossible for an environment: a choice out of range; or None."""
-    if spec.kind == "box":
-        return None
-    limits = np.asarray(spec.sizes).reshape(spec.shape)
-    if (actions < 0).any() or (actions >= limits).any():
-        return f"holds an action outside {list(spec.sizes)}"
+    for array, chosen in by_array(space, actions):
+        if array.kind == "box":
+            continue
+        limits = np.asarray(array.choices).reshape(array.shape)
+        if (chosen < 0).any() or (chosen >= limits).any():
+            return f"holds an action outside {list(array.choices)}"
+    return None
+
+
+def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:
+    """What makes action masks [..., choices of all components] unfit for use: a component without a choice; or None."""
+    start = 0
+    for component, size in enumerate(space.choices):
+        if not masks[..., start : start + size].any(-1).all():
+            return f"forbids all {size} choices of component {component}"
+        start += size
     return None
 
 

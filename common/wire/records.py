@@ -13,17 +13,20 @@ sequence, where a truncated step bootstraps from it with the right recurrent sta
 
 from __future__ import annotations
 
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.wire.layout import Block, Field, RecordSpec
+from zerobeast.common.wire.spaces import Space, field_of
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 def step_record(env: EnvSpec) -> RecordSpec:
     """One environment's row from env-server to actor, and on to the broker unchanged.
 
     first: obs opens an episode (or the broker must forget what came before); reward, terminated and truncated are
-    zero in such a row.
+    zero in such a row. action_mask: True for each choice that is legal now.
     """
     return RecordSpec.of(
-        obs=(env.obs_dtype, env.obs_shape),
+        field_of("obs", env.obs),
+        *_mask(env),
         reward=("<f4", ()),
         terminated=("|b1", ()),
         truncated=("|b1", ()),
@@ -31,17 +34,14 @@ def step_record(env: EnvSpec) -> RecordSpec:
     )
 
 
-def action_record(action: ActionSpec) -> RecordSpec:
+def action_record(action: Space) -> RecordSpec:
     """One environment's row from actor to env-server."""
-    return RecordSpec.of(action=(action.dtype, action.shape))
+    return RecordSpec.of(field_of("action", action))
 
 
 def act_record(env: EnvSpec, policy: PolicySpec) -> RecordSpec:
     """One environment's row from broker to actor."""
-    return RecordSpec.of(
-        action=(env.action.dtype, env.action.shape),
-        **{name: (dtype, shape) for name, dtype, shape in policy.extras},
-    )
+    return RecordSpec.of(field_of("action", env.action), *policy.extras)
 
 
 def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> RecordSpec:
@@ -53,13 +53,18 @@ def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> Reco
     """
     steps = unroll_length
     return RecordSpec.of(
-        obs=(env.obs_dtype, (steps + env.frame_stack, *env.obs_shape)),
-        first=("|b1", (steps + 1,)),
-        reward=("<f4", (steps + 1,)),
-        terminated=("|b1", (steps + 1,)),
-        truncated=("|b1", (steps + 1,)),
-        last_action=(env.action.dtype, (steps + 1, *env.action.shape)),
-        **{name: (dtype, (steps, *shape)) for name, dtype, shape in policy.extras},
-        policy_version=("<i8", (steps,)),
-        core_state=("<f4", (policy.core_size,)),
+        field_of("obs", env.obs, steps + env.frame_stack),
+        *_mask(env, steps + 1),
+        Field("first", "|b1", (steps + 1,)),
+        Field("reward", "<f4", (steps + 1,)),
+        Field("terminated", "|b1", (steps + 1,)),
+        Field("truncated", "|b1", (steps + 1,)),
+        field_of("last_action", env.action, steps + 1),
+        *(Field(name, dtype, (steps, *shape)) for name, dtype, shape in policy.extras),
+        Field("policy_version", "<i8", (steps,)),
+        Field("core_state", "<f4", (policy.core_size,)),
     )
+
+
+def _mask(env: EnvSpec, *lead: int) -> list[Field | Block]:
+    return [Field("action_mask", "|b1", (*lead, env.mask_size))] if env.action_mask else []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.transport import Incoming
-from zerobeast.common.wire.checks import episodes_of, flaw, illegal
+from zerobeast.common.wire.checks import episodes_of, flaw, forbidden, illegal
 from zerobeast.common.wire.messages import Frames, Header, Kind
 from zerobeast.common.wire.records import act_record, action_record, step_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -122,7 +122,7 @@ class StepsPlane(GroupPlane):
         if not message.into(self.rows):
             size, count = self.rows.dtype.itemsize, self._num_envs
             raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
-        if sentence := flaw(self.rows):
+        if sentence := flaw(self.rows) or self._flawed_mask():
             raise RemoteProtocolError(f"OBS: {sentence}", "values")
         entries = message.header.body[0]
         found = episodes_of(entries)
@@ -132,8 +132,16 @@ class StepsPlane(GroupPlane):
         self.episodes += map(list, found)
         self.agent_steps += 0 if self.new else self._num_envs
 
+    def _flawed_mask(self) -> str | None:
+        """What makes the action masks unfit for use, or None."""
+        assert self.env is not None, "there are rows"
+        if not self.env.action_mask:
+            return None
+        sentence = forbidden(self.rows["action_mask"], self.env.action)
+        return sentence and f"action_mask {sentence}"
+
     def _welcomed(self) -> None:
-        env = self._offered("env", EnvSpec.from_wire, self.env)
+        env = self._offered("env", lambda entries: EnvSpec.from_wire(entries).for_policies(), self.env)
         if self.env is None:
             self.env = env
             self.rows = np.zeros(self._num_envs, step_record(env).dtype)  #: the newest observations

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 Rows = NDArray[np.void]
+ARRIVALS = ("first", "reward", "terminated", "truncated")  #: with every observation
 
 
 class RolloutBuilder:
@@ -40,7 +41,8 @@ class RolloutBuilder:
         self.num_envs = num_envs
         self._history = env.frame_stack - 1
         self._extras = [extra.name for extra in policy.extras]
-        self._action: NDArray[Any] = np.zeros((num_envs, *env.action.shape), env.action.dtype)
+        self._action: NDArray[Any] = np.zeros(num_envs, action_record(env.action).dtype)["action"]
+        self._masks = ("action_mask",) if env.action_mask else ()
         self._spare: list[Rows] = []
         self._rows = self._blank()
         self._t = 0  #: index of the newest observation
@@ -102,12 +104,12 @@ class RolloutBuilder:
     def _record(self, rows: Rows) -> None:
         t = self._t
         self._rows["obs"][:, self._history + t] = rows["obs"]
-        for name in ("first", "reward", "terminated", "truncated"):
+        for name in (*ARRIVALS, *self._masks):
             self._rows[name][:, t] = rows[name]
         self._rows["last_action"][:, t] = self._action
 
     def _carry_over(self, done: Rows) -> None:
-        for name in ("first", "reward", "terminated", "truncated", "last_action"):
+        for name in (*ARRIVALS, *self._masks, "last_action"):
             self._rows[name][:, 0] = done[name][:, -1]
         self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
 

@@ -8,38 +8,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 
 
-class ActionCheck:
-    """The legal actions of one session, where `spec` is of one environment's action."""
+def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
+    """A contiguous copy of `actions` [N, *shape] that every environment accepts.
 
-    def __init__(self, spec: ActionSpec) -> None:
-        self.spec = spec
-        if spec.kind == "box":
-            self._low, self._high = (np.array(bound, np.float32).reshape(spec.shape) for bound in (spec.low, spec.high))
-        else:
-            self._sizes = np.array(spec.sizes, np.int64).reshape(spec.shape)
+    Real actions outside their box are clipped: a Gaussian policy cannot help it. A choice outside its range is a
+    broken peer, and an emulator that is given one may never answer again.
 
-    def legal(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """A contiguous copy of `actions` [N, *shape] that every environment accepts.
-
-        Real actions outside their box are clipped: a Gaussian policy cannot help it. A choice outside its range is a
-        broken peer, and an emulator that is given one may never answer again.
-
-        Raises:
-          RemoteProtocolError: a choice is out of range or a real number is not finite.
-        """
-        if self.spec.kind == "box":
-            if not np.isfinite(actions).all():
+    Raises:
+      RemoteProtocolError: a choice is out of range or a real number is not finite.
+    """
+    copy = np.array(actions, order="C")
+    for array, chosen in by_array(space, copy):
+        if array.kind == "box":
+            if not np.isfinite(chosen).all():
                 raise RemoteProtocolError("an action is not a finite number", "action")
-            clipped: NDArray[Any] = np.clip(actions, self._low, self._high)
-            return np.ascontiguousarray(clipped)
-        wrong = (actions < 0) | (actions >= self._sizes)
-        if wrong.any():
-            where = tuple(int(n) for n in np.argwhere(wrong)[0])
-            size = int(np.broadcast_to(self._sizes, actions.shape)[where])
-            raise RemoteProtocolError(
-                f"the action of environment {where[0]} is {int(actions[where])}, expected 0 to {size - 1}", "action"
-            )
-        return np.array(actions, order="C")
+            low, high = (bound.astype(np.float32) for bound in array.bounds)
+            chosen[...] = np.clip(chosen, low, high)
+        else:
+            _check_choices(chosen, array)
+    return copy
+
+
+def _check_choices(chosen: NDArray[Any], array: ArraySpace) -> None:
+    sizes = np.asarray(array.choices).reshape(array.shape)
+    wrong = (chosen < 0) | (chosen >= sizes)
+    if wrong.any():
+        at = tuple(int(n) for n in np.argwhere(wrong)[0])
+        size = int(np.broadcast_to(sizes, chosen.shape)[at])
+        sentence = f"the action of environment {at[0]} is {int(chosen[at])}, expected 0 to {size - 1}"
+        raise RemoteProtocolError(sentence, "action")

@@ -44,10 +44,8 @@ class AtariVectorEnv(InlineEnvs):
 
     def __init__(self, rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> None:
         self._env = _make(rom, config, num_envs, threads)
-        space = self._env.single_observation_space
-        obs = (space.dtype.str, space.shape[1:])
-        action_space = self._env.single_action_space
-        super().__init__(env_spec(config.id, obs, action_space, config.frame_stack, config.frame_skip), num_envs)
+        action, stack, skip = self._env.single_action_space, config.frame_stack, config.frame_skip
+        super().__init__(env_spec(config.id, _one_frame(self._env), action, stack=stack, skip=skip), num_envs)
         self._seed: int | None = seed
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
@@ -90,10 +88,20 @@ class AtariVectorEnv(InlineEnvs):
         del self._env
 
 
+def _one_frame(env: Any) -> Any:
+    """The space of the newest frame of a stack of one."""
+    from gymnasium import spaces
+
+    space = env.single_observation_space
+    return spaces.Box(space.low[0], space.high[0], dtype=space.dtype)
+
+
 def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
     from ale_py.vector_env import AtariVectorEnv as Emulator
 
     kwargs: dict[str, Any] = dict(config.kwargs)
+    if config.action_mask:
+        raise EnvError(f"env.action_mask {config.action_mask!r}: expected none, Atari games allow every action")
     unknown = sorted(set(kwargs) - set(KWARGS))
     if unknown:
         raise EnvError(f"env.kwargs: {unknown[0]!r} is not for Atari, expected any of {', '.join(KWARGS)}")

@@ -43,7 +43,8 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
     if match:
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
         return _make_atari(rom, config, num_envs, seed, server.threads or 1)
-    if ":" not in config.id and not config.id.startswith(MINATAR) and _has_native(config.id):
+    plain = ":" not in config.id and not config.id.startswith(MINATAR)
+    if plain and _has_native(config.id) and not config.action_mask:
         return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.spaces import by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, rows_for
@@ -48,7 +49,7 @@ class InlineEnvs(ABC):
     def close(self) -> None:
         """Release the environments."""
 
-    def fill_first(self, obs: NDArray[Any]) -> None:
+    def fill_first(self, obs: Any) -> None:
         """Write rows of which every one opens an episode."""
         self.statistics.forget(slice(None))
         self.episodes = []
@@ -57,29 +58,30 @@ class InlineEnvs(ABC):
 
     def fill(
         self,
-        obs: NDArray[Any],
+        obs: Any,
         reward: NDArray[Any],
         terminated: NDArray[Any],
         truncated: NDArray[Any],
         first: NDArray[Any],
     ) -> None:
-        """Write rows, all arguments [N, ...]; what a first row must not carry is left out."""
+        """Write rows, all arguments [N, ...], obs nested as its space; what a first row must not carry is left out."""
         rows = self.rows
-        self._check(obs, reward)
-        rows["obs"] = obs
+        self._check("a reward", reward, rows["reward"].shape)
+        columns = by_array(self.spec.obs, rows["obs"])
+        for (_, column), (_, values) in zip(columns, by_array(self.spec.obs, obs), strict=True):
+            self._check("an observation", values, column.shape)
+            column[...] = values
         rows["first"] = first
         rows["reward"] = np.where(first, 0, reward)
         rows["terminated"] = terminated & ~first
         rows["truncated"] = truncated & ~first
 
-    def _check(self, obs: NDArray[Any], reward: NDArray[Any]) -> None:
+    def _check(self, what: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
         """Refuse what no policy could learn from; numpy would stretch a wrong shape in silence."""
-        wanted = self.rows["obs"].shape
-        if np.shape(obs) != wanted:
-            raise EnvError(f"environment {self.spec.env_id!r}: observations {np.shape(obs)}, expected {wanted}")
-        for what, values in (("an observation", obs), ("a reward", reward)):
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")
+        if values.shape != shape:
+            raise EnvError(f"environment {self.spec.env_id!r}: {what} has shape {values.shape}, expected {shape}")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")
 
 
 class InlineVectorEnv(VectorEnv):

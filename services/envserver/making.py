@@ -13,22 +13,17 @@ from zerobeast.services.envserver.vector import contained
 
 
 def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
-    """One environment with an observation space of one array.
+    """One environment.
 
     Raises:
       EnvError: it is unknown, its package is missing or its constructor raises.
     """
     import gymnasium
-    from gymnasium import spaces
-    from gymnasium.wrappers import FlattenObservation
 
     name = _registered(env_id)
     _calm_mujoco(name)
     with contained(f"env.id {env_id!r} cannot be made"):
-        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
-        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple | spaces.Discrete):
-            env = FlattenObservation(env)  # a number that only names something becomes one-hot
-    return env
+        return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def _registered(env_id: str) -> str:

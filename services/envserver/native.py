@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import contained
 
 
@@ -34,10 +34,10 @@ class NativeVectorEnv(InlineEnvs):
         kwargs: dict[str, Any] = dict(config.kwargs)
         with contained(f"env.id {config.id!r} cannot be made"):
             env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-        obs = obs_layout(env.single_observation_space)
-        super().__init__(env_spec(config.id, obs, env.single_action_space), num_envs)
+        obs, action = env.single_observation_space, env.single_action_space
+        super().__init__(env_spec(config.id, obs, action), num_envs)
         self._env: Any = env
-        self._adapt = ActionAdapter(env.single_action_space)
+        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self._seed: int | None = seed
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
@@ -46,16 +46,16 @@ class NativeVectorEnv(InlineEnvs):
         obs, self.infos = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None
         self._done[:] = False
-        self.fill_first(obs)
+        self.fill_first(self._adapt_obs(obs))
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        self._actions = self._adapt(actions)
+        self._actions = self._adapt_action(actions)
 
     def finish_step(self) -> None:
         obs, reward, terminated, truncated, self.infos = self._env.step(self._actions)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
-        self.fill(obs, reward, terminated, truncated, first)
+        self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # foreign code, and nothing depends on it

@@ -26,7 +26,7 @@ from zerobeast.common.transport import Incoming, Poller, ServerPort, open_contex
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
-from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
@@ -196,12 +196,11 @@ class EnvServer(Service):
         if session.asked_at is None:
             raise RemoteProtocolError("RESET has to come before the first STEP", "order")
         assert hosted.actions is not None
-        assert hosted.check is not None
         if not message.into(hosted.actions):
             raise RemoteProtocolError(
                 f"STEP: expected one frame of {hosted.actions.nbytes} bytes of actions", "payload"
             )
-        return partial(hosted.env.step, hosted.check.legal(hosted.actions["action"]))
+        return partial(hosted.env.step, legal(hosted.actions["action"], hosted.env.spec.action))
 
     def _advance(self) -> None:
         """Let everything get on. While sessions play, making gets half of this thread's time, or they would crawl."""
@@ -239,7 +238,6 @@ class EnvServer(Service):
     def _made(self, session: Session[Hosted]) -> None:
         hosted = session.state
         hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
-        hosted.check = ActionCheck(hosted.env.spec.action)
         session.welcome, session.opened_at = {"env": hosted.env.spec.to_wire()}, self.clock()
         log.info("hosting %d x %s", hosted.env.num_envs, hosted.env.spec.env_id)
         self._send_welcome(session)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.session import Session
-from zerobeast.services.envserver.actions import ActionCheck
 from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
@@ -20,7 +19,6 @@ MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 class Hosted:
     env: VectorEnv
     request: Header | None  #: being worked on; the HELLO at first
-    check: ActionCheck | None = None
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
 
     @property

@@ -1,11 +1,12 @@
 """gymnasium's spaces as this project's specs, and legal actions as what a space expects.
 
-Observations: Box, MultiBinary and MultiDiscrete as they are, float64 as float32; Discrete, Dict and Tuple have to be
-flattened before. Actions: Discrete, MultiDiscrete, MultiBinary and Box, all counted from 0.
+Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, and Dict and Tuple of these. Actions:
+the same, without integer boxes. Choices are counted from 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,87 +14,112 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, pack
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space
+from zerobeast.common.wire.specs import EnvSpec
 
 MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
+KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these"
 
 
-def obs_layout(space: Any) -> tuple[str, tuple[int, ...]]:
-    """(dtype, shape) of one observation.
+def space_of(space: Any, path: str) -> Space:
+    """What travels of a gymnasium space.
 
-    Raises:
-      EnvError: it is not one array of numbers.
-    """
-    if space.shape is None or space.dtype is None:
-        raise EnvError(f"observation space {space} is not supported, expected one array of numbers")
-    name = np.dtype(space.dtype).str
-    if name == "<f8":
-        name = "<f4"
-    if name not in DTYPES or any(size < 1 for size in space.shape):
-        raise EnvError(f"observation space {space} is not supported, expected fixed-size numbers")
-    return name, tuple(int(size) for size in space.shape)
-
-
-def action_spec(space: Any) -> ActionSpec:
-    """What an agent may choose from.
+    Args:
+      space: of observations or actions.
+      path: how sentences name it.
 
     Raises:
-      EnvError: the space is of another kind.
+      EnvError: it cannot travel.
     """
     from gymnasium import spaces
 
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        named = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        parts = tuple(Part(str(name), space_of(part, f"{path}.{name}")) for name, part in named)
+        return CompositeSpace("dict" if isinstance(space, spaces.Dict) else "tuple", parts)
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise EnvError(f"{path} {str(space)[:200]} is not supported, expected {KINDS}")
     shape = tuple(int(size) for size in space.shape or ())
+    dtype = np.dtype(space.dtype).str
+    dtype = "<f4" if dtype == "<f8" else dtype
+    if dtype not in DTYPES or any(size < 1 for size in shape):
+        raise EnvError(f"{path} {str(space)[:200]} is not supported, expected fixed-size numbers")
     if isinstance(space, spaces.Discrete):
-        return ActionSpec.discrete(int(space.n))
+        return ArraySpace("discrete", dtype, sizes=(int(space.n),))
     if isinstance(space, spaces.MultiDiscrete):
-        return ActionSpec("multi_discrete", shape, tuple(int(n) for n in space.nvec.flat))
+        return ArraySpace("multi_discrete", dtype, shape, tuple(int(n) for n in space.nvec.flat))
     if isinstance(space, spaces.MultiBinary):
-        return ActionSpec("multi_discrete", shape, (2,) * int(np.prod(shape)))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = (tuple(float(x) for x in bound.flat) for bound in (space.low, space.high))
-        return ActionSpec("box", shape, (), low, high)
-    raise EnvError(f"action space {space} is not supported, expected Discrete, MultiDiscrete, MultiBinary or float Box")
+        return ArraySpace("multi_binary", dtype, shape)
+    return ArraySpace("box", dtype, shape, (), _bound(space.low), _bound(space.high))
 
 
-def env_spec(
-    env_id: str, obs: tuple[str, tuple[int, ...]], action_space: Any, stack: int = 1, skip: int = 1
-) -> EnvSpec:
+def _bound(values: NDArray[Any]) -> tuple[float, ...]:
+    """One for all components if they are alike."""
+    flat = values.astype(np.float64).ravel()
+    return (float(flat[0]),) if (flat == flat[0]).all() else tuple(map(float, flat))
+
+
+def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 1, masked: bool = False) -> EnvSpec:
     """What travels to peers, by the rules that they will check it with.
 
     Args:
       env_id: as the user wrote it.
-      obs: (dtype, shape) of one frame.
-      action_space: of one environment.
+      obs: gymnasium's space of one frame.
+      action: gymnasium's space of one environment's actions.
       stack: frames that a policy sees.
-      skip: env_frames per agent_step.
+      skip: env_frames per agent step.
+      masked: whether it says which choices are legal.
 
     Raises:
       EnvError: no peer would accept it.
     """
-    dtype, shape = obs
-    wire = EnvSpec(env_id, shape, dtype, action_spec(action_space), stack, skip).to_wire()
-    if len(pack(wire)) > MAX_SPEC_BYTES:
-        raise EnvError(f"env.id {env_id!r} is not supported: its action space {action_space.shape} is too large")
+    spec = EnvSpec(env_id, space_of(obs, "observation space"), space_of(action, "action space"), stack, skip, masked)
+    if len(pack(spec.to_wire())) > MAX_SPEC_BYTES:  # bounds of each pixel, which nothing needs
+        spec = spec.for_policies()
+    wire = spec.to_wire()
+    if (size := len(pack(wire))) > MAX_SPEC_BYTES:
+        raise EnvError(f"env.id {env_id!r} is not supported: its spaces take {size} bytes to describe")
     try:
         return EnvSpec.from_wire(wire)
     except RemoteProtocolError as error:
         raise EnvError(f"env.id {env_id!r} is not supported: {error}") from error
 
 
-class ActionAdapter:
-    """Turns legal actions into what the space of one environment expects."""
+Adapter = Callable[[Any], Any]
 
-    def __init__(self, space: Any) -> None:
-        from gymnasium import spaces
 
-        self._start = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-        self._bounds = (space.low, space.high) if isinstance(space, spaces.Box) else None
-        self._dtype = space.dtype
+def obs_adapter(space: Any) -> Adapter:
+    """From observations [..., *shape] of a gymnasium space to what travels: choices counted from 0, nothing checked."""
+    from gymnasium import spaces
 
-    def __call__(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Of one or several environments [..., *shape]; a space need not count its choices from 0."""
-        if self._bounds is not None:  # once more, since float32 rounds a float64 bound
-            clipped: NDArray[Any] = np.clip(actions.astype(self._dtype), *self._bounds)
-            return clipped
-        shifted: NDArray[Any] = (actions + self._start).astype(self._dtype)
-        return shifted
+    if isinstance(space, spaces.Dict):
+        adapters = {key: obs_adapter(part) for key, part in space.items()}
+        return lambda obs: {str(key): adapt(obs[key]) for key, adapt in adapters.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = [obs_adapter(part) for part in space]
+        return lambda obs: {str(i): adapt(obs[i]) for i, adapt in enumerate(parts)}
+    start = _start(space)
+    return np.asarray if start is None else lambda obs: np.asarray(obs) - start
+
+
+def action_adapter(space: Any) -> Adapter:
+    """From legal actions [..., *shape] as they travel to what a gymnasium space expects, of one or of several
+    environments: a space need not count its choices from 0."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        adapters = {key: action_adapter(part) for key, part in space.items()}
+        return lambda actions: {key: adapt(actions[str(key)]) for key, adapt in adapters.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = [action_adapter(part) for part in space]
+        return lambda actions: tuple(adapt(actions[str(i)]) for i, adapt in enumerate(parts))
+    if isinstance(space, spaces.Box):  # clipped once more, since float32 rounds a float64 bound
+        return lambda actions: np.clip(actions.astype(space.dtype), space.low, space.high)
+    start = _start(space)
+    return lambda actions: (actions if start is None else actions + start).astype(space.dtype)
+
+
+def _start(space: Any) -> Any:
+    """What choices are counted from, if not from 0."""
+    start = getattr(space, "start", 0)
+    return start if np.any(start) else None

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.specs import MAX_ROW_BYTES, EnvSpec
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.infos import InfoTable
 
 Episodes = list[list[float | int]]

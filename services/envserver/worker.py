@@ -30,10 +30,13 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.codec import pack, unpack
+from zerobeast.common.wire.records import action_record
+from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.services.envserver.descendants import MARK, end_marked
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
-from zerobeast.services.envserver.spaces import ActionAdapter, env_spec, obs_layout
+from zerobeast.services.envserver.masks import mask_of, without_mask
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import contained, rows_for
 
 RESET, STEP = b"R", b"S"
@@ -49,7 +52,14 @@ def backoff_s(failures: int) -> float:
 
 
 def serve(
-    connection: Connection, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None, *, infos: bool
+    connection: Connection,
+    env_id: str,
+    kwargs: dict[str, Any],
+    num_envs: int,
+    seed: int | None,
+    *,
+    infos: bool,
+    mask: str,
 ) -> None:
     """Run the process until the server closes the pipe or is gone.
 
@@ -60,6 +70,7 @@ def serve(
       num_envs: how many of the session's environments live here.
       seed: of the first one; None in a worker that replaces one that died.
       infos: whether the session asked for them.
+      mask: the key of action masks, or "".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     faulthandler.enable()  # a crash, and the server's SIGABRT to a process that hangs, write where it is
@@ -67,7 +78,7 @@ def serve(
     threading.Thread(target=_die_with_server, daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError):  # the server has closed the pipe
         try:
-            shard = Shard(env_id, kwargs, num_envs, seed, InfoTable(num_envs) if infos else None)
+            shard = Shard(env_id, kwargs, num_envs, seed, InfoTable(num_envs) if infos else None, mask)
         except EnvError as error:
             failures = [[0, _trace(error)]] if error.__cause__ else []
             connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
@@ -86,9 +97,7 @@ def _answer(connection: Connection, shard: Shard) -> None:
             seed, options = unpack(connection.recv_bytes())
             shard.reset(seed, options)
         else:
-            spec = shard.spec.action
-            raw = np.frombuffer(connection.recv_bytes(), spec.dtype)
-            shard.step(raw.reshape(shard.num_envs, *spec.shape))
+            shard.step(np.frombuffer(connection.recv_bytes(), action_record(shard.spec.action).dtype["action"]))
     except EnvError as error:
         connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures}))
         return
@@ -128,16 +137,24 @@ class Shard:
       num_envs: n.
       seed: of the first environment's first reset, or None.
       infos: for those of each answer, if they are wanted.
+      mask: the key of action masks, or "".
 
     Raises:
       EnvError: they cannot be made.
     """
 
     def __init__(
-        self, env_id: str, kwargs: dict[str, Any], num_envs: int, seed: int | None, infos: InfoTable | None = None
+        self,
+        env_id: str,
+        kwargs: dict[str, Any],
+        num_envs: int,
+        seed: int | None,
+        infos: InfoTable | None = None,
+        mask: str = "",
     ) -> None:
         self.env_id = env_id
         self.kwargs = kwargs
+        self.mask = mask
         self.num_envs = num_envs
         self.infos = infos
         self.failures: list[list[Any]] = []  #: since they were last taken away
@@ -145,11 +162,9 @@ class Shard:
         self._seeds = [None if seed is None else seed + i for i in range(num_envs)]
         self._done = np.zeros(num_envs, np.bool_)
         self._in_a_row = [0] * num_envs
-        layout, space = obs_layout(self._envs[0].observation_space), self._envs[0].action_space
-        self._dtype, self._shape = np.dtype(layout[0]), layout[1]
-        self.spec = env_spec(env_id, layout, space)
-        self._adapt = ActionAdapter(space)
-        self._discrete = self.spec.action.kind == "discrete"
+        obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
+        self.spec = env_spec(env_id, obs, action, masked=bool(mask))
+        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self.rows = rows_for(self.spec, num_envs)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -166,16 +181,13 @@ class Shard:
 
     def step(self, actions: NDArray[Any]) -> None:
         """One step everywhere: [n, *action shape]. Raises EnvError where an environment cannot go on at all."""
-        prepared = self._adapt(actions)
         self._forget_infos()
         for i, env in enumerate(self._envs):
             if self._done[i]:
                 self._reset(i)
                 continue
             try:
-                answer = env.step(prepared[i].item() if self._discrete else prepared[i])
-                self._write(i, *answer[:4])
-                self._keep(i, answer[4])
+                self._write(i, *env.step(self._adapt_action(actions[i])))
             except Exception as error:  # foreign code: contained, counted and reported
                 self._replace(i, error)
             else:
@@ -185,15 +197,22 @@ class Shard:
         for env in self._envs:
             _close(env)
 
-    def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
+    def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         row = self.rows[i]
-        row["obs"] = self._checked(obs)
+        entries = by_array(self.spec.obs, self._adapt_obs(obs))
+        for (_, column), (space, value) in zip(by_array(self.spec.obs, self.rows["obs"]), entries, strict=True):
+            column[i] = _checked(value, space)
+        if self.mask:
+            over = bool(terminated or truncated)
+            row["action_mask"] = mask_of(self.mask, obs, info, self.spec.action, over=over)
         number = np.asarray(reward, np.float64).item()
         if not abs(number) <= LARGEST:
             raise EnvError(f"a reward is {number}, expected a finite float32")
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         self._done[i] = terminated or truncated
+        if self.infos is not None:
+            self.infos.put_one(info, i)
 
     def _reset(self, i: int) -> None:
         try:
@@ -205,17 +224,12 @@ class Shard:
         seed, self._seeds[i] = self._seeds[i], None
         asked = {} if options is None else {"options": options}
         obs, info = self._envs[i].reset(seed=seed, **asked)
-        self._write(i, obs, 0.0, terminated=False, truncated=False)
+        self._write(i, obs, 0.0, terminated=False, truncated=False, info=info)
         self.rows[i]["first"] = True
-        self._keep(i, info)
 
     def _forget_infos(self) -> None:
         if self.infos is not None:
             self.infos.clear()
-
-    def _keep(self, i: int, info: Any) -> None:
-        if self.infos is not None:
-            self.infos.put_one(info, i)
 
     def _replace(self, i: int, error: Exception) -> None:
         """Make an environment that raised anew, as often as it takes, and open an episode in it."""
@@ -235,21 +249,22 @@ class Shard:
             else:
                 return
 
-    def _checked(self, obs: Any) -> NDArray[Any]:
-        """The observation as an array of the declared shape and kind; numpy would stretch or cut others in silence."""
-        array = np.asarray(obs)
-        if array.shape != self._shape:
-            raise EnvError(f"an observation has shape {array.shape}, its space says {self._shape}")
-        if array.dtype.kind not in "biuf":
-            raise EnvError(f"an observation holds {array.dtype}, its space says {self._dtype}")
-        with np.errstate(all="ignore"):
-            stored = array.astype(self._dtype, copy=False)
-        if self._dtype.kind == "f":
-            if not np.isfinite(stored).all():
-                raise EnvError("an observation holds a value that is not finite")
-        elif stored is not array and not (stored == array).all():
-            raise EnvError(f"an observation of {array.dtype} holds a value that its space's {self._dtype} cannot")
-        return stored
+
+def _checked(obs: Any, space: ArraySpace) -> NDArray[Any]:
+    """An observation as an array of the declared shape and kind; numpy would stretch or cut others in silence."""
+    array, dtype = np.asarray(obs), np.dtype(space.dtype)
+    if array.shape != space.shape:
+        raise EnvError(f"an observation has shape {array.shape}, its space says {space.shape}")
+    if array.dtype.kind not in "biuf":
+        raise EnvError(f"an observation holds {array.dtype}, its space says {dtype}")
+    with np.errstate(all="ignore"):
+        stored = array.astype(dtype, copy=False)
+    if dtype.kind == "f":
+        if not np.isfinite(stored).all():
+            raise EnvError("an observation holds a value that is not finite")
+    elif stored is not array and not (stored == array).all():
+        raise EnvError(f"an observation of {array.dtype} holds a value that its space's {dtype} cannot")
+    return stored
 
 
 def _close(env: Any) -> None:

@@ -72,7 +72,7 @@ class WorkerVectorEnv(VectorEnv):
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int, workers: int) -> None:
         super().__init__(num_envs)
-        self._env_id, self._kwargs = config.id, dict(config.kwargs)
+        self._env_id, self._kwargs, self._mask = config.id, dict(config.kwargs), config.action_mask
         self._context = multiprocessing.get_context("spawn")
         self._poll = select.poll()
         self._statistics = EpisodeTracker(num_envs)
@@ -156,7 +156,7 @@ class WorkerVectorEnv(VectorEnv):
                 worker.process = self._context.Process(
                     target=serve,
                     args=(theirs, self._env_id, self._kwargs, worker.size, seed),
-                    kwargs={"infos": self.infos is not None},
+                    kwargs={"infos": self.infos is not None, "mask": self._mask},
                     daemon=True,
                 )
                 worker.process.start()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire import checks
 from zerobeast.common.wire.checks import Episodes
+from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -57,10 +58,10 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
     if task not in tasks.split(","):
         return f"env.env_id is {task}, this run has {tasks}"
     whose, of = ("", "") if task == tasks else (f" of {task}", f" of {tasks}")
-    expected = dict(_leaves(ours))
-    for name, value in _leaves(theirs):
-        if value != expected[name] and name != "env.env_id":
-            return f"{name}{whose} is {value}, this run{of} has {expected[name]}"
+    expected = _flat(ours)
+    for name, value in _flat(theirs).items():
+        if value != expected.get(name) and name != "env.env_id":
+            return f"{name}{whose} is {value}, this run{of} has {expected.get(name, 'none')}"
     if theirs.num_envs > ours.num_envs:
         return (
             f"num_envs is {theirs.num_envs}, expected at most {ours.num_envs}: start the learner with the same "
@@ -131,18 +132,9 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
     return None
 
 
-def _leaves(terms: Terms) -> list[tuple[str, Any]]:
-    """The terms that must be equal, flat: ("env.action.kind", "discrete"), ..."""
+def _flat(terms: Terms) -> dict[str, Any]:
+    """The terms that must be equal: {"env.action.kind": "discrete", ...}."""
     tree: dict[str, Any] = {"env": terms.env.to_wire(), "unroll_length": terms.unroll_length}
     if terms.policy is not None:
         tree["policy"] = terms.policy.to_wire()
-    found: list[tuple[str, Any]] = []
-    pending = [("", tree)]
-    while pending:
-        prefix, branch = pending.pop()
-        for name, value in branch.items():
-            if isinstance(value, dict):
-                pending.append((f"{prefix}{name}.", value))
-            else:
-                found.append((prefix + name, value))
-    return found
+    return flat(tree)

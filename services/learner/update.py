@@ -9,7 +9,6 @@ It assembles batches and counts. How a batch is learned from is the algorithm's:
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,14 +23,17 @@ from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.ops.columns import columns
 from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec, PolicySpec
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
 #: fields of a batch that are those of the rollout record, time first
-AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version"]
+AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version", "action_mask"]
 
 
 @dataclass
@@ -197,29 +199,26 @@ def assemble(
     fields = _fields(rows, record, device)
     first = torch.from_numpy(_bools(rows, "first"))  # stack_frames looks at it on the CPU
     return Batch(
-        obs=stack_frames(fields["obs"], first, env.frame_stack),
+        obs=tree_map(lambda frames: stack_frames(frames, first, env.frame_stack), fields["obs"]),
         first=_time_major(first).to(device),
         core_state=fields["core_state"],
-        **{name: _time_major(fields[name]) for name in AS_RECORDED},
+        **{name: tree_map(_time_major, fields[name]) for name in AS_RECORDED if name in fields},
         extras={name: _time_major(fields[name]) for name in fields if name not in ROLLOUT_FIELDS},
         mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
         task=torch.from_numpy(np.zeros(len(rows), np.int64) if tasks is None else tasks).to(device),
     )
 
 
-def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Tensor]:
-    """The fields of rows [B] as tensors [B, ...] that share one copy of them on the device."""
-    layout = record.dtype.fields
-    assert layout is not None, "a record has fields"
+def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Any]:
+    """The fields of rows [B] as tensors [B, ...], or trees of them, that share one copy of the rows on the device."""
     content = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1)).to(device, non_blocking=True)
-    fields = {}
-    for name, dtype, shape in record.fields:
-        offset = layout[name][1]
-        flat = content[:, offset : offset + math.prod(shape) * np.dtype(dtype).itemsize]
-        # a peer may send any byte as a bool
-        typed = flat != 0 if dtype == "|b1" else flat.view(torch.from_numpy(np.empty(0, dtype)).dtype)
-        fields[name] = typed.view(len(rows), *shape)
+    # a peer may send any byte as a bool
+    fields: dict[str, Any] = tree_map(_any_byte, columns(content, record.dtype))
     return fields
+
+
+def _any_byte(values: Tensor) -> Tensor:
+    return values.view(torch.uint8) != 0 if values.dtype is torch.bool else values
 
 
 def _valid(rows: NDArray[np.void], steps: int) -> NDArray[np.bool_]:

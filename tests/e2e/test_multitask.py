@@ -31,4 +31,4 @@ def test_environments_that_are_not_alike_end_the_run_with_a_sentence(tmp_path: P
     envs = f"{ENVS}:Cheap-v0,{ENVS}:Wide-v0"
     code, _, error = finished(python("-m", "zerobeast", "train", "--plain", "--root", tmp_path, "--env", envs))
     assert (code, error.count("\n")) == (2, 1)
-    assert all(part in error for part in (f"{ENVS}:Cheap-v0", f"{ENVS}:Wide-v0", "obs_shape", "[8]", "[12]"))
+    assert all(part in error for part in (f"{ENVS}:Cheap-v0", f"{ENVS}:Wide-v0", "obs.shape", "[8]", "[12]"))

@@ -19,7 +19,8 @@ from zerobeast.common.errors import PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import HELLO_PERIOD_S
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
@@ -28,7 +29,7 @@ from zerobeast.services.envserver.service import EnvServer
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 60.0
-CARTPOLE_SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+CARTPOLE_SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 PLANES = len([Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
 
 

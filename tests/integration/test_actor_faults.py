@@ -17,14 +17,15 @@ from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.transport import Context, Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
 
 pytestmark = pytest.mark.integration
 
-ENV = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+ENV = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 POLICY = PolicySpec(logits_and_value(2), 0)
 N, EPOCH, TIMEOUT_S, TURN_S = 2, 5, 60.0, 0.02
 

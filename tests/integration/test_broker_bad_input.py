@@ -10,7 +10,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply
 
 pytestmark = pytest.mark.integration
@@ -94,10 +95,10 @@ def test_a_second_request_before_the_first_is_answered_is_refused(open_stage: Op
 
 def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
     the.welcomed()
-    other = EnvSpec(ECHO_ENV.env_id, (4,), "<f4", ECHO_ENV.action)
+    other = EnvSpec(ECHO_ENV.env_id, ArraySpace.box((4,)), ECHO_ENV.action)
     sentence = refusal(the.client(env=other))
-    assert "obs_shape is [4]" in sentence
-    assert "obs_shape [3]" in sentence
+    assert "obs.shape is [4]" in sentence
+    assert "obs.shape [3]" in sentence
     assert the.refused("terms") >= 1
 
 
@@ -107,14 +108,14 @@ def test_an_impossible_number_of_environments_is_refused(the: Stage) -> None:
 
 
 def test_an_environment_that_the_algorithm_cannot_handle_is_refused_in_its_words(the: Stage) -> None:
-    box = EnvSpec("Box-v0", (3,), "<f4", ActionSpec("box", (1,), (), (-1.0,), (1.0,)))
+    box = EnvSpec("Box-v0", ArraySpace.box((3,)), ArraySpace.box((1,), low=(-1.0,), high=(1.0,)))
     sentence = refusal(the.client(env=box))
     assert "actions are box" in sentence
     assert the.welcomed().ask().version == 1, "the next one is served"
 
 
 def test_an_environment_too_large_for_the_batch_is_refused(the: Stage) -> None:
-    huge = EnvSpec("Huge-v0", (1 << 22,), "<f4", ECHO_ENV.action, frame_stack=2)
+    huge = EnvSpec("Huge-v0", ArraySpace.box((1 << 22,)), ECHO_ENV.action, frame_stack=2)
     sentence = refusal(the.client(env=huge))
     assert "observations of" in sentence
 

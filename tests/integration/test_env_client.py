@@ -13,13 +13,14 @@ from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
 
 CARTPOLE = {"id": "CartPole-v1"}
-SPEC = EnvSpec("Fake-v0", (2,), "<f4", ActionSpec.discrete(2))
+SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def test_an_answer_that_cannot_be_is_named(context: Context, ipc: str) -> None:
 def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, ipc: str) -> None:
     with (
         fake_server(context, ipc, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
-        pytest.raises(RemoteProtocolError, match="obs_shape is None"),
+        pytest.raises(RemoteProtocolError, match="obs is None"),
     ):
         EnvClient(context, ipc, {}, 2, seed=0)
 

@@ -67,7 +67,7 @@ def test_frames_of_atari_are_the_emulators_own(context: Context, endpoint: str) 
     frames, _ = reference.reset(seed=np.array([5, 6, 7, 8]))
     generator = np.random.default_rng(0)
     with running(endpoint), EnvClient(context, endpoint, {"id": "PongNoFrameskip-v4"}, 4, seed=5) as client:
-        assert (client.spec.frame_stack, client.spec.frame_skip, client.spec.obs_shape) == (4, 4, (84, 84))
+        assert (client.spec.frame_stack, client.spec.frame_skip, client.spec.obs.shape) == (4, 4, (84, 84))
         rows = client.reset()
         assert (rows["obs"] == frames[:, 0]).all()
         for _ in range(100):
@@ -110,7 +110,7 @@ def test_observations_of_every_layout_arrive_right(context: Context, ipc: str, k
 
 def test_minatar_plays_whole_episodes(context: Context, ipc: str) -> None:
     with running(ipc), EnvClient(context, ipc, {"id": "MinAtar/Breakout-v1"}, 4, seed=0) as client:
-        assert (client.spec.obs_shape, client.spec.obs_dtype) == ((10, 10, 4), "|b1")
+        assert (client.spec.obs.shape, client.spec.obs.dtype) == ((10, 10, 4), "|b1")
         rows, finished, returns = client.reset(), [], np.zeros(4)
         expected = []
         for t in range(100):

@@ -22,7 +22,8 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 
 pytestmark = pytest.mark.integration
@@ -31,7 +32,7 @@ SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.p
 VERSION = 1  #: that the example speaks
 old = partial(Header, version=VERSION)
 ENV = {"id": "CartPole-v1"}
-SPEC = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 
 @pytest.fixture(scope="module", params=["ipc", "tcp"])

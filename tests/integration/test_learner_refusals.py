@@ -10,16 +10,20 @@ from tests.helpers import wait_until
 from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.messages import Header, Kind, Reason
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.update import Trainer
 
 pytestmark = pytest.mark.integration
 
 
-BOX = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (1,), (), (0.0,), (1.0,)), frame_skip=4)
+BOX = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((1,), low=(0.0,), high=(1.0,)), frame_skip=4)
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"unroll_length": 6}, "unroll_length is 6, this run has 5"),
-    ({"env": EnvSpec("Other-v0", (4,), "<f4", ActionSpec.discrete(2)).to_wire()}, "env.env_id is Other-v0"),
+    (
+        {"env": EnvSpec("Other-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)).to_wire()},
+        "env.env_id is Other-v0",
+    ),
     ({"policy": {"extras": [["q", "<f4", [2]]], "core_size": 0}}, "policy.extras is [['q', '<f4', [2]]], this run has"),
     ({"num_envs": 5}, "num_envs is 5, expected at most 4"),
     ({"num_envs": "x"}, "num_envs is x, expected a positive number"),

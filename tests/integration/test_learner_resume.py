@@ -24,7 +24,8 @@ from tests.learner_fakes import (
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.transport import Context, WeightsSubscriber
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.integration
@@ -68,8 +69,8 @@ def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment
             subscriber.close()
         assert learner.report()["agent_steps"] == 60
         assert learner.report()["mean_return_100"] == pytest.approx(2.0)
-        other = EnvSpec("Test-v0", (5,), "<f4", ActionSpec.discrete(2), frame_skip=4)
-        with pytest.raises(ConfigError, match=r"env.obs_shape is \[5\], this run has \[4\]"):
+        other = EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4)
+        with pytest.raises(ConfigError, match=r"env.obs.shape is \[5\], this run has \[4\]"):
             greet(learner, actor_of(config, env=other.to_wire()))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.learner_fakes import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.learner.update import Trainer, Update
 
 pytestmark = pytest.mark.integration
@@ -64,8 +65,8 @@ def test_an_environment_unlike_the_first_is_refused_with_both_names(run: OpenRun
     with pytest.raises(ConfigError, match=f"env.env_id is {TASKS}, this run has {TASKS}"):
         run.welcomed(**terms(TASKS))
     run.welcomed(**terms("Two-v0"))
-    with pytest.raises(ConfigError, match=r"env.obs_shape of One-v0 is \[5\], this run of One-v0,Two-v0 has \[4\]"):
-        run.welcomed(**terms("One-v0", obs_shape=(5,)))
+    with pytest.raises(ConfigError, match=r"env.obs.shape of One-v0 is \[5\], this run of One-v0,Two-v0 has \[4\]"):
+        run.welcomed(**terms("One-v0", obs=ArraySpace.box((5,))))
     for stranger in ("Three-v0", TASKS):
         with pytest.raises(ConfigError, match=f"env.env_id is {stranger}, this run has {TASKS}"):
             run.welcomed(**terms(stranger))

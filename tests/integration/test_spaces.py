@@ -36,7 +36,7 @@ def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Pa
 
 def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_path: Path) -> None:
     spec = spec_of(given("tests.integration.loud_env:Loud-v0"))
-    assert (spec.env_id, spec.obs_shape) == ("tests.integration.loud_env:Loud-v0", (3,))
+    assert (spec.env_id, spec.obs.shape) == ("tests.integration.loud_env:Loud-v0", (3,))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from tests.integration.ports import bound_again, meet
 from zerobeast.common.errors import ConfigError, LocalProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Poller, ServerPort, WeightsPublisher, sockets
+from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
-from zerobeast.common.wire.specs import RecordSpec
 
 pytestmark = pytest.mark.integration
 

@@ -32,6 +32,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.distributions import family_of
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
@@ -130,8 +131,8 @@ def test_observations_join_the_statistics_once_however_often_they_are_used(name:
     learning, batches = algorithm.learning(net), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
     for batch in batches:
         learning.update(batch, 0)
-    assert net.norm.count == 2 * T * B
-    torch.testing.assert_close(net.norm.mean, torch.cat([batch.obs[:-1] for batch in batches]).mean((0, 1)))
+    assert net.norm.arrays[0].count == 2 * T * B
+    torch.testing.assert_close(net.norm.arrays[0].mean, torch.cat([batch.obs[:-1] for batch in batches]).mean((0, 1)))
 
 
 @pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("impala", {}), ("impala", {"popart": True})])
@@ -277,4 +278,4 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
 
 def test_actions_without_bounds_cannot_be_squashed() -> None:
     with pytest.raises(ConfigError, match=r"net\.squash_actions: expected false"):
-        actor_critic(EnvSpec("Free-v0", (5,), "<f4", ENDLESS), {"squash_actions": True})
+        actor_critic(EnvSpec("Free-v0", ArraySpace.box((5,)), ENDLESS), {"squash_actions": True})

@@ -9,11 +9,12 @@ from zerobeast.common.acting.inference import Inference
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
-STACKED = EnvSpec("Frames-v0", (2, 2), "|u1", ActionSpec.discrete(6), frame_stack=3)
+STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(6), frame_stack=3)
 
 
 def make(env: EnvSpec = ECHO_ENV, max_rows: int = 8) -> Inference:

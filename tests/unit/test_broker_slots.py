@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerobeast.common.acting.slots import SlotRanges, SlotState
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 def env(shape: tuple[int, ...] = (2, 3), dtype: str = "|u1", stack: int = 3) -> EnvSpec:
-    return EnvSpec("Test-v0", shape, dtype, ActionSpec.discrete(4), frame_stack=stack)
+    return EnvSpec("Test-v0", ArraySpace.box(shape, dtype), ArraySpace.discrete(4), frame_stack=stack)
 
 
 def words(frames: np.ndarray) -> torch.Tensor:
@@ -71,7 +72,7 @@ def test_first_clears_a_state_that_is_not_a_number() -> None:
 
 
 def test_actions_of_several_components_are_kept() -> None:
-    spec = EnvSpec("Test-v0", (2,), "<f4", ActionSpec("multi_discrete", (2,), (3, 4)))
+    spec = EnvSpec("Test-v0", ArraySpace.box((2,)), ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4)))
     state = SlotState(spec, 0, 4, CPU)
     state.reserve(2)
     state.remember(torch.tensor([1]), torch.tensor([[2, 3]]), torch.zeros(1, 0))

@@ -11,13 +11,15 @@ from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
 STEPS, ENVS = 9, 4
-FRAMES = EnvSpec("Frames-v0", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4)
+FRAMES = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4)
 
 
 def episode(env: EnvSpec) -> np.ndarray:
@@ -88,7 +90,7 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
     assert not cores[rows["first"]].any(), "a state before an episode is zero"
     if lstm:
         middle = 5
-        half = StepInput(*(entry[middle:] for entry in inputs))
+        half = tree_map(lambda entry: entry[middle:], inputs)
         with torch.no_grad():
             again, end = net(half, torch.from_numpy(cores[middle]))
         torch.testing.assert_close(again.logits, output.logits[middle:], rtol=1e-4, atol=1e-5)

@@ -7,14 +7,15 @@ from torch import Tensor
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.agent import StepInput
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
 from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, WitnessEnv, reward_of, right_action
 
 pytestmark = pytest.mark.unit
 
 T, WHO = 8, (5, 1234567)
-ENV = EnvSpec("Witness", (3,), "<f4", ActionSpec.discrete(ACTIONS))
+ENV = EnvSpec("Witness", ArraySpace.box((3,)), ArraySpace.discrete(ACTIONS))
 CONFIG = RunConfig.model_validate({"net": {"torso": "mlp", "hidden_size": 4}})
 
 

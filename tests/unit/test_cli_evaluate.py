@@ -9,11 +9,12 @@ import pytest
 from zerobeast.cli.evaluate import Episode, EpisodeCounter, describe, main, quotas
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
-DTYPE = step_record(EnvSpec("x", (), "<f4", ActionSpec.discrete(2))).dtype
+DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
 
 
 def rows(

@@ -11,7 +11,8 @@ from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -161,20 +162,20 @@ def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str,
     assert load(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
 
 
-def spec(obs_shape: tuple[int, ...], action: ActionSpec) -> EnvSpec:
-    return EnvSpec("mine:Own-v0", obs_shape, "<f4", action)
+def spec(obs_shape: tuple[int, ...], action: ArraySpace) -> EnvSpec:
+    return EnvSpec("mine:Own-v0", ArraySpace.box(obs_shape), action)
 
 
 @pytest.mark.parametrize(
     ("env", "name"),
     [
-        (spec((3,), ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0))), "control"),
-        (spec((84, 84, 3), ActionSpec("box", (), (), (-1.0,), (1.0,))), "control"),
-        (spec((3,), ActionSpec.discrete(2)), "classic"),
-        (spec((4, 4), ActionSpec.discrete(2)), "classic"),
-        (spec((10, 10, 4), ActionSpec("multi_discrete", (1,), (2,))), "minatar"),
-        (spec((3, 64, 64), ActionSpec.discrete(2)), "atari"),
-        (spec((84, 84), ActionSpec.discrete(2)), "atari"),
+        (spec((3,), ArraySpace.box((2,), low=(-1.0, -1.0), high=(1.0, 1.0))), "control"),
+        (spec((84, 84, 3), ArraySpace.box((), low=(-1.0,), high=(1.0,))), "control"),
+        (spec((3,), ArraySpace.discrete(2)), "classic"),
+        (spec((4, 4), ArraySpace.discrete(2)), "classic"),
+        (spec((10, 10, 4), ArraySpace("multi_discrete", shape=(1,), sizes=(2,))), "minatar"),
+        (spec((3, 64, 64), ArraySpace.discrete(2)), "atari"),
+        (spec((84, 84), ArraySpace.discrete(2)), "atari"),
     ],
 )
 def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: EnvSpec, name: str) -> None:
@@ -189,7 +190,7 @@ def test_only_what_an_id_does_not_tell_is_asked() -> None:
 
     def describe(given: Mapping[str, Given]) -> EnvSpec:
         asked.append(given["env.id"].value)
-        return spec((3,), ActionSpec.discrete(2))
+        return spec((3,), ArraySpace.discrete(2))
 
     for env in ("PongNoFrameskip-v4", "MinAtar/Breakout-v1", "CartPole-v1", "LunarLander-v3", "HalfCheetah-v5"):
         gather(["--env", env], {}, describe=describe)

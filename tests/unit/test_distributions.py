@@ -12,12 +12,12 @@ from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generat
 from zerobeast.common.ops.categorical import Categorical
 from zerobeast.common.ops.distributions import Family, family_of
 from zerobeast.common.ops.gaussian import EDGE
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import ArraySpace
 
 pytestmark = pytest.mark.unit
 
 PLACES = (5, 3)
-ONE = ActionSpec("box", (1,), (), (-2.0,), (2.0,))
+ONE = ArraySpace.box((1,), low=(-2.0,), high=(2.0,))
 CASES = [pytest.param(space, False, id=name) for name, space in SPACES.items()]
 CASES.append(pytest.param(BOX, True, id="squashed box"))
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -29,7 +29,7 @@ def params_of(family: Family, seed: int = 1, dtype: torch.dtype = torch.float64)
     return params
 
 
-def torchs(params: Tensor, space: ActionSpec, *, squash: bool) -> Any:
+def torchs(params: Tensor, space: ArraySpace, *, squash: bool) -> Any:
     """Torch's distribution over flattened actions."""
     if space.kind != "box":
         return [reference.Categorical(logits=part) for part in params.split(space.sizes, -1)]
@@ -42,7 +42,7 @@ def torchs(params: Tensor, space: ActionSpec, *, squash: bool) -> Any:
     return reference.TransformedDistribution(plain, [*squashing, reference.AffineTransform(loc, scale, 1)])
 
 
-def legal(space: ActionSpec, *, squash: bool) -> Tensor:
+def legal(space: ArraySpace, *, squash: bool) -> Tensor:
     """Actions [5, 3, *shape] in float64, inside the box where they are squashed."""
     if not squash:
         found = actions(space, *PLACES)
@@ -52,7 +52,7 @@ def legal(space: ActionSpec, *, squash: bool) -> Tensor:
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_log_probabilities_are_torchs(space: ActionSpec, *, squash: bool) -> None:
+def test_log_probabilities_are_torchs(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     params, taken = params_of(family), legal(space, squash=squash)
     flat, theirs = taken.reshape(*PLACES, -1), torchs(params, space, squash=squash)
@@ -64,7 +64,7 @@ def test_log_probabilities_are_torchs(space: ActionSpec, *, squash: bool) -> Non
 
 
 @pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID])
-def test_entropies_and_divergences_of_choices_are_torchs(space: ActionSpec) -> None:
+def test_entropies_and_divergences_of_choices_are_torchs(space: ArraySpace) -> None:
     family = family_of(space)
     one, two = params_of(family, 1), params_of(family, 2)
     mine, theirs = torchs(one, space, squash=False), torchs(two, space, squash=False)
@@ -74,7 +74,7 @@ def test_entropies_and_divergences_of_choices_are_torchs(space: ActionSpec) -> N
 
 
 @pytest.mark.parametrize(("space", "squash"), [(BOX, False), (BOX, True), (ENDLESS, False)])
-def test_divergences_of_normals_are_torchs_whatever_the_box(space: ActionSpec, *, squash: bool) -> None:
+def test_divergences_of_normals_are_torchs_whatever_the_box(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     one, two = params_of(family, 1), params_of(family, 2)
     p, q = (reference.Normal(params.chunk(2, -1)[0], params.chunk(2, -1)[1].exp()) for params in (one, two))
@@ -113,7 +113,7 @@ def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:
 
 
 @pytest.mark.parametrize("space", [SPACES["discrete"], MULTI])
-def test_the_divergence_of_choices_has_one_part(space: ActionSpec) -> None:
+def test_the_divergence_of_choices_has_one_part(space: ArraySpace) -> None:
     family = family_of(space)
     old, new = family.of(params_of(family, 1)), family.of(params_of(family, 2))
     (part,) = old.kl_parts(new)
@@ -121,7 +121,7 @@ def test_the_divergence_of_choices_has_one_part(space: ActionSpec) -> None:
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_an_entropy_is_what_samples_are_surprised_by_on_average(space: ActionSpec, *, squash: bool) -> None:
+def test_an_entropy_is_what_samples_are_surprised_by_on_average(space: ArraySpace, *, squash: bool) -> None:
     family, n = family_of(space, squash=squash), 40_000
     policy = family.of(params_of(family)[0, 0].expand(n, -1))
     surprise = -policy.log_prob(policy.sample(generator()))
@@ -130,7 +130,7 @@ def test_an_entropy_is_what_samples_are_surprised_by_on_average(space: ActionSpe
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_samples_and_modes_are_actions_of_the_space(space: ActionSpec, *, squash: bool) -> None:
+def test_samples_and_modes_are_actions_of_the_space(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     policy = family.of(3 * params_of(family, dtype=torch.float32))
     for found in (policy.sample(generator()), policy.mode()):
@@ -144,7 +144,7 @@ def test_samples_and_modes_are_actions_of_the_space(space: ActionSpec, *, squash
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_samples_follow_from_the_generator_alone(space: ActionSpec, *, squash: bool) -> None:
+def test_samples_follow_from_the_generator_alone(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     policy = family.of(torch.zeros(64, family.n_params))
     first = policy.sample(generator(4))
@@ -154,7 +154,7 @@ def test_samples_follow_from_the_generator_alone(space: ActionSpec, *, squash: b
 
 
 @pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID, BOX])
-def test_the_mode_is_the_likeliest_action(space: ActionSpec) -> None:
+def test_the_mode_is_the_likeliest_action(space: ArraySpace) -> None:
     family = family_of(space)
     policy = family.of(params_of(family))
     best = policy.log_prob(policy.mode())
@@ -186,7 +186,7 @@ def test_a_fresh_gaussian_explores_a_box_of_any_size_alike() -> None:
 def test_a_box_that_is_a_point_or_as_wide_as_floats_reach_keeps_its_own_unit() -> None:
     widest = float(torch.finfo(torch.float32).max)
     for low, high in ((3.0, 3.0), (-widest, widest), (0.0, float("inf"))):
-        family = family_of(ActionSpec("box", (1,), (), (low,), (high,)))
+        family = family_of(ArraySpace.box((1,), low=(low,), high=(high,)))
         drawn = family.of(torch.zeros(10_000, 2)).sample(generator())
         assert drawn.std().item() == pytest.approx(1.0, rel=0.05)
 

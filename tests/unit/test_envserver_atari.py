@@ -64,7 +64,7 @@ def test_a_frame_is_the_newest_of_the_references_stack() -> None:
     other.reset(seed=np.array([1, 2]))
     for actions in random_actions(env, 20):
         assert (played(env, actions)["obs"] == other.step(actions)[0][:, -1]).all()
-    assert (env.spec.obs_shape, env.spec.obs_dtype, env.spec.frame_stack, env.spec.frame_skip) == (
+    assert (env.spec.obs.shape, env.spec.obs.dtype, env.spec.frame_stack, env.spec.frame_skip) == (
         (84, 84),
         "|u1",
         4,
@@ -167,9 +167,9 @@ def test_fire_starts_the_next_life_where_it_is_asked_for() -> None:
 
 def test_settings_reach_the_emulator() -> None:
     env = begin("pong", frame_size=42, full_action_space=True, frame_stack=2, frame_skip=2)
-    assert (env.spec.obs_shape, env.spec.action.sizes) == ((42, 42), (18,))
+    assert (env.spec.obs.shape, env.spec.action.sizes) == ((42, 42), (18,))
     assert (env.spec.frame_stack, env.spec.frame_skip) == (2, 2)
-    assert begin("pong", kwargs={"grayscale": False}).spec.obs_shape == (84, 84, 3)
+    assert begin("pong", kwargs={"grayscale": False}).spec.obs.shape == (84, 84, 3)
     sticky, plain = begin("pong", 1, sticky_actions=0.9, noop_max=0), begin("pong", 1, noop_max=0)
     frames = [[played(e, a).copy()["obs"] for a in random_actions(e, 60)] for e in (sticky, plain)]
     assert any((a != b).any() for a, b in zip(*frames, strict=True))

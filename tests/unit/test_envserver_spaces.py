@@ -1,78 +1,110 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.spaces.utils import flatten
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire.specs import ActionSpec
-from zerobeast.services.envserver.spaces import ActionAdapter, action_spec, env_spec, obs_layout
+from zerobeast.common.wire.records import action_record
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter, space_of
 
 pytestmark = pytest.mark.unit
 
-
-@pytest.mark.parametrize(
-    ("space", "layout"),
-    [
-        (spaces.Box(0, 255, (84, 84), np.uint8), ("|u1", (84, 84))),
-        (spaces.Box(0, 1, (10, 10, 4), bool), ("|b1", (10, 10, 4))),
-        (spaces.Box(-1, 1, (3,), np.float64), ("<f4", (3,))),
-        (spaces.Box(-1, 1, (3,), np.float16), ("<f2", (3,))),
-        (spaces.Discrete(16), ("<i8", ())),
-        (spaces.MultiDiscrete([3, 4]), ("<i8", (2,))),
-        (spaces.MultiBinary(5), ("|i1", (5,))),
-    ],
-)
-def test_an_observation_is_one_array_of_numbers(space: spaces.Space, layout: tuple) -> None:
-    assert obs_layout(space) == layout
-
-
-@pytest.mark.parametrize("space", [spaces.Text(5), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Box(0, 1, (0,))])
-def test_anything_else_is_refused_by_name(space: spaces.Space) -> None:
-    with pytest.raises(EnvError, match=r"observation space .* is not supported"):
-        obs_layout(space)
+IMAGE, WORD = spaces.Box(0, 255, (4, 6), np.uint8), spaces.Discrete(5, start=2)
+FIVE = ArraySpace.discrete(5)
 
 
 @pytest.mark.parametrize(
     ("space", "spec"),
     [
-        (spaces.Discrete(4), ActionSpec.discrete(4)),
-        (spaces.Discrete(4, start=-2), ActionSpec.discrete(4)),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), ActionSpec("multi_discrete", (2, 2), (2, 3, 4, 5))),
-        (spaces.MultiBinary((2, 1)), ActionSpec("multi_discrete", (2, 1), (2, 2))),
-        (spaces.Box(-2, 2, (2,), np.float32), ActionSpec("box", (2,), (), (-2.0, -2.0), (2.0, 2.0))),
+        (spaces.Discrete(4), ArraySpace.discrete(4)),
+        (spaces.Discrete(4, start=-2), ArraySpace.discrete(4)),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), ArraySpace.multi_discrete(2, 3, 4, 5, shape=(2, 2))),
+        (spaces.MultiBinary((2, 1)), ArraySpace("multi_binary", "|i1", (2, 1))),
+        (spaces.Box(0, 255, (84, 84), np.uint8), ArraySpace.box((84, 84), "|u1", (0.0,), (255.0,))),
+        (spaces.Box(0, 1, (10, 10, 4), bool), ArraySpace.box((10, 10, 4), "|b1", (0.0,), (1.0,))),
+        (spaces.Box(*np.float32([[-1, 0], [1, np.inf]])), ArraySpace.box((2,), "<f4", (-1, 0), (1, np.inf))),
+        (
+            spaces.Dict({"camera": IMAGE, "pair": spaces.Tuple([WORD, WORD])}),
+            CompositeSpace(
+                "dict",
+                (
+                    Part("camera", ArraySpace.box((4, 6), "|u1", (0.0,), (255.0,))),
+                    Part(
+                        "pair",
+                        CompositeSpace("tuple", (Part("0", ArraySpace.discrete(5)), Part("1", ArraySpace.discrete(5)))),
+                    ),
+                ),
+            ),
+        ),
     ],
 )
-def test_every_kind_of_action_has_a_spec(space: spaces.Space, spec: ActionSpec) -> None:
-    assert action_spec(space) == spec
+def test_every_space_has_a_description(space: spaces.Space, spec: Any) -> None:
+    assert space_of(space, "observation space") == spec
 
 
 @pytest.mark.parametrize(
-    "space", [spaces.Text(5), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 9, (1,), np.int64)]
+    ("space", "path"),
+    [
+        (spaces.Text(5), "space"),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Text(5)])}), "space.b.0"),
+        (spaces.Sequence(spaces.Discrete(2)), "space"),
+        (spaces.Graph(spaces.Discrete(2), None), "space"),
+        (spaces.Box(0, 1, (0,)), "space"),
+    ],
 )
-def test_other_actions_are_refused_by_name(space: spaces.Space) -> None:
-    with pytest.raises(EnvError, match=r"action space .* is not supported"):
-        action_spec(space)
+def test_anything_else_is_refused_by_its_path(space: spaces.Space, path: str) -> None:
+    with pytest.raises(EnvError, match=rf"^{path} .* is not supported"):
+        space_of(space, "space")
 
 
 def test_an_environment_that_no_peer_would_accept_is_refused_here() -> None:
     with pytest.raises(EnvError, match="'Huge-v0' is not supported"):
-        env_spec("Huge-v0", ("|u1", (4,)), spaces.Discrete(1 << 17))
-    with pytest.raises(EnvError, match=r"action space \(4000,\) is too large"):
-        env_spec("Huge-v0", ("|u1", (4,)), spaces.Box(-1, 1, (4000,)))
+        env_spec("Huge-v0", IMAGE, spaces.Discrete(1 << 17))
+    with pytest.raises(EnvError, match=r"action.dtype is '<i8', expected <f4 for a box"):
+        env_spec("Whole-v0", IMAGE, spaces.Box(0, 9, (1,), np.int64))
+    with pytest.raises(EnvError, match=r"take \d+ bytes to describe"):
+        env_spec("Huge-v0", IMAGE, spaces.Box(-np.arange(7000, dtype=np.float32), np.arange(7000, dtype=np.float32)))
+    with pytest.raises(EnvError, match="no choices to forbid"):
+        env_spec("Reach-v0", IMAGE, spaces.Box(-1, 1, (2,)), masked=True)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(4, start=-2),
-        spaces.MultiDiscrete([2, 3], start=[10, 20]),
-        spaces.MultiBinary(2),
-        spaces.Box(-0.1, 0.1, (2,), np.float64),
-    ],
-)
+def test_bounds_that_do_not_fit_a_message_are_left_out() -> None:
+    low = np.linspace(-1, 0, 84 * 84, dtype=np.float32).reshape(84, 84)
+    spec = env_spec("Wide-v0", spaces.Box(low, low + 1), spaces.Discrete(2))
+    assert spec.obs == ArraySpace.box((84, 84))
+
+
+SPACES = [
+    spaces.Discrete(4, start=-2),
+    spaces.MultiDiscrete([2, 3], start=[10, 20]),
+    spaces.MultiBinary(2),
+    spaces.Box(-0.1, 0.1, (2,), np.float64),
+    spaces.Dict({"kick": spaces.Box(-0.1, 0.1, (2,), np.float64), "to": spaces.Tuple([WORD, spaces.MultiBinary(2)])}),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
 def test_legal_actions_arrive_inside_their_space(space: spaces.Space) -> None:
-    spec = action_spec(space)
-    highest = np.array(spec.high or [size - 1 for size in spec.sizes], spec.dtype).reshape(spec.shape)
-    lowest = np.array(spec.low or [0] * len(spec.sizes), spec.dtype).reshape(spec.shape)
-    adapt = ActionAdapter(space)
-    assert space.contains(adapt(highest))
-    assert space.contains(adapt(lowest))
+    spec, adapt = space_of(space, "action space"), action_adapter(space)
+    actions = np.zeros(2, action_record(spec).dtype)["action"]
+    for array, entries in by_array(spec, actions):
+        if array.kind == "box":
+            entries[0], entries[1] = array.bounds
+        else:
+            entries[1] = np.reshape(array.choices, array.shape) - 1
+    assert all(space.contains(adapt(action)) for action in actions)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_observations_travel_counted_from_0_and_as_they_are(space: spaces.Space) -> None:
+    space.seed(3)
+    spec, there, back = space_of(space, "observation space"), obs_adapter(space), action_adapter(space)
+    for sample in (space.sample() for _ in range(20)):
+        sent = there(sample)
+        for array, value in by_array(spec, sent):
+            assert value.shape == array.shape
+            assert array.kind == "box" or ((value >= 0).all() and (value.ravel() < array.choices).all())
+        np.testing.assert_array_equal(flatten(space, back(sent)), flatten(space, sample))

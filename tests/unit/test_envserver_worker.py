@@ -10,7 +10,8 @@ import pytest
 
 from tests.integration.envservers import COUNTER, ODD, STRANGE
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import worker
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.vector import rows_for
@@ -80,7 +81,7 @@ def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -
 def test_every_kind_of_observation_arrives_as_an_array_of_numbers(kind: str, dtype: str, obs: Any) -> None:
     shard = Shard(STRANGE, {"kind": kind}, 1, 0)
     shard.reset()
-    assert shard.spec.obs_dtype == dtype
+    assert shard.spec.obs.dtype == dtype
     assert shard.rows["obs"][0].tolist() == obs
     shard.step(np.array([[0.1, -0.1]], np.float32))
     assert shard.failures == [], "a bound that float32 rounds up is still inside"
@@ -88,7 +89,7 @@ def test_every_kind_of_observation_arrives_as_an_array_of_numbers(kind: str, dty
 
 
 def test_observations_that_would_not_fit_a_message_are_refused_before_memory_is_asked_for() -> None:
-    spec = EnvSpec("Huge-v0", (4096, 4096), "|u1", ActionSpec.discrete(2))
+    spec = EnvSpec("Huge-v0", ArraySpace.box((4096, 4096), "|u1"), ArraySpace.discrete(2))
     assert len(rows_for(spec, 2)) == 2
     with pytest.raises(EnvError, match="4096 observations of 'Huge-v0' are 65536 MiB, expected at most 256"):
         rows_for(spec, 4096)

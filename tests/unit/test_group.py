@@ -15,7 +15,8 @@ from zerobeast.common.health.hops import Hops
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import act_record, rollout_record, step_record
 from zerobeast.common.wire.session import Arrival
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.timeouts import TIMEOUTS
@@ -24,7 +25,7 @@ from zerobeast.services.learner.ledger import StreamLedger
 
 pytestmark = pytest.mark.unit
 
-ENV = EnvSpec("Counter", (1,), "<i8", ActionSpec.discrete(7))
+ENV = EnvSpec("Counter", ArraySpace.box((1,), "<i8"), ArraySpace.discrete(7))
 POLICY = PolicySpec(logits_and_value(1), 1)
 T, N, WINDOW, EPISODE = 3, 2, 2, 5
 CONFIG = RunConfig.model_validate({"learner": {"unroll_length": T}, "actor": {"envs_per_group": N}})

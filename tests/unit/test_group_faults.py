@@ -177,5 +177,5 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
 def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
     group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
-    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': obs_shape is None, expected"):
+    with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': obs is None, expected"):
         group.take(Plane.STEPS, Message(welcome), pytest.fail, 0.1)  # type: ignore[arg-type]

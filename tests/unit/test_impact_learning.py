@@ -15,7 +15,8 @@ from zerobeast.common.algos.impact.algorithm import ImpactLearning
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
 from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
 from zerobeast.common.ops.frames import stack_frames
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +55,7 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
 
 
 def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() -> None:
-    env = EnvSpec("Stacked-v0", (5,), "<f4", ActionSpec.discrete(3), frame_stack=3)
+    env = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=3)
     algorithm = impact(env, batches=3, uses=2)
     results = []
     for frame_stack in (1, 3):  # 1: as they come
@@ -210,7 +211,7 @@ def test_observations_join_the_statistics_once_and_the_targets_with_its_weights(
     batch = batch._replace(obs=batch.obs * 5 + 3)
     fresh = weights(net.norm)
     learning.update(batch, 0)
-    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
+    torch.testing.assert_close(net.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
     target = learning.state()["target"]["weights"]
     assert same([target[f"norm.{name}"] for name in net.norm.state_dict()], fresh)
     for seed in range(3):

@@ -8,7 +8,8 @@ import torch
 
 from tests.algo_fakes import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
 from zerobeast.common.nets.precision import autocast
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -115,7 +116,7 @@ def test_metrics_are_detached_scalars() -> None:
 
 @pytest.mark.parametrize("replay_share", [0.0, 0.5])
 def test_it_learns_which_action_each_context_rewards(replay_share: float) -> None:
-    env = EnvSpec("Bandit-v0", (3,), "<f4", ActionSpec.discrete(3))
+    env = EnvSpec("Bandit-v0", ArraySpace.box((3,)), ArraySpace.discrete(3))
     plain = {"optimizer": "adam", "epsilon": 1e-5, "learning_rate": 0.01, "reduction": "mean", "discount": 0.0}
     algorithm = impala(env, replay_share=replay_share, **plain)
     net, g = algorithm.network(), generator()

@@ -14,12 +14,13 @@ from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.ops.tree import leaves, tree_map
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
 K = 3
-STACKED = EnvSpec("Stacked-v0", (5,), "<f4", ActionSpec.discrete(3), frame_stack=K)
+STACKED = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=K)
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
 
@@ -44,7 +45,7 @@ def with_stacks(algorithm: Any, first: int) -> Batch:
     """`numbered`, of stacks of K frames in which episodes begin."""
     batch = numbered(algorithm, first)
     begins = torch.rand(T + 1, B, generator=torch.Generator().manual_seed(first)) < 0.3
-    frames = torch.randn(B, T + K, *algorithm.env.obs_shape)
+    frames = torch.randn(B, T + K, *algorithm.env.obs.shape)
     return batch._replace(obs=stack_frames(frames, begins.T, K), first=begins)
 
 
@@ -52,7 +53,7 @@ def test_stacks_come_back_bit_for_bit_from_each_frame_held_once() -> None:
     algorithm = impala(STACKED)
     batch = with_stacks(algorithm, 0)
     packed = batch.packed(K)
-    assert packed.obs.shape == (T + K, B, *STACKED.obs_shape)
+    assert packed.obs.shape == (T + K, B, *STACKED.obs.shape)
     assert same(leaves(packed.unpacked()), leaves(batch))
     assert same(leaves(packed.pick(torch.tensor([2])).unpacked()), leaves(alone(batch, 2)))
     for entry in leaves(batch):
@@ -73,7 +74,7 @@ def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(setting
         entry.zero_()  # the caller's memory is used for what comes next
     state = learning.state()
     [held] = state["batches"] or state["replay"]["held"]
-    assert held["obs"].shape == (T + K, B, *STACKED.obs_shape)
+    assert held["obs"].shape == (T + K, B, *STACKED.obs.shape)
     seen = _seen(learning, batches[1])
     by_number = {int(each.reward[0, at]): alone(each, at) for each in kept for at in range(B)}
     assert any(number < B for each in seen for number in numbers(each)), "an old one is among them"

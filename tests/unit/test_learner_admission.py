@@ -16,7 +16,8 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
 
 pytestmark = pytest.mark.unit
@@ -44,10 +45,13 @@ def test_an_actor_may_leave_the_policy_to_the_learner() -> None:
     [
         ({"unroll_length": 7}, "unroll_length is 7, this run has 5"),
         ({"policy": {**POLICY.to_wire(), "core_size": 8}}, "policy.core_size is 8, this run has 0"),
-        ({"env": {**ENV.to_wire(), "obs_shape": [3]}}, r"env.obs_shape is \[3\], this run has \[4\]"),
+        (
+            {"env": replace(ENV, obs=ArraySpace.box((3,))).to_wire()},
+            r"env.obs.shape is \[3\], this run has \[4\]",
+        ),
         ({"env": {**ENV.to_wire(), "env_id": "Other-v0"}}, "env.env_id is Other-v0, this run has Test-v0"),
         (
-            {"env": EnvSpec("Test-v0", (4,), "<f4", ActionSpec.discrete(3), frame_skip=4).to_wire()},
+            {"env": EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.discrete(3), frame_skip=4).to_wire()},
             r"env.action.sizes is \[3\], this run has \[2\]",
         ),
         ({"num_envs": 9}, "num_envs is 9, expected at most 8"),
@@ -72,8 +76,8 @@ def test_each_environment_of_a_run_fits_if_it_is_like_the_others() -> None:
         ({"env_id": "Third-v0"}, "env.env_id is Third-v0, this run has Other-v0,Test-v0"),
         ({"env_id": "Other-v0,Test-v0"}, "env.env_id is Other-v0,Test-v0, this run has Other-v0,Test-v0"),
         (
-            {"env_id": "Other-v0", "obs_shape": (3,)},
-            "env.obs_shape of Other-v0 is [3], this run of Other-v0,Test-v0 has [4]",
+            {"env_id": "Other-v0", "obs": ArraySpace.box((3,))},
+            "env.obs.shape of Other-v0 is [3], this run of Other-v0,Test-v0 has [4]",
         ),
     ],
 )
@@ -128,7 +132,7 @@ def test_an_action_that_does_not_exist_is_a_flaw(action: int) -> None:
 
 
 def test_each_component_of_an_action_has_its_own_bound() -> None:
-    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("multi_discrete", (2,), (2, 5)))
+    env = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace("multi_discrete", shape=(2,), sizes=(2, 5)))
     rows = rollout_rows(3, env=env, policy=PolicySpec(logits_and_value(7), 0))
     rows["last_action"][:, :, 1] = 4
     assert flaw(rows, env) is None
@@ -137,7 +141,7 @@ def test_each_component_of_an_action_has_its_own_bound() -> None:
 
 
 def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
-    env = EnvSpec("Test-v0", (4,), "<f4", ActionSpec("box", (2,), (), (-1.0, -1.0), (1.0, 1.0)))
+    env = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((2,), low=(-1.0, -1.0), high=(1.0, 1.0)))
     rows = np.zeros(3, rollout_record(env, PolicySpec(logits_and_value(4), 0), 5).dtype)
     rows["last_action"] = 7.5
     assert flaw(rows, env) is None

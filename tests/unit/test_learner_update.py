@@ -10,8 +10,10 @@ from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, ro
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
+from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
 
 pytestmark = pytest.mark.unit
@@ -177,7 +179,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_p
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str) -> None:
     small = run_config(tmp_path, precision=precision).model_dump()
-    frames = EnvSpec("Test-v0", (84, 84), "|u1", ActionSpec.discrete(2), frame_stack=4)
+    frames = EnvSpec("Test-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
     for env, net in ((ENV, {"torso": "mlp", "use_lstm": True, "lstm_size": 8}), (frames, {"torso": "shallow"})):
         trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
         rows = rollout_rows(B, env=env, policy=trainer.policy)

@@ -15,6 +15,7 @@ from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, messages, session, specs, stream
 from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import (
     BODIES,
     EARLIER,
@@ -30,7 +31,8 @@ from zerobeast.common.wire.messages import (
     topic,
 )
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec, RecordSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import infos
 from zerobeast.services.envserver.capacity import MAX_SESSIONS
@@ -41,8 +43,10 @@ pytestmark = pytest.mark.unit
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 FLAT = " ".join(PAGE.split())
-PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4, frame_skip=4)
-CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
+PONG = EnvSpec(
+    "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4, frame_skip=4
+)
+CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 TYPES: dict[Any, str] = {
     int | None: "integer or nil",
     dict | None: "map or nil",

@@ -7,19 +7,21 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.actions import last_action
+from zerobeast.common.nets.actions import LastAction
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.torsos import make_torso
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
-SIX = ActionSpec.discrete(6)
-PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", SIX, frame_stack=4, frame_skip=4)
-MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", SIX)
-CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
-SMALL = EnvSpec("Small-v0", (36, 36), "|u1", ActionSpec.discrete(3), frame_stack=2)
+SIX = ArraySpace.discrete(6)
+PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), SIX, frame_stack=4, frame_skip=4)
+MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), SIX)
+CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
+SMALL = EnvSpec("Small-v0", ArraySpace.box((36, 36), "|u1"), ArraySpace.discrete(3), frame_stack=2)
 CASES = [("shallow", SMALL), ("deep", SMALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
 
 
@@ -34,10 +36,10 @@ def network(env: EnvSpec, torso: str = "auto", **settings: Any) -> AgentNet:
 
 def observations(env: EnvSpec, *lead: int) -> Tensor:
     stack = (env.frame_stack,) if env.frame_stack > 1 else ()
-    shape = (*lead, *stack, *env.obs_shape)
-    if env.obs_dtype == "|u1":
+    shape = (*lead, *stack, *env.obs.shape)
+    if env.obs.dtype == "|u1":
         return torch.randint(0, 256, shape, dtype=torch.uint8)
-    return torch.rand(shape) < 0.3 if env.obs_dtype == "|b1" else torch.randn(shape)
+    return torch.rand(shape) < 0.3 if env.obs.dtype == "|b1" else torch.randn(shape)
 
 
 def steps(env: EnvSpec, n_steps: int, batch: int, *, resets: float = 0.3) -> StepInput:
@@ -64,13 +66,13 @@ def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
     ("env", "convolutions", "width"),
     [
         (PONG, 3, 512),
-        (EnvSpec("Colour-v0", (84, 84, 3), "|u1", SIX), 3, 512),
-        (EnvSpec("ChannelsFirst-v0", (3, 96, 96), "|u1", SIX), 3, 512),
+        (EnvSpec("Colour-v0", ArraySpace.box((84, 84, 3), "|u1"), SIX), 3, 512),
+        (EnvSpec("ChannelsFirst-v0", ArraySpace.box((3, 96, 96), "|u1"), SIX), 3, 512),
         (MINATAR, 1, 128),
         (CARTPOLE, 0, 64),
-        (EnvSpec("Stacked-v0", (4,), "<f8", SIX, frame_stack=3), 0, 64),
-        (EnvSpec("Matrix-v0", (2, 3), "<f4", SIX), 0, 64),
-        (EnvSpec("Number-v0", (), "<i8", SIX), 0, 64),
+        (EnvSpec("Stacked-v0", ArraySpace.box((4,), "<f8"), SIX, frame_stack=3), 0, 64),
+        (EnvSpec("Matrix-v0", ArraySpace.box((2, 3)), SIX), 0, 64),
+        (EnvSpec("Number-v0", ArraySpace.box((), "<i8"), SIX), 0, 64),
     ],
 )
 def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int, width: int) -> None:
@@ -85,7 +87,11 @@ def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int
     [
         ("shallow", CARTPOLE, "net.torso 'shallow' needs pictures, but CartPole-v1 sends frames of 4"),
         ("shallow", MINATAR, "needs pictures of at least 36x36, but MinAtar/Breakout sends frames of 10x10x4"),
-        ("minatar", EnvSpec("Number-v0", (), "<i8", SIX), "but Number-v0 sends frames of single number"),
+        (
+            "minatar",
+            EnvSpec("Number-v0", ArraySpace.box((), "<i8"), SIX),
+            "but Number-v0 sends frames of single number",
+        ),
     ],
 )
 def test_a_torso_that_cannot_take_the_observations_is_refused_in_words(torso: str, env: EnvSpec, sentence: str) -> None:
@@ -120,7 +126,7 @@ def test_one_call_over_time_equals_one_call_per_step(torso: str, env: EnvSpec, *
     inputs, core = steps(env, 6, 3), torch.randn(3, net.core_size)
     (logits, value), after = net(inputs, core)
     for t in range(6):
-        (step_logits, step_value), core = net(StepInput(*(entry[t : t + 1] for entry in inputs)), core)
+        (step_logits, step_value), core = net(tree_map(lambda entry, t=t: entry[t : t + 1], inputs), core)
         torch.testing.assert_close(step_logits[0], logits[t], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(step_value[0], value[t], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(core, after, rtol=1e-4, atol=1e-5)
@@ -163,17 +169,17 @@ def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None
 
 
 def test_the_last_action_is_one_hot_for_each_component() -> None:
-    features = last_action(ActionSpec("multi_discrete", (2,), (3, 2)))
+    features = LastAction(ArraySpace("multi_discrete", shape=(2,), sizes=(3, 2)))
     seen = features(torch.tensor([[[2, 0], [1, 1]]]))
     assert seen.tolist() == [[[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]]
     assert features.size == 5
-    grid = last_action(ActionSpec("multi_discrete", (2, 1), (3, 2)))
+    grid = LastAction(ArraySpace("multi_discrete", shape=(2, 1), sizes=(3, 2)))
     assert torch.equal(grid(torch.tensor([[[[2], [0]], [[1], [1]]]])), seen)
-    assert last_action(ActionSpec.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
+    assert LastAction(ArraySpace.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
 
 
 def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
-    features = last_action(ActionSpec("box", (2,), (), (-2.0, -float("inf")), (4.0, 1.0)))
+    features = LastAction(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
     seen = features(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
     assert seen.tolist() == [[[1.0, 3.0], [-1.0, -10.0], [10.0, 0.0]]]
     assert features.size == 2
@@ -182,7 +188,7 @@ def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
 @pytest.mark.parametrize("std", ["free", "state"])
 @pytest.mark.parametrize("begin", [0.0, -1.5])
 def test_a_gaussian_head_begins_at_mean_zero_and_the_deviation_asked_for(std: str, begin: float) -> None:
-    env = EnvSpec("Reach-v0", (4,), "<f4", ActionSpec("box", (3,), (), (-1.0,) * 3, (1.0,) * 3))
+    env = EnvSpec("Reach-v0", ArraySpace.box((4,)), ArraySpace.box((3,), low=(-1.0,) * 3, high=(1.0,) * 3))
     net = network(env, action_std=std, action_log_std=begin)
     inputs = StepInput(
         torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 5), torch.zeros(2, 5, dtype=torch.bool)
@@ -207,15 +213,15 @@ def test_bytes_count_as_fractions_of_255() -> None:
     obs = observations(PONG, 2)
     convolution = torch.nn.functional.conv2d(obs / 255, torso.first.weight, torso.first.bias, stride=4)
     torch.testing.assert_close(torso.first(obs.float()), convolution, rtol=1e-4, atol=1e-5)
-    vector = EnvSpec("Ram-v0", (8,), "|u1", SIX)
+    vector = EnvSpec("Ram-v0", ArraySpace.box((8,), "|u1"), SIX)
     mlp = make_torso(NetConfig(), vector)
     full = torch.full((1, 8), 255, dtype=torch.uint8)
     torch.testing.assert_close(mlp(full), torch.tanh(mlp.second(torch.tanh(mlp.first(torch.ones(1, 8))))))
 
 
 def test_channels_may_come_first_or_last_and_stack_with_frames() -> None:
-    last = EnvSpec("Last-v0", (12, 14, 3), "|u1", SIX, frame_stack=2)
-    first = EnvSpec("First-v0", (3, 12, 14), "|u1", SIX, frame_stack=2)
+    last = EnvSpec("Last-v0", ArraySpace.box((12, 14, 3), "|u1"), SIX, frame_stack=2)
+    first = EnvSpec("First-v0", ArraySpace.box((3, 12, 14), "|u1"), SIX, frame_stack=2)
     torso = make_torso(NetConfig(), last)
     twin = make_torso(NetConfig(), first)
     twin.load_state_dict(torso.state_dict())
@@ -246,7 +252,7 @@ def test_a_new_policy_is_all_but_uniform(torso: str, env: EnvSpec) -> None:
 
 
 def test_a_network_of_gigabytes_is_refused_before_it_is_made() -> None:
-    wide = EnvSpec("Wide-v0", (4 << 20,), "<f4", SIX)
+    wide = EnvSpec("Wide-v0", ArraySpace.box((4 << 20,)), SIX)
     with (
         torch.device("meta"),
         pytest.raises(ConfigError, match="Wide-v0: a network with"),

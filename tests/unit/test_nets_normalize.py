@@ -7,13 +7,14 @@ from torch import Tensor
 
 from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
 from zerobeast.common.nets.moments import HORIZON
-from zerobeast.common.nets.normalize import CLIP, ObsNorm
+from zerobeast.common.nets.normalize import CLIP, ArrayNorm
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
-CHANNELS_LAST = EnvSpec("Colour-v0", (36, 40, 3), "|u1", ActionSpec.discrete(3), frame_stack=2)
+CHANNELS_LAST = EnvSpec("Colour-v0", ArraySpace.box((36, 40, 3), "|u1"), ArraySpace.discrete(3), frame_stack=2)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("env", [CARTPOLE, SMALL, MINATAR, CHANNELS_LAST])
 def test_statistics_are_those_of_everything_seen_one_frame_of_each_stack(env: EnvSpec) -> None:
-    norm = ObsNorm(env)
+    norm = ArrayNorm(env.obs, env.frame_stack)
     batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
     for batch in batches:
         norm.observe(batch)
@@ -38,7 +39,7 @@ def test_statistics_are_those_of_everything_seen_one_frame_of_each_stack(env: En
 
 
 def test_old_observations_fade_once_there_are_many() -> None:
-    norm = ObsNorm(CARTPOLE)
+    norm = ArrayNorm(CARTPOLE.obs, 1)
     norm.observe(torch.zeros(1, 4, 4))
     norm.count.fill_(HORIZON)
     for _ in range(3):
@@ -52,7 +53,7 @@ def test_old_observations_fade_once_there_are_many() -> None:
 def test_a_number_too_large_to_be_squared_leaves_its_entry_as_it_was_and_the_others_in_step(
     value: float, seen: int
 ) -> None:
-    norm, other = ObsNorm(CARTPOLE), ObsNorm(CARTPOLE)
+    norm, other = ArrayNorm(CARTPOLE.obs, 1), ArrayNorm(CARTPOLE.obs, 1)
     *firsts, second = torch.randn(seen + 1, 5, 3, 4)
     for obs in firsts:
         norm.observe(obs)
@@ -91,12 +92,12 @@ def test_pictures_are_centred_pixel_by_pixel_and_share_one_scale(env: EnvSpec) -
     reference = network(env, "shallow").torso
     reference.load_state_dict(torso.state_dict())
     reference.first.scale = 1.0
-    centred = (obs.double() - norm.mean.double()) / norm.variance.double().mean().sqrt()
-    torch.testing.assert_close(torso(obs, norm), reference(centred.float()), rtol=1e-3, atol=1e-4)
+    centred = (obs.double() - norm.arrays[0].mean.double()) / norm.arrays[0].variance.double().mean().sqrt()
+    torch.testing.assert_close(torso(obs, norms=norm.of_arrays), reference(centred.float()), rtol=1e-3, atol=1e-4)
 
 
 def test_vectors_are_normalised_entry_by_entry_and_clipped() -> None:
-    norm = ObsNorm(CARTPOLE)
+    norm = ArrayNorm(CARTPOLE.obs, 1)
     seen = torch.randn(10, 8, 4) * torch.tensor([1.0, 10.0, 0.1, 0.0]) + 3.0
     norm.observe(seen)
     flat = seen.flatten(0, 1).double()

@@ -232,7 +232,7 @@ def test_observations_join_the_statistics_after_the_epochs() -> None:
     batch = on_policy(algorithm.network(), batch._replace(obs=batch.obs * 5 + 3))
     net, learned = updated(algorithm, batch)
     assert learned.metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)
-    torch.testing.assert_close(net.norm.mean, batch.obs[:-1].mean((0, 1)))
+    torch.testing.assert_close(net.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
 
 
 def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:

@@ -7,7 +7,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets import precision
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
@@ -69,14 +70,14 @@ def test_a_named_format_is_taken_as_it_is() -> None:
 
 def inputs(env: EnvSpec) -> StepInput:
     generator = torch.Generator().manual_seed(1)
-    obs = torch.rand(5, 3, *env.obs_shape, generator=generator) < 0.5
+    obs = torch.rand(5, 3, *env.obs.shape, generator=generator) < 0.5
     return StepInput(obs, torch.ones(5, 3, dtype=torch.int64), torch.ones(5, 3), torch.zeros(5, 3, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("shape", [(10, 10, 4), (7,)])
 def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...], use_lstm: bool) -> None:
-    env = EnvSpec("x", shape, "|b1", ActionSpec.discrete(3))
+    env = EnvSpec("x", shape, "|b1", ArraySpace.discrete(3))
     net = AgentNet(NetConfig(use_lstm=use_lstm, lstm_size=16), env)
     torch.nn.init.normal_(net.policy.weight)
     core = net.initial_state(3)
@@ -94,7 +95,7 @@ def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...]
 
 
 def test_autocast_in_bfloat16_leaves_weights_and_gradients_in_float32() -> None:
-    env = EnvSpec("x", (10, 10, 4), "|b1", ActionSpec.discrete(3))
+    env = EnvSpec("x", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(3))
     net = AgentNet(NetConfig(), env)
     with precision.autocast(CPU, torch.bfloat16):
         (logits, value), _ = net(inputs(env), net.initial_state(3))

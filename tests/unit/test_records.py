@@ -7,13 +7,16 @@ from tests.helpers import row_layout
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.records import action_record, rollout_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
 
-PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack=4, frame_skip=4)
-CARTPOLE = EnvSpec("CartPole-v1", (4,), "<f4", ActionSpec.discrete(2))
-PENDULUM = EnvSpec("Pendulum-v1", (3,), "<f4", ActionSpec("box", (1,), low=(-2.0,), high=(2.0,)))
+PONG = EnvSpec(
+    "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4, frame_skip=4
+)
+CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
+PENDULUM = EnvSpec("Pendulum-v1", ArraySpace.box((3,)), ArraySpace.box((1,), low=(-2.0,), high=(2.0,)))
 
 
 def test_a_real_action_is_a_row_of_its_shape() -> None:
@@ -36,7 +39,7 @@ def test_a_recurrent_rollout_ends_with_the_state_before_its_first_observation() 
 
 
 def test_a_rollout_too_large_for_a_frame_is_refused_before_memory_is_taken() -> None:
-    huge = EnvSpec("Huge", (8192, 8192), "|u1", ActionSpec.discrete(2))
+    huge = EnvSpec("Huge", ArraySpace.box((8192, 8192), "|u1"), ArraySpace.discrete(2))
     with pytest.raises(RemoteProtocolError, match="larger than"):
         rollout_record(huge, PolicySpec(logits_and_value(2), 0), unroll_length=10_000)
 

@@ -5,7 +5,8 @@ import pytest
 
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.rollout import RolloutBuilder
 
 pytestmark = pytest.mark.unit
@@ -15,7 +16,7 @@ POLICY = PolicySpec(logits_and_value(2), CORE)
 
 
 def env_spec(stack: int) -> EnvSpec:
-    return EnvSpec("Counter", (2,), "|u1", ActionSpec.discrete(2), frame_stack=stack)
+    return EnvSpec("Counter", ArraySpace.box((2,), "|u1"), ArraySpace.discrete(2), frame_stack=stack)
 
 
 class Simulation:

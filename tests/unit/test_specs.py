@@ -14,16 +14,9 @@ from tests.helpers import layout_id, row_layout
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
-from zerobeast.common.wire.specs import (
-    MAX_CHOICES,
-    MAX_CORE_SIZE,
-    MAX_ROW_BYTES,
-    ActionSpec,
-    EnvSpec,
-    Field,
-    PolicySpec,
-    RecordSpec,
-)
+from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec
+from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace
+from zerobeast.common.wire.specs import MAX_CORE_SIZE, EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
 
@@ -44,9 +37,9 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=6), inner, max_size=5),
     max_leaves=8,
 )
-PONG = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), 4, 4)
-GRID = EnvSpec("Grid", (3,), "<f4", ActionSpec("multi_discrete", (2,), (3, 5)))
-HAND = EnvSpec("Hand", (8,), "<f8", ActionSpec("box", (2,), low=(-1.0, -2.0), high=(1.0, float("inf"))))
+PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), 4, 4)
+GRID = EnvSpec("Grid", ArraySpace.box((3,)), ArraySpace("multi_discrete", shape=(2,), sizes=(3, 5)))
+HAND = EnvSpec("Hand", ArraySpace.box((8,), "<f8"), ArraySpace.box((2,), low=(-1.0, -2.0), high=(1.0, float("inf"))))
 
 
 @settings(deadline=None)
@@ -129,11 +122,11 @@ def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("obs_dtype", "|O"),
-        ("obs_shape", [84, 0]),
-        ("obs_shape", [1] * 8),
-        ("obs_shape", [MAX_ROW_BYTES]),
-        ("obs_shape", "84"),
+        ("obs", {"kind": "box", "dtype": "|O"}),
+        ("obs", {"kind": "box", "shape": [84, 0]}),
+        ("obs", {"kind": "box", "shape": [1] * 8}),
+        ("obs", {"kind": "box", "shape": [MAX_ROW_BYTES]}),
+        ("obs", {"kind": "box", "shape": "84"}),
         ("frame_stack", 0),
         ("frame_skip", True),
         ("env_id", 5),
@@ -153,17 +146,20 @@ def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any
     ids=str,
 )
 def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
+    wire = PONG.to_wire()
+    if key in ("obs", "action") and isinstance(value, dict):
+        value = wire[key] | value
     with pytest.raises(RemoteProtocolError) as caught:
-        EnvSpec.from_wire(PONG.to_wire() | {key: value})
+        EnvSpec.from_wire(wire | {key: value})
     assert caught.value.reason == "spec"
     named, _, rest = str(caught.value).partition(" is ")
     assert named.partition(".")[0] == key
     assert ", expected " in rest
 
 
-@pytest.mark.parametrize("where", ["obs_shape", "action"])
+@pytest.mark.parametrize("key", ["obs", "action"])
 def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
-    monkeypatch: pytest.MonkeyPatch, where: str
+    monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     """The product of 60,000 sizes, which fit a header, is a number of 50 kB and takes seconds."""
 
@@ -171,11 +167,10 @@ def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
         assert len(sizes) <= MAX_NDIM
         return math.prod(sizes)
 
-    monkeypatch.setattr("zerobeast.common.wire.specs.math", SimpleNamespace(prod=product))
+    for module in ("spaces", "specs", "layout"):
+        monkeypatch.setattr(f"zerobeast.common.wire.{module}.math", SimpleNamespace(prod=product, inf=math.inf))
     wire = PONG.to_wire()
-    (wire if where == "obs_shape" else wire["action"]).update(
-        {where if where == "obs_shape" else "shape": [127] * 60_000}
-    )
+    wire[key]["shape"] = [127] * 60_000
     with pytest.raises(RemoteProtocolError, match="expected at most 7 sizes"):
         EnvSpec.from_wire(wire)
 

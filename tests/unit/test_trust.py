@@ -9,7 +9,8 @@ from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import settle
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.bench.options import parse
 
 pytestmark = pytest.mark.unit
@@ -64,6 +65,6 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
 
 
 def test_a_user_who_names_the_module_may_have_it(foreign: str) -> None:
-    spec = EnvSpec(foreign, (3,), "<f4", ActionSpec.discrete(2))
+    spec = EnvSpec(foreign, ArraySpace.box((3,)), ArraySpace.discrete(2))
     for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
         assert settle(["--name", "gift", *flags], environ, NOW, lambda _: spec).config.env.id == foreign

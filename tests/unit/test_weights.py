@@ -11,11 +11,12 @@ from zerobeast.common.nets import weights
 from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import checksum
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
 
-MINATAR = EnvSpec("MinAtar/Breakout", (10, 10, 4), "|b1", ActionSpec.discrete(6))
+MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(6))
 
 
 def network(**settings: object) -> AgentNet:

@@ -26,7 +26,8 @@ from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.transport import WeightsPublisher
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.broker.service import Broker
 from zerobeast.tools.bench.broker_client import ask
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
@@ -58,7 +59,9 @@ def measure(seconds: float) -> list[Figure]:
 
 def _measure(frame_stack: int, seconds: float) -> tuple[float, float]:
     """(agent steps a second, microseconds of the broker's loop per agent step)."""
-    env = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6), frame_stack, frame_skip=4)
+    env = EnvSpec(
+        "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack, frame_skip=4
+    )
     with one_plane() as (folder, context, processes):
         config = _config(folder)
         with closing(WeightsPublisher(context, config.learner.endpoint)) as publisher:

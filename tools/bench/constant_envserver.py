@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 
-ENV = EnvSpec("Constant-v0", (4,), "<f4", ActionSpec.discrete(2))
+ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 
 class _ConstantEnvs(InlineEnvs):

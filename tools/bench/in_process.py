@@ -26,7 +26,7 @@ from zerobeast.common.nets.weights import Bytes, flatten
 from zerobeast.common.transport import Poller
 from zerobeast.common.wire.records import act_record
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
-from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import Episodes, VectorEnv
 from zerobeast.services.learner.update import Trainer, Update
@@ -60,7 +60,6 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._inference = Inference(algorithm, max_rows=n, device=CPU, dtype=dtype, seed=config.seed)
         self._inference.reserve(n)
         self._acts = act_record(spec, algorithm.policy).dtype
-        self._legal = ActionCheck(spec.action).legal
         self._builder = RolloutBuilder(spec, algorithm.policy, config.learner.unroll_length, n)
         self._policies: deque[tuple[int, Bytes]] = deque(maxlen=lag + 1)  #: version and weights, oldest first
         self._keep()
@@ -94,7 +93,9 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._policies.append((self.trainer.counters.policy_version, flatten(self.trainer.net)))
 
     def _step(self, version: int) -> None:
-        self._envs.step(self._legal(self._builder.act(self._answers(), version, self._inference.cores)))
+        self._envs.step(
+            legal(self._builder.act(self._answers(), version, self._inference.cores), self._envs.spec.action)
+        )
         finish(self._envs)
         self._builder.observe(self._envs.rows)
         self.episodes += self._envs.episodes

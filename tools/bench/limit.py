@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import StepInput
 from zerobeast.common.nets.precision import autocast
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.runtime.usage import cores
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ActionSpec
-from zerobeast.services.envserver.actions import ActionCheck
+from zerobeast.common.wire.records import action_record, rollout_record
+from zerobeast.common.wire.spaces import Space, by_array
+from zerobeast.services.envserver.actions import legal
 from zerobeast.services.learner.update import assemble
 from zerobeast.tools.bench.figures import aligned, per_second
 from zerobeast.tools.bench.in_process import finish, make_envs
@@ -164,8 +164,7 @@ class Parts:
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
         batch, core = self._batch(rows), net.initial_state(rows)
-        fields = (batch.obs, batch.last_action, batch.reward, batch.first)
-        inputs = StepInput(*(field[:1].contiguous() for field in fields))
+        inputs = tree_map(lambda field: field[:1].contiguous(), batch.inputs)
 
         def work() -> int:
             with torch.inference_mode(), autocast(CPU, dtype):
@@ -191,13 +190,18 @@ class Parts:
         env, steps = self._algorithm.env, self._config.learner.unroll_length
         record = rollout_record(env, self._algorithm.policy, steps)
         rows = np.zeros(rollouts, record.dtype)
-        rows["obs"] = np.random.default_rng(0).integers(0, 2, rows["obs"].shape)
+        random = np.random.default_rng(0)
+        for _, column in by_array(env.obs, rows["obs"]):
+            column[...] = random.integers(0, 2, column.shape)
         return assemble(rows, record, env, rollouts * steps, CPU)
 
 
-def _random_actions(rng: np.random.Generator, action: ActionSpec, num_envs: int) -> NDArray[Any]:
+def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:
     """Legal ones, [N, *shape]."""
-    shape = (num_envs, *action.shape)
-    if action.kind == "box":
-        return ActionCheck(action).legal(rng.normal(size=shape).astype(action.dtype))
-    return rng.integers(np.reshape(action.sizes, action.shape), size=shape)
+    actions = np.zeros(num_envs, action_record(action).dtype)["action"]
+    for array, chosen in by_array(action, actions):
+        if array.kind == "box":
+            chosen[...] = rng.normal(size=chosen.shape)
+        else:
+            chosen[...] = rng.integers(np.reshape(array.choices, array.shape), size=chosen.shape)
+    return legal(actions, action)

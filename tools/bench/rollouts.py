@@ -20,7 +20,8 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec, PolicySpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
@@ -31,7 +32,7 @@ from zerobeast.tools.bench.processes import START_LIMIT_S, Processes, one_plane
 from zerobeast.tools.bench.rollouts_sender import send
 from zerobeast.tools.throwaway_run import tcp_endpoints
 
-ENV = EnvSpec("PongNoFrameskip-v4", (84, 84), "|u1", ActionSpec.discrete(6))
+ENV = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6))
 POLICY = PolicySpec(logits_and_value(6), core_size=0)
 TERMS = Terms(ENV, POLICY, unroll_length=20, num_envs=16)
 RECORD = rollout_record(ENV, POLICY, TERMS.unroll_length)

@@ -20,7 +20,8 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import random_id
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header
 from zerobeast.common.wire.records import action_record, step_record
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.tools.bench.constant_envserver import constant
@@ -29,7 +30,7 @@ from zerobeast.tools.bench.options import run_plane
 from zerobeast.tools.bench.processes import START_LIMIT_S, one_plane
 
 NUM_ENVS = 4
-ENV = EnvSpec("Constant-v0", (84, 84), "|u1", ActionSpec.discrete(6))
+ENV = EnvSpec("Constant-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6))
 WARMUP_STEPS = 200
 PINGPONG = Path(__file__).with_name("pingpong.c")
 NO_COMPILER = "There is no C compiler (cc) here, so the round trip has no yardstick."

@@ -7,11 +7,12 @@ from typing import Any
 
 from zerobeast.common.errors import Refusal
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.specs import ActionSpec, EnvSpec
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 ENV = "CartPole-v1"
 UNROLL_LENGTH = 5  #: of the run under attack
-CARTPOLE = EnvSpec(ENV, (4,), "<f4", ActionSpec.discrete(2))
+CARTPOLE = EnvSpec(ENV, ArraySpace.box((4,)), ArraySpace.discrete(2))
 Terms = dict[str, Any]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits
+from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impact.config import ImpactConfig
@@ -59,7 +59,7 @@ class ImpactLearning:
         """Learn from a batch, and from those that came before it."""
         due = self._circular.add(KeptBatch(batch.packed(self._frame_stack)))
         learned = summary([self._step(kept, agent_steps) for kept in due])
-        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
         return learned
 
     def state(self) -> dict[str, Any]:

@@ -39,8 +39,9 @@ def loss(
       kl_cost: weight of KL(target || policy).
     """
     logits, values = unroll(net, batch)
-    policy, target, actions, mask = family.of(logits), family.of(target_logits), batch.last_action[1:], batch.mask
-    behaviour = family.of(batch.extras["logits"])
+    answers = (logits, target_logits, batch.extras["logits"])
+    policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
+    actions, mask = batch.actions, batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     # the target stands for the policy (section 3.1): what is estimated moves with the values, not with every step
     vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R weighs advantages, not `weights`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
@@ -61,7 +62,7 @@ class ImpalaLearning:
         """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
         mixed = self._replay.mix(batch.packed(self._frame_stack))
         learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
-        self._net.observe(batch.obs[:-1])  # once, however often it is used; not before, as in `OneStep`
+        self._net.observe(steps(batch.obs, slice(-1)))  # once, however often it is used; not before, as in `OneStep`
         return learned
 
     def state(self) -> dict[str, Any]:

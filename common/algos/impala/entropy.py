@@ -17,7 +17,7 @@ from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.specs import ActionSpec
+from zerobeast.common.wire.spaces import Space
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by about so much per step at most
 
@@ -60,7 +60,7 @@ class EntropyWeight:
         self._descent.load(state["optimizer"])
 
 
-def check(settings: ImpalaConfig, action: ActionSpec) -> None:
+def check(settings: ImpalaConfig, action: Space) -> None:
     """Look whether there can be such a policy and such a weight.
 
     Raises:
@@ -71,8 +71,9 @@ def check(settings: ImpalaConfig, action: ActionSpec) -> None:
         return
     if not settings.entropy_cost:
         raise ConfigError("impala.entropy_cost 0.0: expected more than 0 with impala.entropy_target, which adapts it")
-    largest = sum(map(math.log, action.sizes))
-    if action.kind != "box" and not 0 < target < largest:
+    largest = sum(map(math.log, action.choices))
+    real = any(array.kind == "box" for array in action.arrays)
+    if not real and not 0 < target < largest:
         raise ConfigError(
             f"impala.entropy_target {target}: expected between 0 and {largest:.4g}, "
             "the largest entropy of this environment's actions"

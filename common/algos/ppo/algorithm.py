@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics
+from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.loss import loss
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.algos.returns import ReturnScale, estimate, explained_variance
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.losses import normalized
 from zerobeast.common.ops.vtrace import VTrace
 
@@ -51,7 +51,7 @@ class PPOLearning:
         samples, metrics = self._prepare(batch)
         minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
         learned = summary(list(self._steps(samples, minibatches, agent_steps)))
-        self._net.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def state(self) -> dict[str, Any]:
@@ -77,19 +77,15 @@ class PPOLearning:
     @torch.no_grad()
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
         """What the epochs need, and curves of the batch as a whole."""
-        inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
         with self._descent.autocast():
-            (logits, values), _ = self._net(inputs, batch.core_state)
-        actions, mask = batch.last_action[1:], batch.mask
-        behaviour, policy = self._family.of(batch.extras["logits"]), self._family.of(logits[:-1])
+            (logits, values), _ = self._net(batch.inputs, batch.core_state)
+        actions, mask = batch.actions, batch.mask
+        behaviour, policy = (self._family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
         targets, advantages, _ = self._estimate(batch, values, log_rhos)
         samples = Samples(
-            obs=batch.obs[:-1],
-            last_action=batch.last_action[:-1],
-            reward=batch.reward[:-1],
-            first=batch.first[:-1],
+            inputs=steps(batch.inputs, slice(-1)),
             actions=actions,
             behaviour=taken,
             logits=logits[:-1],

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.ops.tree import tree_map
 
 
 class Samples(NamedTuple):
     """S sequences of T steps, worked out once per batch and without gradient."""
 
-    obs: Tensor  #: [T, S, ...], and so on, as in `zerobeast.common.nets.agent.StepInput`
-    last_action: Tensor
-    reward: Tensor
-    first: Tensor
-    actions: Tensor  #: [T, S, *action shape] that were taken
+    inputs: StepInput  #: [T, S, ...] each, what the network sees
+    actions: Any  #: [T, S, *action shape] that were taken, or a tree of such
     behaviour: Tensor  #: [T, S] their log-probabilities under the policy that acted
     logits: Tensor  #: [T, S, A] of the policy before the batch
     values: Tensor  #: [T, S] likewise
@@ -27,19 +25,15 @@ class Samples(NamedTuple):
     mask: Tensor  #: [T, S] bool, True where a step is valid
     core_state: Tensor  #: [S, core_size] before step 0
 
-    @property
-    def inputs(self) -> StepInput:
-        """What the network sees."""
-        return StepInput(self.obs, self.last_action, self.reward, self.first)
-
     def single_steps(self) -> Samples:
         """Every step as a sequence of its own, which is all the same to a network without memory."""
-        entries = [entry.flatten(0, 1).unsqueeze(0) for entry in self[:-1]]
-        return Samples._make([*entries, self.core_state.new_zeros(self.mask.numel(), 0)])
+        entries: Samples = tree_map(lambda entry: entry.flatten(0, 1).unsqueeze(0), self._replace(core_state=self.mask))
+        return entries._replace(core_state=self.core_state.new_zeros(self.mask.numel(), 0))
 
     def pick(self, index: Tensor) -> Samples:
         """The sequences of these numbers [n]."""
-        return Samples._make([*(entry[:, index] for entry in self[:-1]), self.core_state[index]])
+        picked: Samples = tree_map(lambda entry: entry[:, index], self._replace(core_state=self.mask))
+        return picked._replace(core_state=self.core_state[index])
 
     def minibatches(self, n: int) -> Iterator[Samples]:
         """n parts as equal as can be, at random: every sequence with a valid step is in one of them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits
+from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.algos.target import Target
@@ -16,6 +16,7 @@ from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.loss import loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.wire.spaces import ArraySpace, Space
 
 
 class VMPO(ActorCritic[VMPOConfig]):
@@ -24,6 +25,11 @@ class VMPO(ActorCritic[VMPOConfig]):
     def learning(self, net: AgentNet) -> VMPOLearning:
         """An optimiser each for policy and multipliers: neither rate nor clip of the one touches the other."""
         return VMPOLearning(self, net)
+
+
+def _is_real(action: Space) -> bool:
+    """Whether mean and deviation have a limit each."""
+    return isinstance(action, ArraySpace) and action.kind == "box"
 
 
 class VMPOLearning:
@@ -39,7 +45,7 @@ class VMPOLearning:
         self._config, self._family = config, algorithm.family
         self._target = Target(source=deepcopy(net), copy=net, period=config.target_period)
         self._descent = GradientDescent(run, config, self._target.source)
-        self._multipliers = Multipliers(config, real=algorithm.env.action.kind == "box").to(net.value.weight.device)
+        self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.value.weight.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
         self._pace = GradientDescent(run, pace, self._multipliers)
@@ -58,7 +64,7 @@ class VMPOLearning:
             self._pace.step(found.multipliers, agent_steps)
             self._multipliers.project()
             online.observe_targets(found.targets, batch.mask, batch.task)
-            online.observe(batch.obs[:-1])  # not before: the loss compares with the policy that acted
+            online.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
         changed = step.applied and self._target.count()
         self._version += changed
         return summary([(step, found.metrics)])._replace(changed=changed)

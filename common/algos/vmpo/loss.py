@@ -43,8 +43,9 @@ def loss(
       target_logits: [T, B, A] of the policy that the new one stays near to, without gradient.
     """
     logits, values = unroll(net, batch)
-    policy, target, behaviour = family.of(logits), family.of(target_logits), family.of(batch.extras["logits"])
-    actions, mask = batch.last_action[1:], batch.mask
+    answers = (logits, target_logits, batch.extras["logits"])
+    policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
+    actions, mask = batch.actions, batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w weighs, not `weights`
     scale = net.value_scale(batch.task)

@@ -1,0 +1,126 @@
+"""How what travels in HELLO and WELCOME is written, read and judged: dataclasses as plain msgpack values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.codec import MAX_NDIM
+
+Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
+SHAPE = f"at most {MAX_NDIM - 1} sizes, each at least 1"
+
+
+class Description(ABC):
+    """Base of the dataclasses that travel."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """As plain msgpack values."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    @classmethod
+    def from_wire(cls, entries: Any) -> Self:
+        """Inverse of `to_wire`.
+
+        Raises:
+          RemoteProtocolError: a key is missing or of the wrong type, or a rule does not hold.
+        """
+        spec: Self = _read(cls, entries, "")
+        for holds, field, value, expected in spec.rules():
+            if not holds:
+                raise _wrong(field, value, expected)
+        return spec
+
+    @abstractmethod
+    def rules(self) -> Iterator[Rule]:
+        """What has to be true of it; each rule may rely on those before it."""
+
+
+def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What `to_wire` gave, by path: "action.kind", "obs.camera.shape", ..."""
+    found: dict[str, Any] = {}
+    for name, value in entries.items():
+        parts = dict(value) if name == "spaces" else value
+        path = prefix if name == "spaces" else f"{prefix}{name}"
+        if isinstance(parts, dict):
+            found |= flat(parts, path if name == "spaces" else f"{path}.")
+        else:
+            found[path] = value
+    return found
+
+
+def is_shape(shape: tuple[int, ...]) -> bool:
+    """Whether an array that travels may have this shape: `SHAPE`."""
+    return len(shape) < MAX_NDIM and all(size >= 1 for size in shape)
+
+
+def short(value: Any) -> str:
+    """A value of a peer, made fit for a sentence."""
+    return repr(list(value) if isinstance(value, tuple) else value)[:100]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{field} is {short(value)}, expected {expected}", "spec")
+
+
+def _read(kind: Any, value: Any, field: str) -> Any:
+    """What a peer says of one field, as its kind.
+
+    That is a plain type, a tuple of one, a named tuple, a Literal of texts, a dataclass or a union of dataclasses, of
+    which it is the one that has its keys. A whole number may stand for a float; no other type may differ.
+    """
+    if isinstance(kind, UnionType):
+        kind = next((each for each in get_args(kind) if _has_keys(value, each)), get_args(kind)[0])
+    wanted: Any = _wire_type(kind)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise _wrong(field, value, f"a value of type {wanted.__name__}")
+    if wanted is dict:
+        prefix = field and f"{field}."
+        hints = get_type_hints(kind)
+        return kind(**{name: _read(hint, value.get(name), prefix + name) for name, hint in hints.items()})
+    if wanted is not list:
+        return value
+    return _read_named_tuple(kind, value, field) if _is_named_tuple(kind) else _read_tuple(kind, value, field)
+
+
+def _read_tuple(kind: Any, value: list[Any], field: str) -> Any:
+    return tuple(_read(get_args(kind)[0], entry, field) for entry in value)
+
+
+def _read_named_tuple(kind: Any, value: list[Any], field: str) -> Any:
+    hints = get_type_hints(kind)
+    if len(value) != len(hints):
+        raise _wrong(field, value, f"[{', '.join(hints)}]")
+    pairs = zip(hints.items(), value, strict=True)
+    return kind(*(_read(hint, entry, f"{field}.{name}") for (name, hint), entry in pairs))
+
+
+def _wire_type(kind: Any) -> type:
+    """What a value of this kind is in msgpack."""
+    if is_dataclass(kind):
+        return dict
+    if _is_named_tuple(kind) or get_origin(kind) is tuple:
+        return list
+    wanted: type = str if get_origin(kind) is Literal else kind
+    return wanted
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple)
+
+
+def _has_keys(value: Any, kind: Any) -> bool:
+    return isinstance(value, dict) and all(field.name in value for field in fields(kind))

@@ -1,0 +1,199 @@
+"""What observations and actions are, as peers describe them: gymnasium's spaces, without its code.
+
+A space is one array, or named parts that are spaces themselves. Its rows are laid out by `field_of`; in torch an
+observation or action of several parts is a dict of tensors by name, nested as the space is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.wire.codec import DTYPES
+from zerobeast.common.wire.description import SHAPE, Rule, is_shape, short
+from zerobeast.common.wire.layout import Block, Field
+
+MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
+MAX_CHOICES = 1 << 16  #: of a space, over all its components
+MAX_PARTS = 64  #: of a space, over all levels
+MAX_NAME = 64  #: characters of a name that a peer gives to a field
+
+ArrayKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
+CompositeKind = Literal["dict", "tuple"]
+
+
+@dataclass(frozen=True)
+class ArraySpace:
+    """A space of arrays. Choices are counted from 0, whatever the environment counts them from.
+
+    `sizes` counts the choices: (n,) for discrete, one per component for multi_discrete, empty for the others. `low` and
+    `high` are the bounds of a box, one for all components or one for each in C order, empty for the others.
+    """
+
+    kind: ArrayKind
+    dtype: str = "<i8"  #: of an element on the wire
+    shape: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @classmethod
+    def discrete(cls, n: int) -> Self:
+        """n choices, numbered from 0."""
+        return cls("discrete", sizes=(n,))
+
+    @classmethod
+    def multi_discrete(cls, *sizes: int, shape: tuple[int, ...] | None = None) -> Self:
+        """Components with so many choices each."""
+        return cls("multi_discrete", shape=(len(sizes),) if shape is None else shape, sizes=sizes)
+
+    @classmethod
+    def box(
+        cls,
+        shape: tuple[int, ...],
+        dtype: str = "<f4",
+        low: tuple[float, ...] = (-math.inf,),
+        high: tuple[float, ...] = (math.inf,),
+    ) -> Self:
+        """Numbers between bounds."""
+        return cls("box", dtype, shape, low=low, high=high)
+
+    @property
+    def arrays(self) -> tuple[ArraySpace, ...]:
+        """The spaces of arrays that it is made of."""
+        return (self,)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many there are of each component, in C order; none of a box."""
+        return (2,) * math.prod(self.shape) if self.kind == "multi_binary" else self.sizes
+
+    @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lowest and highest values of a box, [*shape] each."""
+        low, high = (
+            np.full(self.shape, bound[0]) if len(bound) == 1 else np.reshape(bound, self.shape)
+            for bound in (self.low, self.high)
+        )
+        return low, high
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of images, [H, W], [H, W, C] or [C, H, W]; None of any other arrays."""
+        shape = self.shape if self.kind == "box" else ()
+        if len(shape) == 3:
+            shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+        return (shape[0], shape[1]) if len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE else None
+
+    def rules(self, field: str) -> Iterator[Rule]:
+        """What has to be true of it; `field` is how sentences name it."""
+        box = self.kind == "box"
+        yield self.kind in get_args(ArrayKind), f"{field}.kind", self.kind, " or ".join(_KINDS)
+        dtypes = DTYPES if box else [name for name in DTYPES if np.dtype(name).kind in "iub"]
+        yield self.dtype in dtypes, f"{field}.dtype", self.dtype, " or ".join(dtypes)
+        yield is_shape(self.shape), f"{field}.shape", self.shape, SHAPE
+        n = math.prod(self.shape)
+        if not box:
+            yield n <= MAX_CHOICES, f"{field}.shape", self.shape, f"at most {MAX_CHOICES} components"
+            discrete = self.kind == "discrete"
+            yield not (discrete and self.shape), f"{field}.shape", self.shape, "none, since it is discrete"
+        sizes = n if self.kind in ("discrete", "multi_discrete") else 0
+        yield len(self.sizes) == sizes, f"{field}.sizes", self.sizes, f"{sizes} of them, by kind and shape"
+        yield min(self.sizes, default=1) >= 1, f"{field}.sizes", self.sizes, "each at least 1"
+        yield sum(self.choices) <= MAX_CHOICES, f"{field}.sizes", self.sizes, f"a sum of at most {MAX_CHOICES}"
+        counts, expected = ((1, n), f"1 or {n} of them, by shape") if box else ((0,), "none of them, by kind")
+        for name, values in (("low", self.low), ("high", self.high)):
+            yield len(values) in counts, f"{field}.{name}", values, expected
+        if box:
+            low, high = self.bounds
+            ordered = bool((low <= high).all())
+            yield ordered, f"{field}.low", self.low, f"nothing above {field}.high, {short(self.high)}"
+
+
+class Part(NamedTuple):
+    """One of several spaces."""
+
+    name: str  #: of a tuple its number: "0", "1", ...
+    space: Space
+
+
+@dataclass(frozen=True)
+class CompositeSpace:
+    """Several spaces under names, or one after the other."""
+
+    kind: CompositeKind
+    spaces: tuple[Part, ...]
+
+    @property
+    def arrays(self) -> tuple[ArraySpace, ...]:
+        """The spaces of arrays that it is made of, over all levels, in order."""
+        return tuple(array for part in self.spaces for array in part.space.arrays)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many there are of each component of each array."""
+        return tuple(size for array in self.arrays for size in array.choices)
+
+    def rules(self, field: str) -> Iterator[Rule]:
+        """What has to be true of it; `field` is how sentences name it."""
+        yield self.kind in get_args(CompositeKind), f"{field}.kind", self.kind, " or ".join(_KINDS)
+        count, names = len(self.arrays), [part.name for part in self.spaces]
+        yield len(names) >= 1 and count <= MAX_PARTS, f"{field}.spaces", count, f"1 to {MAX_PARTS} of them"
+        for name in names:
+            fits = 0 < len(name) <= MAX_NAME and name.isprintable() and "/" not in name and names.count(name) == 1
+            yield fits, f"{field}.spaces", name, f"each name once, of 1 to {MAX_NAME} characters without /"
+        numbers = [str(index) for index in range(len(names))]
+        yield self.kind == "dict" or names == numbers, f"{field}.spaces", names, "names 0, 1, ... in a tuple"
+        for name, space in self.spaces:
+            yield from space.rules(f"{field}.{name}")
+        yield sum(self.choices) <= MAX_CHOICES, field, sum(self.choices), f"at most {MAX_CHOICES} choices in all"
+
+
+Space = ArraySpace | CompositeSpace
+_KINDS = (*get_args(ArrayKind), *get_args(CompositeKind))
+
+
+def field_of(name: str, space: Space, *lead: int) -> Field | Block:
+    """How values of a space stand in a row: alone, or in an array [*lead]."""
+    if isinstance(space, ArraySpace):
+        return Field(name, space.dtype, (*lead, *space.shape))
+    return Block(name, tuple(field_of(part.name, part.space) for part in space.spaces), lead)
+
+
+def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
+    """Each array of a space, and what of `value` is of it: of a dict, or of rows, with names nested as in the space."""
+    if isinstance(space, ArraySpace):
+        yield space, value
+    else:
+        for part in space.spaces:
+            yield from by_array(part.space, value[part.name])
+
+
+def nested(space: Space, values: Iterator[Any]) -> Any:
+    """One value per array, in order, as a value of the space: itself, or dicts nested as the space is."""
+    if isinstance(space, ArraySpace):
+        return next(values)
+    return {part.name: nested(part.space, values) for part in space.spaces}
+
+
+def from_version_1(entries: Any) -> Any:
+    """The description of an environment as env-servers of protocol version 1 put it, as they would put it today."""
+    if not isinstance(entries, dict) or "obs_shape" not in entries:
+        return entries
+    obs = {"kind": "box", "dtype": entries.get("obs_dtype"), "shape": entries["obs_shape"], "sizes": []}
+    action = entries.get("action")
+    if isinstance(action, dict):
+        action = {"dtype": "<f4" if action.get("kind") == "box" else "<i8"} | action
+    return entries | {"obs": obs | {"low": [-math.inf], "high": [math.inf]}, "action": action, "action_mask": False}
+
+
+def unbounded(space: Space) -> Space:
+    """The same without bounds, which policies do not ask for and which two servers may put differently."""
+    if isinstance(space, ArraySpace):
+        return replace(space, low=(-math.inf,), high=(math.inf,)) if space.kind == "box" else space
+    return replace(space, spaces=tuple(Part(part.name, unbounded(part.space)) for part in space.spaces))

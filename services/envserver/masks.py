@@ -1,0 +1,57 @@
+"""Action masks: what an environment says of the choices that are legal now.
+
+They come in the observation, under a key of its Dict space, or in the info of each step, under the same name:
+`env.action_mask`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.checks import forbidden
+from zerobeast.common.wire.spaces import Space
+
+
+def without_mask(space: Any, key: str) -> Any:
+    """A gymnasium space of observations without the entry that is a mask."""
+    from gymnasium import spaces
+
+    if not key or not isinstance(space, spaces.Dict) or key not in space.spaces:
+        return space
+    return spaces.Dict({name: part for name, part in space.items() if name != key})
+
+
+def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDArray[np.bool_]:
+    """Which choices are legal, [choices of all components].
+
+    Args:
+      key: of the mask.
+      obs: in which it may stand.
+      info: in which it stands otherwise.
+      action: what is chosen from.
+      over: whether the episode has ended, so that there need not be a legal choice.
+
+    Raises:
+      EnvError: there is no mask, it has another size, holds something else than 0 and 1, or forbids everything.
+    """
+    source = obs if isinstance(obs, dict) and key in obs else info
+    if key not in source:
+        raise EnvError(f"env.action_mask {key!r}: there is none in the observation or the info of a step")
+    found = source[key]
+    parts = found if isinstance(found, tuple) else (found,)
+    mask = np.concatenate([np.ravel(part) for part in parts])
+    size = sum(action.choices)
+    if mask.size != size:
+        raise EnvError(f"env.action_mask {key!r}: a mask of {mask.size} entries, expected {size}")
+    legal: NDArray[np.bool_] = mask.astype(np.bool_)
+    if not (legal == mask).all():
+        raise EnvError(f"env.action_mask {key!r}: a mask holds something else than 0 and 1")
+    if sentence := forbidden(legal, action):
+        if not over:
+            raise EnvError(f"env.action_mask {key!r}: a mask {sentence}")
+        legal[:] = True
+    return legal

@@ -187,7 +187,8 @@ class Shard:
                 self._reset(i)
                 continue
             try:
-                self._write(i, *env.step(self._adapt_action(actions[i])))
+                action = self._adapt_action(actions[i])
+                self._write(i, *env.step(action.item() if isinstance(action, np.integer) else action))
             except Exception as error:  # foreign code: contained, counted and reported
                 self._replace(i, error)
             else:

@@ -69,13 +69,20 @@ def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -
     assert shard.rows["first"].all()
 
 
+def test_an_observation_of_several_parts_arrives_as_fields() -> None:
+    shard = Shard(STRANGE, {"kind": "dict"}, 1, 0)
+    shard.reset()
+    shard.step(np.array([[0.1, -0.1]], np.float32))
+    assert shard.failures == []
+    assert {name: shard.rows["obs"][name][0].tolist() for name in ("a", "b")} == {"a": [0.5, -0.25], "b": 2}
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype", "obs"),
     [
         ("strided", "|u1", [[0, 6, 12, 18], [2, 8, 14, 20], [4, 10, 16, 22]]),
-        ("discrete", "<i8", [0, 0, 0, 0, 1, 0, 0]),
+        ("discrete", "<i8", 4),
         ("bool", "|i1", [1, 0, 1]),
-        ("dict", "<f4", [0.5, -0.25, 0, 0, 1]),
     ],
 )
 def test_every_kind_of_observation_arrives_as_an_array_of_numbers(kind: str, dtype: str, obs: Any) -> None:

@@ -13,7 +13,7 @@ from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
-from zerobeast.common.wire import codec, messages, session, specs, stream
+from zerobeast.common.wire import codec, layout, messages, session, spaces, specs, stream
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import (
@@ -31,7 +31,7 @@ from zerobeast.common.wire.messages import (
     topic,
 )
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import infos
@@ -115,24 +115,24 @@ def test_the_reasons_are_those_of_the_code() -> None:
     assert {row[0].strip("`") for row in table("| reason | meaning |")} == {str(reason) for reason in Reason}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_offsets_are_those_of_the_code(layout: str) -> None:
-    rows = {row[0].split(" (")[0]: row[1:] for row in table(f"| {layout} | Pong | CartPole |")}
-    for column, spec in enumerate(LAYOUTS[layout]):
-        expected = {name: offset for name, _, _, offset in row_layout(spec)}
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_offsets_are_those_of_the_code(name: str) -> None:
+    rows = {row[0].split(" (")[0]: row[1:] for row in table(f"| {name} | Pong | CartPole |")}
+    for column, spec in enumerate(LAYOUTS[name]):
+        expected = {field: offset for field, _, _, offset in row_layout(spec)}
         expected |= {"row size": spec.row_bytes, "layout id": layout_id(spec)}
-        assert {name: int(cells[column]) for name, cells in rows.items()} == expected
+        assert {field: int(cells[column]) for field, cells in rows.items()} == expected
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_fields_are_those_of_the_code(layout: str) -> None:
-    rows = table(f"| {layout} | type |")
-    names = {"obs_dtype": "|u1", "action type": "<i8"}
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_fields_are_those_of_the_code(name: str) -> None:
+    rows = table(f"| {name} | type |")
+    names = {"obs type": "|u1", "action type": "<i8"}
     extras = [(name, dtype) for name, dtype, _ in SIX.extras]
     found: list[tuple[str, str]] = []
-    for name, dtype, *_ in rows:
-        found += extras if "extras" in name else [(name, names.get(dtype.strip("`"), dtype.strip("`")))]
-    assert found == [(name, dtype) for name, dtype, _, _ in row_layout(LAYOUTS[layout][0])]
+    for field, dtype, *_ in (row for row in rows if row[0] != "action_mask"):  # these environments have none
+        found += extras if "extras" in field else [(field, names.get(dtype.strip("`"), dtype.strip("`")))]
+    assert found == [(field, dtype) for field, dtype, _, _ in row_layout(LAYOUTS[name][0])]
 
 
 def test_the_element_types_are_those_of_the_code() -> None:
@@ -146,7 +146,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert number(limits["a header"]) == MAX_HEADER_BYTES
     assert number(limits["an array inside msgpack"]) == codec.MAX_ARRAY_BYTES
     assert f"{codec.MAX_NDIM} dimensions" in limits["an array inside msgpack"]
-    assert number(limits["a row"]) == specs.MAX_ROW_BYTES
+    assert number(limits["a row"]) == layout.MAX_ROW_BYTES
     assert number(limits["a chunk of weights"]) == transport.CHUNK_BYTES
     assert number(limits["options of a RESET"]) == messages.MAX_OPTIONS_BYTES
     of_infos = [infos.MAX_NAMES, infos.MAX_NAME_LENGTH, infos.MAX_BYTES]
@@ -158,9 +158,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert number(limits["environments in a session on the steps plane"]) == MAX_ENVS_PER_SESSION
     assert number(limits["unacknowledged ROLLOUTs of a slot"]) == window.MAX_WINDOW
     assert f"since the previous ROLLOUT, at most {messages.MAX_EPISODES:,}" in FLAT
-    assert f"`sizes` sum to at most {specs.MAX_CHOICES:,}" in FLAT
+    assert f"Those of one space sum to at most {spaces.MAX_CHOICES:,}" in FLAT
+    assert f"strings of 1 to {spaces.MAX_NAME} printable" in FLAT
+    assert f"at most {spaces.MAX_PARTS} arrays" in FLAT
     assert f"integer, 0 to {specs.MAX_CORE_SIZE:,}" in FLAT
-    assert f"at most {2 * specs.MAX_CHOICES:,} elements" in FLAT
+    assert f"at most {2 * spaces.MAX_CHOICES:,} elements" in FLAT
     assert f"at most {specs.MAX_EXTRAS} |" in FLAT
 
 
@@ -191,11 +193,15 @@ def test_the_settings_of_an_environment_are_those_of_the_code() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row[0])} == set(EnvConfig.model_fields)
 
 
-@pytest.mark.parametrize("env", [CARTPOLE, PONG], ids=lambda env: env.env_id)
-def test_the_example_descriptions_are_those_of_the_code(env: EnvSpec) -> None:
-    start = FLAT.index(f'{{"env_id": "{env.env_id}"')
-    wire: dict[str, Any] = json.loads(FLAT[start : FLAT.index("}}", start) + 2])
-    assert EnvSpec.from_wire(wire) == env
+def test_the_example_descriptions_are_those_of_the_code() -> None:
+    start = FLAT.index(f'{{"env_id": "{PONG.env_id}"')
+    pong, end = json.JSONDecoder().raw_decode(FLAT, start)
+    assert EnvSpec.from_wire(pong).for_policies() == PONG
+    hybrid, _ = json.JSONDecoder().raw_decode(FLAT, FLAT.index("{", end))
+    action = EnvSpec.from_wire(pong | {"action": hybrid}).action
+    assert action == CompositeSpace(
+        "dict", (Part("kick", ArraySpace.box((2,), low=(-1.0,), high=(1.0,))), Part("who", ArraySpace.discrete(11)))
+    )
 
 
 def test_the_example_bytes_are_those_of_the_code() -> None:

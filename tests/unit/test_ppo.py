@@ -13,6 +13,7 @@ from zerobeast.common.algos.ppo import algorithm as module
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
@@ -142,15 +143,17 @@ def test_advantages_are_normalised_over_the_batch_however_it_falls_into_minibatc
 def numbered(mask: Tensor, core_size: int = 2) -> Samples:
     """Samples whose every entry says where it came from."""
     place = torch.arange(mask.numel()).view(mask.shape)
-    return Samples(*[place] * 10, mask=mask, core_state=torch.arange(mask.shape[1]).repeat(core_size, 1).T)  # type: ignore[call-arg]
+    entries = dict.fromkeys(Samples._fields, place) | {"inputs": StepInput(*[place] * 4), "mask": mask}
+    return Samples(**entries | {"core_state": torch.arange(mask.shape[1]).repeat(core_size, 1).T})
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7, 50])
 def test_minibatches_hold_every_valid_step_once_and_are_as_equal_as_can_be(parts: int) -> None:
     mask = torch.rand(T, B, generator=generator()) < 0.6
     found = list(numbered(mask).single_steps().minibatches(parts))
-    assert sorted(torch.cat([part.obs.flatten() for part in found]).tolist()) == mask.flatten().nonzero()[:, 0].tolist()
-    assert all(torch.equal(entry, part.obs) for part in found for entry in part[:10])
+    seen = torch.cat([part.values.flatten() for part in found])
+    assert sorted(seen.tolist()) == mask.flatten().nonzero()[:, 0].tolist()
+    assert all(torch.equal(entry, part.values) for part in found for entry in [*leaves(part.inputs), *part[1:-2]])
     assert all(part.mask.all() for part in found)
     sizes = [part.mask.numel() for part in found]
     assert max(sizes) - min(sizes) <= 1
@@ -170,7 +173,7 @@ def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() ->
     rows = torch.cat([part.core_state[:, 0] for part in found])
     assert sorted(rows.tolist()) == [0, 1, 3]
     for part in found:
-        assert torch.equal(part.obs, torch.arange(T)[:, None] * B + part.core_state[:, 0])
+        assert torch.equal(part.values, torch.arange(T)[:, None] * B + part.core_state[:, 0])
         assert torch.equal(part.mask, mask[:, part.core_state[:, 0]])
 
 

@@ -8,7 +8,8 @@
     vtrace_loss.py       the loss of IMPALA and A2C
     returns.py           rewards, discounts, targets and advantages, the scale of returns
     gradient_descent.py  one step of the optimiser
-    one_step.py          learning with one such step per batch
+    one_batch.py         learning on policy, from one batch at a time
+    one_step.py          the same with one such step per batch
     target.py            a network that follows another in leaps
     dual.py              a multiplier that holds something below a limit
     circular.py          learning from each batch more than once

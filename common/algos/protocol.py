@@ -5,31 +5,36 @@ which is the same for every algorithm:
 
     net = algorithm.network()
     learning = algorithm.learning(net)
-    for batch in batches:
-        learned = learning.update(batch, agent_steps)
-        if learned.changed:
+    while training:
+        if not learning.due:
+            learning.add(next(batches), agent_steps)
+        if learning.due and learning.step(agent_steps).changed:
             publish(net)
 
+A turn takes one step at most, so that nothing else of the learner waits for longer than that.
+
 `net` is always the policy that acts, and the one that is published, saved as the checkpoint's `model` and evaluated.
-What else an algorithm has belongs to its `Learning`, which also decides how many steps of the optimiser a batch is
-worth. So there is nothing more to a seam for
+What else an algorithm has belongs to its `Learning`, which also decides how many steps a batch is worth, and how many
+steps of the optimiser each of them is. So there is nothing more to a seam for
 
     a target network          `deepcopy(net)`, in `state`
     a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
     multipliers               an `nn.Module` of them, with the policy in one `GradientDescent` or in its own, in `state`
     old batches               `batch.packed(k)`, or `copy()`; in `state` as far as they count
+    rows in a file            in the folder `config.store`, which outlives the process: `recovered`, "after_store"
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
+from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
@@ -48,6 +53,7 @@ class Batch(NamedTuple):
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
     task: Tensor  #: [B] int64, which of the run's environments each row is of: a number in `env.id`
+    origin: Tensor  #: [B, 5] int64, an `Origin` of each row
 
     def copy(self) -> Batch:
         """The same in memory of its own, for a `Learning` that keeps batches."""
@@ -80,7 +86,7 @@ class Batch(NamedTuple):
         return cls._make(entry.to(device) for entry in cls(**entries))
 
 
-_ROWS_AT = [0 if name in ("core_state", "task") else 1 for name in Batch._fields]  #: the dimension of rows
+_ROWS_AT = [0 if name in ("core_state", "task", "origin") else 1 for name in Batch._fields]  #: the dimension of rows
 
 
 class Act(NamedTuple):
@@ -95,7 +101,7 @@ Metrics = dict[str, Tensor]
 
 
 class Learned(NamedTuple):
-    """What one batch did."""
+    """What one step did."""
 
     steps: int  #: of the optimiser that were applied; 0 where nothing was learned
     skipped: int  #: that were not, because loss or gradient was not finite
@@ -103,21 +109,57 @@ class Learned(NamedTuple):
     loss: float  #: of the last step
     grad_norm: float  #: of the last step, before clipping
     learning_rate: float
-    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in every batch with steps
+    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in all steps that learned
+
+
+#: When actors get the credit of a batch back. after_step: when the step after its `add` is published, so that they
+#: act with what was learned from it. after_store: when `add` has returned, before any step.
+Credit = Literal["after_step", "after_store"]
 
 
 class Learning(Protocol):
     """How one network learns: optimisers and all other state of training."""
 
-    def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch.
+    @property
+    def credit(self) -> Credit:
+        """When a batch is acknowledged: the same at all times.
+
+        What is acknowledged never comes again. With "after_store" it has to be in `config.store` when `add` returns,
+        and to be found there by the next process, however this one ends.
+        """
+
+    @property
+    def due(self) -> bool:
+        """Whether `step` has something to learn from. While it has, no batch is added.
+
+        So it must become False after a finite number of steps. The run ends when it does after the last batch.
+        """
+
+    def add(self, batch: Batch, agent_steps: int) -> None:
+        """Take in a batch: hold it for the next step, or store its rows. Only while no step is due.
 
         Args:
-          batch: its memory is the caller's, and used again afterwards: `batch.packed(k)` stays.
-          agent_steps: learned from so far, without this batch.
+          batch: its memory is the caller's, and used again after the step that follows, or with "after_store" when
+            this returns: `batch.packed(k)` stays.
+          agent_steps: of the run so far, without this batch.
+        """
+
+    def step(self, agent_steps: int) -> Learned:
+        """Learn from what was added. Only while it is due.
+
+        Args:
+          agent_steps: of the run so far, with all batches that were added.
 
         Raises:
           Diverged: weights overflow.
+        """
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows in `config.store` that `state` did not know, in the order in which they were added.
+
+        Asked once, after `load` if there is a checkpoint: a killed process has left them. They are acknowledged or
+        not, and never come again from now on. If `add` was cut short, the rows of a batch before some row are there,
+        and those after it come again.
         """
 
     def state(self) -> dict[str, Any]:
@@ -161,4 +203,4 @@ class Algorithm(Protocol):
         """
 
     def learning(self, net: AgentNet) -> Learning:
-        """Begin to train `net`, on the device where it is."""
+        """Begin to train `net`, on the device where it is. Rows may be kept in `config.store`."""

@@ -120,7 +120,7 @@ class Learner(Service):
         self.plane.receive(self.clock())
         if self.training is not None:
             self.training.settle()
-            if not self.training.trainer.steps_left:
+            if self.training.finished:
                 self._rest(self.training, timeout_s)
                 return
             if self.training.learn(self._waited_s):

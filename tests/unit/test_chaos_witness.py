@@ -44,6 +44,7 @@ def rollouts(memory: bool = True) -> Batch:
         core,
         ~first[1:],
         torch.zeros(len(WHO), dtype=torch.int64),
+        torch.zeros(len(WHO), 5, dtype=torch.int64),
     )
 
 

@@ -35,8 +35,9 @@ def numbers(batch: Batch) -> list[int]:
 
 def alone(batch: Batch, at: int) -> Batch:
     """One row, written out by field, so as to know nothing of how rows are picked."""
-    steps = (entry[:, at : at + 1] for entry in batch[:-3])
-    return Batch(*steps, batch.core_state[at : at + 1], batch.mask[:, at : at + 1], batch.task[at : at + 1])
+    steps = (entry[:, at : at + 1] for entry in batch[:-4])
+    rows = slice(at, at + 1)
+    return Batch(*steps, batch.core_state[rows], batch.mask[:, rows], batch.task[rows], batch.origin[rows])
 
 
 def with_stacks(algorithm: Any, first: int) -> Batch:

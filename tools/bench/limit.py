@@ -181,7 +181,9 @@ class Parts:
         batch = self._batch(rollouts)
 
         def work() -> int:
-            learning.update(batch, 0)
+            learning.add(batch, 0)
+            while learning.due:
+                learning.step(0)
             return learner.unroll_length * rollouts
 
         return per_second(work, seconds)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
@@ -26,7 +27,7 @@ class VMPO(ActorCritic[VMPOConfig]):
         return VMPOLearning(self, net)
 
 
-class VMPOLearning:
+class VMPOLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from zerobeast.common.algos.pace import Pace
 from zerobeast.common.algos.protocol import Batch, Credit, Learned
 from zerobeast.common.wire.records import Origin
 
@@ -13,6 +14,7 @@ class OneBatch(ABC):
     """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`."""
 
     credit: Credit = "after_step"
+    pace: Pace | None = None
     _added: tuple[Batch, int] | None = None  #: the batch of the next step, and the agent steps before it
 
     @property

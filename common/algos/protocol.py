@@ -22,6 +22,7 @@ steps of the optimiser each of them is. So there is nothing more to a seam for
     multipliers               an `nn.Module` of them, with the policy in one `GradientDescent` or in its own, in `state`
     old batches               `batch.packed(k)`, or `copy()`; in `state` as far as they count
     rows in a file            in the folder `config.store`, which outlives the process: `recovered`, "after_store"
+    a pace of its own         `due`, by `zerobeast.common.algos.pace`
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.pace import Pace
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
 from zerobeast.common.wire.records import Origin
@@ -134,6 +136,10 @@ class Learning(Protocol):
 
         So it must become False after a finite number of steps. The run ends when it does after the last batch.
         """
+
+    @property
+    def pace(self) -> Pace | None:
+        """What `due` follows, for the figures of its waits; None if a batch is due as it comes."""
 
     def add(self, batch: Batch, agent_steps: int) -> None:
         """Take in a batch: hold it for the next step, or store its rows. Only while no step is due.

@@ -22,7 +22,8 @@ from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.pace_meter import PaceMeter
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class TrainingRun:
         self._service, self._publisher = service, publisher
         self._published = -1  #: newest version that went out
         self._elapsed_at = service.started_at
+        pace = trainer.learning.pace
+        self._paced = None if pace is None else PaceMeter(pace)
 
     @property
     def finished(self) -> bool:
@@ -73,7 +76,7 @@ class TrainingRun:
         """Take the step that is due, or else a batch that was waited for, if there is one, and the step after it."""
         learning = self.trainer.learning
         if learning.due:
-            self._step()
+            self._behind()
             return True
         taken_at = self._service.clock()
         rows = self.intake.take(taken_at)
@@ -90,6 +93,18 @@ class TrainingRun:
             finite = learned is None or bool(learned.steps) or not learned.skipped
             self._acknowledge(len(rows), taken_at, learned=finite)
         return True
+
+    def waited(self, seconds: float) -> None:
+        """Count time without a batch."""
+        if self._paced is not None:
+            self._paced.waited(seconds)
+
+    def _behind(self) -> None:
+        """Take a step that an earlier batch was worth, while the next one may wait."""
+        began, waits = self._service.clock(), self.intake.queue.ready
+        self._step()
+        if waits and self._paced is not None:
+            self._paced.delayed(self._service.clock() - began)
 
     def _step(self, added_s: float = 0.0) -> Learned:
         """Learn, and publish what acts now."""
@@ -130,6 +145,7 @@ class TrainingRun:
             "env_frames": self.trainer.env_frames,
             "policy_version": self._published,
             **self.archive.report(self._service.clock()),
+            **({} if self._paced is None else self._paced.page(self._service.clock())),
         }
 
     def record(self, page: dict[str, Any], now: float) -> None:
@@ -142,7 +158,7 @@ class TrainingRun:
         for hop in ("rollout_queue", "learner_wait", "publish"):
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        row = {name: page[name] for name in COLUMNS}
+        row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), page["mean_return_100_by_task"])
 
     def checkpoint(self, now: float) -> None:

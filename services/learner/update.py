@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,6 +145,12 @@ class Trainer:
         """Until no device reads rows any more: they may be on their way still, if nothing was computed from them."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows that a killed learner has stored since its last checkpoint, which count from now on. Asked once."""
+        rows = self.learning.recovered()
+        self.counters.agent_steps += min(self.steps_left, len(rows) * self.config.learner.unroll_length)
+        return rows
 
     def state(self) -> dict[str, Any]:
         """The trainer's part of a checkpoint."""

@@ -62,7 +62,14 @@ class EchoAlgorithm:
         return EchoNet()
 
     def act(
-        self, net: EchoNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: EchoNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         self.seen.append(StepInput(*(entry.clone() for entry in inputs)))
         self.seeds.append(generator.initial_seed())

@@ -157,7 +157,9 @@ class Inference:
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
         inputs = StepInput(obs[None], last_action[None], steps.reward[None], first[None])
-        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
+        act, after = self.algorithm.act(
+            self._net, inputs, core, slots=slots, generator=self._generator, greedy=self._greedy
+        )
         self._state.remember(slots, act.action, after.float())
         for field, answer in zip(self._columns, (act.action, act.logits, act.value), strict=True):
             field[: len(slots)].copy_(answer)

@@ -10,8 +10,9 @@
     gradient_descent.py  one step of the optimiser
     one_batch.py         learning on policy, from one batch at a time
     one_step.py          the same with one such step per batch
+    exploration.py       how much each environment explores
     pace.py              how many samples are learned from for each that was inserted, of algorithms with a replay
-    target.py            a network that follows another in leaps
+    target.py            a network that follows another, in leaps or bit by bit
     dual.py              a multiplier that holds something below a limit
     circular.py          learning from each batch more than once
 

@@ -193,14 +193,23 @@ class Algorithm(Protocol):
         """A new network, the same for every call with the same settings: their seed decides."""
 
     def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: AgentNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         """Choose actions for one step.
 
         Args:
-          net: the policy.
+          net: the policy; `net.agent_steps` is how far the run was when it was published.
           inputs: with T = 1.
           core: [B, core_size] before this step.
+          slots: [B] int64, a number of each environment among those that are acted for here, the same at all its steps:
+            what exploration of its own goes by, as in `algos.exploration`.
           generator: source of all randomness.
           greedy: take the likeliest action instead of drawing one.
 

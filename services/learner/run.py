@@ -76,7 +76,7 @@ class TrainingRun:
         """Take the step that is due, or else a batch that was waited for, if there is one, and the step after it."""
         learning = self.trainer.learning
         if learning.due:
-            self._behind()
+            self._step()
             return True
         taken_at = self._service.clock()
         rows = self.intake.take(taken_at)
@@ -99,17 +99,12 @@ class TrainingRun:
         if self._paced is not None:
             self._paced.waited(seconds)
 
-    def _behind(self) -> None:
-        """Take a step that an earlier batch was worth, while the next one may wait."""
-        began, waits = self._service.clock(), self.intake.queue.ready
-        self._step()
-        if waits and self._paced is not None:
-            self._paced.delayed(self._service.clock() - began)
-
     def _step(self, added_s: float = 0.0) -> Learned:
         """Learn, and publish what acts now."""
-        trainer = self.trainer
+        trainer, data_waits = self.trainer, self.intake.queue.ready
         update = trainer.step()
+        if data_waits and self._paced is not None:
+            self._paced.delayed(update.seconds)
         if update.learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
             self.publish()
         self.meters.updated(update, self._service.clock())

@@ -126,7 +126,7 @@ class Trainer:
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
         batch = assemble(rows, self.record, self.env, steps, self.device, tasks, origins)
         self.learning.add(batch, self.counters.agent_steps)
-        self.counters.agent_steps += steps
+        self._advance(steps)
         return Added(steps, rows["policy_version"][_valid(rows, steps)], time.perf_counter() - started)
 
     def step(self) -> Update:
@@ -138,6 +138,7 @@ class Trainer:
         """
         started = time.perf_counter()
         learned = self.learning.step(self.counters.agent_steps)
+        self._advance(0)  # a policy that was replaced just now has forgotten where the run is
         self._count(learned)
         return Update(learned, time.perf_counter() - started)
 
@@ -149,7 +150,7 @@ class Trainer:
     def recovered(self) -> Sequence[Origin]:
         """Rows that a killed learner has stored since its last checkpoint, which count from now on. Asked once."""
         rows = self.learning.recovered()
-        self.counters.agent_steps += min(self.steps_left, len(rows) * self.config.learner.unroll_length)
+        self._advance(min(self.steps_left, len(rows) * self.config.learner.unroll_length))
         return rows
 
     def state(self) -> dict[str, Any]:
@@ -180,6 +181,11 @@ class Trainer:
             raise CheckpointError(f"{path}: {error}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
+
+    def _advance(self, agent_steps: int) -> None:
+        """Count steps, and tell the policy how far the run is."""
+        self.counters.agent_steps += agent_steps
+        self.net.agent_steps.fill_(self.counters.agent_steps)
 
     def _count(self, learned: Learned) -> None:
         counters = self.counters

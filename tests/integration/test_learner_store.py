@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 class Storing(Trainer):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        descent, loss = GradientDescent(self.config, self.config.impala, self.net), self.algorithm.loss  # type: ignore[attr-defined]
+        descent, loss = GradientDescent(self.config, self.config.impala, self.net.parameters()), self.algorithm.loss  # type: ignore[attr-defined]
         self.learning = StoringLearning(self.net, descent, loss, OriginFile(self.config.store / "rows"))
 
 

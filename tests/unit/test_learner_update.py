@@ -27,7 +27,7 @@ def record_of(env: EnvSpec) -> RecordSpec:
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.net.state_dict().items()}
+    return {name: value.detach().clone() for name, value in trainer.net.named_parameters()}
 
 
 def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str)
         rows = rollout_rows(B, env=env, policy=trainer.policy)
         before = weights(trainer)
         assert learn(trainer, rows).steps == 1
-        assert all(value.dtype == torch.float32 for value in trainer.net.state_dict().values())
+        assert all(value.dtype == torch.float32 for value in trainer.net.parameters())
         assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
         assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")
 

@@ -163,13 +163,13 @@ class Parts:
 
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
-        batch, core = self._batch(rows), net.initial_state(rows)
+        batch, core, slots = self._batch(rows), net.initial_state(rows), torch.arange(rows)
         fields = (batch.obs, batch.last_action, batch.reward, batch.first)
         inputs = StepInput(*(field[:1].contiguous() for field in fields))
 
         def work() -> int:
             with torch.inference_mode(), autocast(CPU, dtype):
-                self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
+                self._algorithm.act(net, inputs, core, slots=slots, generator=generator, greedy=False)
             return rows
 
         return per_second(work, seconds)

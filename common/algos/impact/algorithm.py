@@ -50,7 +50,7 @@ class ImpactLearning(OneBatch):
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(algorithm.config, config, net)
+        self._descent = GradientDescent(algorithm.config, config, net.parameters())
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
         self._circular: Circular[KeptBatch] = Circular(config.batches, config.uses)

@@ -53,7 +53,7 @@ class ImpalaLearning(OneBatch):
         run, config = algorithm.config, algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(run, config, net)
+        self._descent = GradientDescent(run, config, net.parameters())
         self._replay = Replay(config.replay_share, config.replay_rollouts, run.seed)
         self._weight = EntropyWeight(run, config, net.value.weight.device) if config.entropy_target else None
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)

@@ -43,7 +43,7 @@ class PPOLearning(OneBatch):
     def __init__(self, algorithm: PPO, net: AgentNet) -> None:
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
-        self._descent = GradientDescent(algorithm.config, config, net)
+        self._descent = GradientDescent(algorithm.config, config, net.parameters())
         self._minibatches_per_rollout = config.minibatches / algorithm.config.learner.batch_size
         self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None
 

@@ -39,11 +39,11 @@ class VMPOLearning(OneBatch):
         run, config = algorithm.config, algorithm.settings
         self._config, self._family = config, algorithm.family
         self._target = Target(source=deepcopy(net), copy=net, period=config.target_period)
-        self._descent = GradientDescent(run, config, self._target.source)
+        self._descent = GradientDescent(run, config, self._target.source.parameters())
         self._multipliers = Multipliers(config, real=algorithm.env.action.kind == "box").to(net.value.weight.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
-        self._pace = GradientDescent(run, pace, self._multipliers)
+        self._pace = GradientDescent(run, pace, self._multipliers.parameters())
         self._version = 0  #: of the policy that acts, as in `Batch.policy_version`
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:

@@ -93,7 +93,7 @@ class StoringWitness(Witness):
 
     def learning(self, net: AgentNet) -> StoringLearning:
         """One step of the optimiser per batch."""
-        descent = GradientDescent(self.config, self.settings, net)
+        descent = GradientDescent(self.config, self.settings, net.parameters())
         return StoringLearning(net, descent, self.loss, OriginFile(self.config.store / "rows"))
 
 

@@ -148,6 +148,9 @@ class Learning(Protocol):
           batch: its memory is the caller's, and used again after the step that follows, or with "after_store" when
             this returns: `batch.packed(k)` stays.
           agent_steps: of the run so far, without this batch.
+
+        Raises:
+          BeastError: its rows cannot be stored. That ends the learner, before anything of the batch is acknowledged.
         """
 
     def step(self, agent_steps: int) -> Learned:
@@ -165,7 +168,8 @@ class Learning(Protocol):
 
         Asked once, after `load` if there is a checkpoint: a killed process has left them. They are acknowledged or
         not, and never come again from now on. If `add` was cut short, the rows of a batch before some row are there,
-        and those after it come again.
+        and those after it come again. Rows of a stream before the last one here that were acknowledged and are missing,
+        because they were refused or the store has overwritten them, count as undone.
         """
 
     def state(self) -> dict[str, Any]:

@@ -87,9 +87,9 @@ METRICS: dict[str, Metric] = {
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),
     "total_steps": _gauge("agent steps at which the run ends"),
-    "updates": _counter("batches that were learned from"),
+    "updates": _counter("steps of the algorithm in which something was learned; on policy one for each batch"),
     "optimizer_steps": _counter("steps of the optimiser"),
-    "nonfinite_updates": _counter("batches of which nothing was learned: loss or gradient was not finite"),
+    "nonfinite_updates": _counter("steps in which nothing was learned: loss or gradient was not finite"),
     "mean_return_100": _gauge("mean return of the last 100 episodes"),
     "mean_return_100_by_task": _gauge("mean return of the last 100 episodes in each of several environments", "task"),
     "mean_length_100": _gauge("mean length of the last 100 episodes, in agent steps"),

@@ -9,17 +9,15 @@ from tests.chaos.runs import closes, learned
 from tests.chaos.test_faults import SMALL
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
+from zerobeast.tools.chaos.soak import SETTINGS, STORING, WITNESS
 from zerobeast.tools.chaos.witness.store import OriginFile
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
-MODULES = {**WITNESSES, "learner": "zerobeast.tools.chaos.witness.store learner"}
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[FaultInjector]:
-    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], tmp_path, modules=MODULES) as injector:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], tmp_path, modules=STORING) as injector:
         yield injector
 
 

@@ -131,8 +131,8 @@ def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
 
 
 def weights(net: nn.Module) -> list[Tensor]:
-    """A copy of all that a network holds."""
-    return [value.clone() for value in net.state_dict().values()]
+    """A copy of all that a network learns: weights and statistics."""
+    return [value.clone() for value in net.state_dict().values() if value.is_floating_point()]
 
 
 def same(one: list[Tensor], two: list[Tensor]) -> bool:

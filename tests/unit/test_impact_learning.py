@@ -31,7 +31,7 @@ class Watched(GradientDescent):
         self.target: Callable[[], dict[str, Tensor]] = dict
 
     def step(self, loss: Tensor, agent_steps: int) -> Step:
-        self.before.append([value.clone() for value in self.target().values()])
+        self.before.append([value.clone() for value in self.target().values() if value.is_floating_point()])
         step = super().step(loss, agent_steps)
         self.after.append(weights(self._net))
         return step

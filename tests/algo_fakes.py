@@ -70,7 +70,7 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
         core_state=torch.randn(rows, policy.core_size, generator=g),
         mask=~first[1:],
         task=torch.zeros(rows, dtype=torch.int64),
-        origin=torch.zeros(rows, 5, dtype=torch.int64),
+        origin=torch.arange(5 * rows).view(rows, 5),
     )
 
 

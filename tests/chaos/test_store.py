@@ -15,9 +15,12 @@ from zerobeast.tools.chaos.witness.store import OriginFile
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
+ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: what is dropped for its age is forgotten by a kill
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[FaultInjector]:
-    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], tmp_path, modules=STORING) as injector:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL, *ANY_AGE], tmp_path, modules=STORING) as injector:
         yield injector
 
 

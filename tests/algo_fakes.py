@@ -70,6 +70,7 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
         core_state=torch.randn(rows, policy.core_size, generator=g),
         mask=~first[1:],
         task=torch.zeros(rows, dtype=torch.int64),
+        origin=torch.arange(5 * rows).view(rows, 5),
     )
 
 
@@ -135,8 +136,8 @@ def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
 
 
 def weights(net: nn.Module) -> list[Tensor]:
-    """A copy of all that a network holds."""
-    return [value.clone() for value in net.state_dict().values()]
+    """A copy of all that a network learns: weights and statistics."""
+    return [value.clone() for value in net.state_dict().values() if value.is_floating_point()]
 
 
 def same(one: list[Tensor], two: list[Tensor]) -> bool:

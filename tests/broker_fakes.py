@@ -65,7 +65,14 @@ class EchoAlgorithm:
         return EchoNet()
 
     def act(
-        self, net: EchoNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: EchoNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         self.seen.append(tree_map(torch.clone, inputs))
         self.seeds.append(generator.initial_seed())

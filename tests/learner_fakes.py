@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tests.helpers import wait_until
 from zerobeast.common.algos.actor_critic import logits_and_value
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
@@ -254,7 +255,7 @@ def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lam
     learner.poll = poll  # type: ignore[method-assign]
 
 
-class Scripted:
+class Scripted(OneBatch):
     """A way to learn that says what it was told to say, and remembers with how many agent steps it was asked."""
 
     def __init__(self, *answers: Learned) -> None:
@@ -264,6 +265,12 @@ class Scripted:
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         self.asked.append(agent_steps)
         return self.answers.pop(0)
+
+
+def learn(trainer: Trainer, rows: NDArray[Any]) -> Learned:
+    """One batch, and the step that it is worth."""
+    trainer.add(rows)
+    return trainer.step().learned
 
 
 def answer(steps: int, *, skipped: int = 0, changed: bool = False) -> Learned:

@@ -172,7 +172,9 @@ class Inference:
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
-        act, after = self.algorithm.act(self._net, inputs, core, generator=self._generator, greedy=self._greedy)
+        act, after = self.algorithm.act(
+            self._net, inputs, core, slots=slots, generator=self._generator, greedy=self._greedy
+        )
         self._state.remember(slots, act.action, after.float())
         tree_map(lambda answer, column: column[: len(slots)].copy_(answer), act.by_name(), self._columns)
         return core

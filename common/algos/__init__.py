@@ -8,8 +8,11 @@
     vtrace_loss.py       the loss of IMPALA and A2C
     returns.py           rewards, discounts, targets and advantages, the scale of returns
     gradient_descent.py  one step of the optimiser
-    one_step.py          learning with one such step per batch
-    target.py            a network that follows another in leaps
+    one_batch.py         learning on policy, from one batch at a time
+    one_step.py          the same with one such step per batch
+    exploration.py       how much each environment explores
+    pace.py              how many samples are learned from for each that was inserted, of algorithms with a replay
+    target.py            a network that follows another, in leaps or bit by bit
     dual.py              a multiplier that holds something below a limit
     circular.py          learning from each batch more than once
 

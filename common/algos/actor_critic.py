@@ -52,9 +52,17 @@ class ActorCritic(Generic[Settings]):
 
     @torch.inference_mode()
     def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: AgentNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
-        """One step of B environments."""
+        """One step of B environments, the same whichever they are."""
+        del slots
         (logits, value), core = net(inputs, core)
         logits, value = logits[0], value[0]
         policy = self.family.of(logits, None if inputs.action_mask is None else inputs.action_mask[0])

@@ -3,12 +3,16 @@
 with descent.autocast():
     loss, metrics = ...
 step = descent.step(loss, agent_steps)      # backward, clip, look whether it is finite, step
+
+An algorithm may have several, each over parameters of its own. A loss moves those of its own descent alone, and leaves
+no gradient anywhere else, so losses of several descents may go through the same parts of the network; the one that
+moves those parts takes its step last.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,14 +42,14 @@ class GradientDescent:
     Args:
       config: of the run.
       settings: of the algorithm.
-      net: whose parameters to train, on the device where they are.
+      parameters: to train, on the device where they are.
     """
 
-    def __init__(self, config: Run, settings: ActorCriticSettings, net: nn.Module) -> None:
+    def __init__(self, config: Run, settings: ActorCriticSettings, parameters: Iterable[nn.Parameter]) -> None:
         self._settings = settings
         self._algo = config.algo
         self._total_steps = config.total_steps
-        self._parameters = list(net.parameters())
+        self._parameters = list(parameters)
         self._device = self._parameters[0].device
         self._dtype = pick_dtype(config.learner.precision, self._device)
         self.optimizer = make_optimizer(settings, self._parameters)
@@ -67,7 +71,7 @@ class GradientDescent:
         Raises:
           Diverged: that made weights which are not finite, or whose squares are not.
         """
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
         learning_rate = self.learning_rate(agent_steps)

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.nets.agent import AgentNet
 
 LossFunction = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
 
 
-class OneStep:
+class OneStep(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:

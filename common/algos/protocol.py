@@ -5,32 +5,39 @@ which is the same for every algorithm:
 
     net = algorithm.network()
     learning = algorithm.learning(net)
-    for batch in batches:
-        learned = learning.update(batch, agent_steps)
-        if learned.changed:
+    while training:
+        if not learning.due:
+            learning.add(next(batches), agent_steps)
+        if learning.due and learning.step(agent_steps).changed:
             publish(net)
 
+A turn takes one step at most, so that nothing else of the learner waits for longer than that.
+
 `net` is always the policy that acts, and the one that is published, saved as the checkpoint's `model` and evaluated.
-What else an algorithm has belongs to its `Learning`, which also decides how many steps of the optimiser a batch is
-worth. So there is nothing more to a seam for
+What else an algorithm has belongs to its `Learning`, which also decides how many steps a batch is worth, and how many
+steps of the optimiser each of them is. So there is nothing more to a seam for
 
     a target network          `deepcopy(net)`, in `state`
     a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
     multipliers               an `nn.Module` of them, with the policy in one `GradientDescent` or in its own, in `state`
     old batches               `batch.packed(k)`, or `copy()`; in `state` as far as they count
+    rows in a file            in the folder `config.store`, which outlives the process: `recovered`, "after_store"
+    a pace of its own         `due`, by `zerobeast.common.algos.pace`
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.pace import Pace
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
 from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
@@ -50,6 +57,7 @@ class Batch(NamedTuple):
     core_state: Tensor  #: [B, core_size] before step 0
     mask: Tensor  #: [T, B] bool, False where transition t is void (first[t + 1]) or beyond the step budget
     task: Tensor  #: [B] int64, which of the run's environments each row is of: a number in `env.id`
+    origin: Tensor  #: [B, 5] int64, an `Origin` of each row
     action_mask: Tensor | None = None  #: [T + 1, B, choices] bool, True where legal; None: all are
 
     @property
@@ -109,7 +117,7 @@ class Batch(NamedTuple):
         )
 
 
-_ROWS_FIRST = ("core_state", "task")  #: entries without time
+_ROWS_FIRST = ("core_state", "task", "origin")  #: entries without time
 
 
 class Act(NamedTuple):
@@ -127,7 +135,7 @@ Metrics = dict[str, Tensor]
 
 
 class Learned(NamedTuple):
-    """What one batch did."""
+    """What one step did."""
 
     steps: int  #: of the optimiser that were applied; 0 where nothing was learned
     skipped: int  #: that were not, because loss or gradient was not finite
@@ -135,21 +143,65 @@ class Learned(NamedTuple):
     loss: float  #: of the last step
     grad_norm: float  #: of the last step, before clipping
     learning_rate: float
-    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in every batch with steps
+    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in all steps that learned
+
+
+#: When actors get the credit of a batch back. after_step: when the step after its `add` is published, so that they
+#: act with what was learned from it. after_store: when `add` has returned, before any step.
+Credit = Literal["after_step", "after_store"]
 
 
 class Learning(Protocol):
     """How one network learns: optimisers and all other state of training."""
 
-    def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch.
+    @property
+    def credit(self) -> Credit:
+        """When a batch is acknowledged: the same at all times.
+
+        What is acknowledged never comes again. With "after_store" it has to be in `config.store` when `add` returns,
+        and to be found there by the next process, however this one ends.
+        """
+
+    @property
+    def due(self) -> bool:
+        """Whether `step` has something to learn from. While it has, no batch is added.
+
+        So it must become False after a finite number of steps. The run ends when it does after the last batch.
+        """
+
+    @property
+    def pace(self) -> Pace | None:
+        """What `due` follows, for the figures of its waits; None if a batch is due as it comes."""
+
+    def add(self, batch: Batch, agent_steps: int) -> None:
+        """Take in a batch: hold it for the next step, or store its rows. Only while no step is due.
 
         Args:
-          batch: its memory is the caller's, and used again afterwards: `batch.packed(k)` stays.
-          agent_steps: learned from so far, without this batch.
+          batch: its memory is the caller's, and used again after the step that follows, or with "after_store" when
+            this returns: `batch.packed(k)` stays.
+          agent_steps: of the run so far, without this batch.
+
+        Raises:
+          BeastError: its rows cannot be stored. That ends the learner, before anything of the batch is acknowledged.
+        """
+
+    def step(self, agent_steps: int) -> Learned:
+        """Learn from what was added. Only while it is due.
+
+        Args:
+          agent_steps: of the run so far, with all batches that were added.
 
         Raises:
           Diverged: weights overflow.
+        """
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows in `config.store` that `state` did not know, in the order in which they were added.
+
+        Asked once, after `load` if there is a checkpoint: a killed process has left them. They are acknowledged or
+        not, and never come again from now on. If `add` was cut short, the rows of a batch before some row are there,
+        and those after it come again. Rows of a stream before the last one here that were acknowledged and are missing,
+        because they were refused or the store has overwritten them, count as undone.
         """
 
     def state(self) -> dict[str, Any]:
@@ -177,14 +229,23 @@ class Algorithm(Protocol):
         """A new network, the same for every call with the same settings: their seed decides."""
 
     def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: AgentNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         """Choose actions for one step.
 
         Args:
-          net: the policy.
+          net: the policy; `net.agent_steps` is how far the run was when it was published.
           inputs: with T = 1.
           core: [B, core_size] before this step.
+          slots: [B] int64, a number of each environment among those that are acted for here, the same at all its steps:
+            what exploration of its own goes by, as in `algos.exploration`.
           generator: source of all randomness.
           greedy: take the likeliest action instead of drawing one.
 
@@ -193,4 +254,4 @@ class Algorithm(Protocol):
         """
 
     def learning(self, net: AgentNet) -> Learning:
-        """Begin to train `net`, on the device where it is."""
+        """Begin to train `net`, on the device where it is. Rows may be kept in `config.store`."""

@@ -1,9 +1,10 @@
-"""A network that follows another in leaps: it stays as it is for a number of updates, then becomes the same.
+"""A network that follows another: it stays as it is for a number of updates, then becomes the same, or a bit more so.
 
 target = Target(source=net, copy=deepcopy(net), period=100)     # what is learned is compared with the copy
 target = Target(source=deepcopy(net), copy=net, period=10)      # the copy acts, and is what is published
+target = Target(source=net, copy=deepcopy(net), tau=0.005)      # after each update a step of 0.5% towards the source
 ...
-target.count()      # after each update of the source; True if the copy has just become the same
+target.count()      # after each update of the source; True if the copy has just followed
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class Target(Generic[N]):
     Args:
       source: is trained.
       copy: follows it, without gradient. Both have to be the same at the start.
-      period: updates of the source from one copy to the next.
+      period: updates of the source from one time that the copy follows to the next.
+      tau: 1: the copy becomes the same (Mnih et al. 2015, algorithm 1). Below: its weights become
+        tau source + (1 - tau) copy (Lillicrap et al. 2016, algorithm 1); statistics and counts become the same.
     """
 
-    def __init__(self, source: N, copy: N, period: int) -> None:
-        self.source, self.copy, self._period = source, copy, period
-        self._updates = 0  #: since they were the same
+    def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0) -> None:
+        self.source, self.copy, self._period, self._tau = source, copy, period, tau
+        self._updates = 0  #: since the copy has followed
 
     def count(self) -> bool:
         """Say that the source was updated. Returns whether the copy has followed."""
@@ -39,10 +42,15 @@ class Target(Generic[N]):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Make the copy the same now: weights and statistics."""
+        """Have the copy follow now: weights and statistics."""
         self._updates = 0
-        for own, new in zip(self.copy.state_dict().values(), self.source.state_dict().values(), strict=True):
-            own.copy_(new)
+        averaged = {name for name, _ in self.copy.named_parameters()} if self._tau < 1 else set()
+        source = self.source.state_dict()
+        for name, own in self.copy.state_dict().items():
+            if name in averaged:
+                own.lerp_(source[name], self._tau)
+            else:
+                own.copy_(source[name])
 
     def state(self, *, other: N) -> dict[str, Any]:
         """What a checkpoint has to hold.

@@ -38,7 +38,7 @@ class VTraceActorCritic(ActorCritic[Settings]):
 
     def learning(self, net: AgentNet) -> Learning:
         """One step of the optimiser per batch."""
-        return OneStep(net, GradientDescent(self.config, self.settings, net), self.loss)
+        return OneStep(net, GradientDescent(self.config, self.settings, net.parameters()), self.loss)
 
 
 def loss(

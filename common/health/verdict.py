@@ -20,7 +20,7 @@ BUSY = 0.85  #: of its time, from where on a service counts as the limit
 NEVER_WAITS = 0.1  #: of the learner's time
 WASTEFUL = 0.2  #: of the rollouts
 CORES_FULL = 0.9
-MOSTLY = 0.5  #: of the time of a step
+MOSTLY = 0.5  #: of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of one that a service words itself
 
@@ -132,6 +132,7 @@ def _limit(services: Sequence[ServiceView]) -> str:
     return (
         _lag_bound(learner)
         or _full_machine(services)
+        or _pace_bound(learner)
         or _training_bound(learner)
         or _server_bound(services)
         or _wire_bound(services)
@@ -147,6 +148,18 @@ def _lag_bound(learner: Mapping[str, Any]) -> str:
         f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped: "
         "raise learner.batch_size, or take fewer environments"
     )
+
+
+def _pace_bound(learner: Mapping[str, Any]) -> str:
+    """A sentence where the bounds on samples per insert are what one side waits for most of the time."""
+    starved, limited = (number(learner, f"{name}_fraction") or 0.0 for name in ("replay_starved", "ratio_limited"))
+    ratio = f"{decimal(number(learner, 'samples_per_insert'))} samples per insert"
+    if starved > MOSTLY:
+        return f"replay-starved: learning waits {share(starved)} for rollouts ({ratio}): add actors or raise the ratio"
+    if limited > MOSTLY:
+        spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
+        return f"ratio-limited: rollouts wait {share(limited)} for steps ({ratio}, {spent}): a GPU or a lower ratio"
+    return ""
 
 
 def _training_bound(learner: Mapping[str, Any]) -> str:

@@ -60,8 +60,11 @@ class AgentNet(nn.Module):
       ConfigError: the named torso cannot take what the environment sends, or there would be too many weights.
     """
 
+    agent_steps: Tensor  #: [] int64, of the run when this version was published: what schedules of acting follow
+
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
+        self.register_buffer("agent_steps", torch.zeros((), dtype=torch.int64))
         self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
         self.torso = make_torso(config, env)
         self.last_action = LastAction(env.action)

@@ -1,7 +1,8 @@
 """Weights as one flat row of bytes, the form in which a version of the policy travels.
 
-Tensors stand one behind the other in the order of `state_dict`, each C-contiguous float32, whatever format and
-memory layout the module keeps them in. `layout_id` tells two networks apart that happen to have the same size.
+Tensors stand one behind the other in the order of `state_dict`, each C-contiguous: float32, whatever format and memory
+layout the module keeps them in, and int64 where they are counts. `layout_id` tells two networks apart that happen to
+have the same size.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import pack
@@ -28,8 +29,8 @@ def layout_id(module: nn.Module) -> int:
 @torch.no_grad()
 def flatten(module: nn.Module) -> Bytes:
     """A fresh snapshot [n_bytes], read-only: it stays as it is for as long as it takes to send it."""
-    parts = [tensor.detach().reshape(-1).float() for tensor in module.state_dict().values()]
-    snapshot: Bytes = torch.cat(parts).cpu().numpy().view(np.uint8)
+    parts = [_sent(tensor.detach()).view(torch.uint8) for tensor in module.state_dict().values()]
+    snapshot: Bytes = torch.cat(parts).cpu().numpy()
     snapshot.flags.writeable = False
     return snapshot
 
@@ -42,10 +43,21 @@ def load_flat(module: nn.Module, buffer: npt.NDArray[Any]) -> None:
       RemoteProtocolError: it has another size than the module; nothing was changed.
     """
     tensors = list(module.state_dict().values())
-    expected = 4 * sum(tensor.numel() for tensor in tensors)
+    sizes = [tensor.numel() * _kind(tensor).itemsize for tensor in tensors]
+    expected = sum(sizes)
     if buffer.nbytes != expected:
         raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {expected}", "payload")
-    flat = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy()).view(torch.float32)
-    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.copy_(part.view(tensor.shape))
+    flat = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy())
+    for tensor, part in zip(tensors, torch.split(flat, sizes), strict=True):
+        kind = _kind(tensor)
+        aligned = part if part.storage_offset() % kind.itemsize == 0 else part.clone()
+        tensor.copy_(aligned.view(kind).view(tensor.shape))
+
+
+def _kind(tensor: Tensor) -> torch.dtype:
+    """Of its numbers as they travel."""
+    return torch.float32 if tensor.is_floating_point() else torch.int64
+
+
+def _sent(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).to(_kind(tensor))

@@ -3,8 +3,8 @@ made from flat parameters [..., P]: those that a network puts out, that travel a
 compares.
 
     family = family_of(env.action)
-    pi, mu = family.of(logits), family.of(batch.extras["logits"])
-    log_rhos = pi.log_prob(actions) - mu.log_prob(actions)
+    pi, mu = family.of(logits, batch.legal), family.of(batch.extras["logits"], batch.legal)
+    log_rhos = pi.log_prob(batch.actions) - mu.log_prob(batch.actions)
 
     discrete          one categorical             P = choices: unnormalised log-probabilities
     multi_discrete    independent categoricals    P = choices of all components, component by component

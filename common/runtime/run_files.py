@@ -11,6 +11,7 @@ CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: while it is being written
 METRICS = "metrics.csv"
 TENSORBOARD = "tensorboard"  #: event files of the learner
 TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which sees all services
+STORE = "store"  #: rows that an algorithm with a replay of its own keeps
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
 LAUNCHER_LOCK = ".lock"

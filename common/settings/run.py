@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.wire.messages import MAX_WINDOW
@@ -227,3 +228,8 @@ class Run(Section):
     def folder(self) -> Path:
         """Where the run keeps its files."""
         return Path(self.root).expanduser() / self.name
+
+    @property
+    def store(self) -> Path:
+        """Where its algorithm may keep rows that outlive the learner's process; the learner alone goes there."""
+        return self.folder / run_files.STORE

@@ -13,9 +13,21 @@ sequence, where a truncated step bootstraps from it with the right recurrent sta
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
 from zerobeast.common.wire.spaces import Space, field_of
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+
+class Origin(NamedTuple):
+    """Where a row came from: which rollout of the run it is. No two rollouts share one."""
+
+    sender: int  #: random id of the actor
+    slot: int  #: of its stream
+    seq: int  #: of the message
+    row: int  #: in the message
+    rows: int  #: that the message has
 
 
 def step_record(env: EnvSpec) -> RecordSpec:

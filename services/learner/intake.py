@@ -213,7 +213,8 @@ class Intake(RolloutPlane):
                 RemoteProtocolError(f"{malformed} episodes without a finite return and a length", "episodes")
             )
         version = int(rows["policy_version"].min())
-        self.queue.put(entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version), rows[used:])
+        entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version, begun=used)
+        self.queue.put(entry, rows[used:])
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:
         body = (session.state.consumed, self._granted)

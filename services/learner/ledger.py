@@ -5,13 +5,16 @@
 The ledger is part of the checkpoint. A learner that was killed has used up more than its last checkpoint knows: the
 next one learns by HELLO which rollouts it will not get again, and counts them as undone. What is not acknowledged
 comes again and is used once, to the row: of a message that straddles two batches a checkpoint may hold a part.
+What an algorithm found again in a store of its own was used, whether the checkpoint knows it or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.session import Arrival
 from zerobeast.services.learner.queue import Message
 
@@ -20,11 +23,11 @@ from zerobeast.services.learner.queue import Message
 class Ledger:
     """Rollouts by what became of them. Every rollout that a learner of this run has taken is in one of these."""
 
-    used: int = 0  #: learned from
+    used: int = 0  #: learned from, or stored to be
     skipped: int = 0  #: in a batch whose loss or gradient was not finite
     refused: int = 0  #: impossible values, or a size that does not fit
     stale: int = 0  #: of a policy older than learner.max_policy_lag allows
-    undone: int = 0  #: used by a learner that was killed before its next checkpoint
+    undone: int = 0  #: done with by a learner that was killed before its next checkpoint
 
     def add(self, message: Message) -> None:
         """Note the end of a message; its rows that were used are noted batch by batch."""
@@ -79,6 +82,14 @@ class StreamLedger:
         self.received, self.pending, self.anchored = seq, self.pending + 1, True
         return self.begun if seq == self.consumed + 1 else 0
 
+    def recover(self, row: Origin) -> int:
+        """Go on behind a row that is stored. Returns how many before it were done with and are not stored."""
+        missing = (row.seq - self.consumed - 1) * self.rows + row.row - self.begun
+        whole = row.row + 1 == row.rows
+        self.received = self.consumed = row.seq - (not whole)
+        self.begun = 0 if whole else row.row + 1
+        return missing
+
     def use(self, seq: int) -> None:
         """A message left the queue, used up."""
         self.pending, self.anchored = max(0, self.pending - 1), True
@@ -103,6 +114,13 @@ class SavedLedger:
             sender, slot, rows, consumed, begun = map(int, entry)
             streams[sender, slot] = StreamLedger(rows, consumed, consumed, begun, anchored=True)
         return cls(ledger, streams)
+
+    def recover(self, rows: Iterable[Origin]) -> None:
+        """Take note of rows that are stored, in this order, since a learner that was killed has taken them."""
+        for row in rows:
+            stream = self.streams.setdefault((row.sender, row.slot), StreamLedger(row.rows, anchored=True))
+            self.ledger.undone += stream.recover(row)
+            self.ledger.used += 1
 
     def state(self) -> dict[str, Any]:
         """Plain values; a stream is [sender, slot, rows, consumed, begun]."""

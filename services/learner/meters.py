@@ -12,7 +12,7 @@ from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.statistics import EpisodeStatistics, PolicyLag
-from zerobeast.services.learner.update import Update
+from zerobeast.services.learner.update import Added, Update
 
 RATE_SPAN_S = 10.0
 
@@ -27,7 +27,7 @@ class Meters:
     def __init__(self, tasks: Sequence[str]) -> None:
         self.episodes = EpisodeStatistics()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
-        self.last: Learned | None = None  #: from the newest batch of which something was learned
+        self.last: Learned | None = None  #: from the newest step in which something was
         self.lag = PolicyLag()
         self._rollouts: Counter[Fate] = Counter()
         self._steps = self._updates = 0
@@ -49,16 +49,15 @@ class Meters:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)
 
-    def updated(self, update: Update, version: int, now: float) -> None:
-        """Count a batch.
+    def added(self, added: Added, version: int) -> None:
+        """Count a batch that came while the policy had this version."""
+        self.lag.add(version, added.behaviour_versions)
+        self._steps += added.agent_steps
+        self._busy_s += added.seconds
 
-        Args:
-          update: what it did.
-          version: of the weights that it was learned with.
-          now: seconds.
-        """
-        self.lag.add(version, update.behaviour_versions)
-        self._steps, self._updates = self._steps + update.agent_steps, self._updates + 1
+    def updated(self, update: Update, now: float) -> None:
+        """Count a step."""
+        self._updates += 1
         self._busy_s += update.seconds
         self._learning_per_s(now)
         if update.learned.steps:

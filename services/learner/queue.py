@@ -3,7 +3,8 @@
     queue.put(message, rows)        # rows in memory of their own; None: nothing of it can be learned from
     queue.expire(version)           # nor from messages whose policy is older than this version, now and later
     batch = queue.take()            # the oldest batch_size rows; None while there are fewer
-    tasks = queue.tasks             # which environment each of them is of
+    tasks = queue.tasks             # which environment each of them is of, and
+    origins = queue.origins         # which row of which message it is
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
 Rows leave in the order of arrival, each once. A message is done when its last row is, and everything before it: also
@@ -13,12 +14,14 @@ one that holds nothing to learn from, because an acknowledgement covers every me
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from zerobeast.common.wire.records import Origin
 
 Rows = NDArray[Any]
 Fate = Literal["used", "refused", "stale"]
@@ -33,6 +36,7 @@ class Message(NamedTuple):
     rollouts: int  #: that it stands for in the ledger
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
     at: float = 0.0  #: when it came
+    begun: int = 0  #: its first rows that were used already
     task: int = 0  #: which of the run's environments its rows are of
     version: int = 0  #: the oldest policy_version of its steps
     fate: Fate = "used"
@@ -43,6 +47,12 @@ class Message(NamedTuple):
 class _Entry:
     message: Message
     rows: Rows  #: those that are still to be used
+    row: int  #: number of the first of them in the message
+
+    def origins(self, count: int) -> Iterator[Origin]:
+        """Of the next `count` rows."""
+        sender, slot, seq, rows = *self.message[:3], self.row + len(self.rows)
+        return (Origin(sender, slot, seq, row, rows) for row in range(self.row, self.row + count))
 
 
 class RolloutQueue:
@@ -57,6 +67,7 @@ class RolloutQueue:
         self.allocate = allocate
         self.batch_size = batch_size
         self.tasks: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], of the rows that `take` gave
+        self.origins: NDArray[np.int64] = np.zeros((0, len(Origin._fields)), np.int64)  #: [n, 5], of the same
         self._none = allocate(0)
         self._entries: deque[_Entry] = deque()
         self._usable = 0  #: rows that a batch can have
@@ -94,7 +105,7 @@ class RolloutQueue:
 
     def put(self, message: Message, rows: Rows | None) -> None:
         """Append a message; without rows its `fate` says why."""
-        entry = _Entry(message, self._none if rows is None else rows)
+        entry = _Entry(message, self._none if rows is None else rows, message.begun)
         self._entries.append(entry)
         self._usable += len(entry.rows)
         self._void += message.rollouts if rows is None else 0
@@ -120,13 +131,15 @@ class RolloutQueue:
         self._taken = count
         parts: list[Rows] = []
         tasks: list[int] = []
+        origins: list[Origin] = []
         for entry in self._entries:
             if len(part := entry.rows[: count - len(tasks)]):
                 parts.append(part)
                 tasks += [entry.message.task] * len(part)
+                origins += entry.origins(len(part))
             if len(tasks) == count:
                 break
-        self.tasks = np.array(tasks, np.int64)
+        self.tasks, self.origins = np.array(tasks, np.int64), np.array(origins, np.int64)
         if len(parts) == 1:
             return parts[0]
         batch = self.allocate(count)
@@ -141,7 +154,7 @@ class RolloutQueue:
             entry = self._entries[0]
             used = min(self._taken, len(entry.rows))
             self._taken -= used
-            entry.rows = entry.rows[used:]
+            entry.rows, entry.row = entry.rows[used:], entry.row + used
             if len(entry.rows):
                 break
             if entry.message.fate != "used":

@@ -49,6 +49,13 @@ COLUMNS = {
     "refused": "perf/refused",
 }
 
+#: the same, of algorithms with a pace of their own: `zerobeast.common.algos.pace`
+PACE_COLUMNS = {
+    "samples_per_insert": "perf/samples_per_insert",
+    "replay_starved_s": "perf/replay_starved_s",
+    "ratio_limited_s": "perf/ratio_limited_s",
+}
+
 Value = float | int | None
 Row = Mapping[str, Value]
 
@@ -77,7 +84,7 @@ class Recorder:
         """Append a row; a full disk costs the row, not the run.
 
         Args:
-          row: values of `COLUMNS`.
+          row: values of `COLUMNS`, and of `PACE_COLUMNS` if there are any.
           losses: the algorithm's metrics by name.
           lags: [n], steps by policy lag since the last row.
           returns: mean return by environment, of a run with several; events alone hold them.
@@ -107,7 +114,8 @@ class Recorder:
         self._lines.write(text.getvalue().encode())
 
     def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
-        tagged = {COLUMNS[name]: value for name, value in row.items()}
+        tags = COLUMNS | PACE_COLUMNS
+        tagged = {tags[name]: value for name, value in row.items()}
         tagged.update({f"losses/{name}": value for name, value in losses.items()})
         tagged.update({f"charts/episodic_return/{task}": value for task, value in returns.items()})
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}

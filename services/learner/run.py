@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
@@ -21,7 +22,8 @@ from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.pace_meter import PaceMeter
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,13 @@ class TrainingRun:
         self._service, self._publisher = service, publisher
         self._published = -1  #: newest version that went out
         self._elapsed_at = service.started_at
+        pace = trainer.learning.pace
+        self._paced = None if pace is None else PaceMeter(pace)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps of the run were added, and nothing more is to be learned from them."""
+        return not self.trainer.steps_left and not self.trainer.learning.due
 
     def settle(self) -> None:
         """Let go of rollouts whose policy is too old."""
@@ -64,25 +73,53 @@ class TrainingRun:
         self.meters.finished(self.intake.settle(oldest))
 
     def learn(self, waited_s: float) -> bool:
-        """Learn from a batch that was waited for, if there is one."""
-        clock, trainer, intake, times = self._service.clock, self.trainer, self.intake, self._service.hops
-        rows, taken_at = intake.take(clock()), clock()
+        """Take the step that is due, or else a batch that was waited for, if there is one, and the step after it."""
+        learning = self.trainer.learning
+        if learning.due:
+            self._step()
+            return True
+        taken_at = self._service.clock()
+        rows = self.intake.take(taken_at)
         if rows is None:
             return False
-        version = trainer.counters.policy_version
-        update = trainer.update(rows, intake.queue.tasks)
-        messages, learned = intake.queue.release(), update.learned
-        if learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
+        self._service.hops.add("learner_wait", waited_s)
+        added = self.trainer.add(rows, self.intake.queue.tasks, self.intake.queue.origins)
+        self.meters.added(added, self.trainer.counters.policy_version)
+        at_once = learning.credit == "after_store"
+        if at_once:
+            self._acknowledge(len(rows), taken_at, learned=True)
+        learned = self._step(added.seconds) if learning.due else None
+        if not at_once:
+            finite = learned is None or bool(learned.steps) or not learned.skipped
+            self._acknowledge(len(rows), taken_at, learned=finite)
+        return True
+
+    def waited(self, seconds: float) -> None:
+        """Count time without a batch."""
+        if self._paced is not None:
+            self._paced.waited(seconds)
+
+    def _step(self, added_s: float = 0.0) -> Learned:
+        """Learn, and publish what acts now."""
+        trainer, data_waits = self.trainer, self.intake.queue.ready
+        update = trainer.step()
+        if data_waits and self._paced is not None:
+            self._paced.delayed(update.seconds)
+        if update.learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
             self.publish()
-        intake.use(messages, len(rows), learned=bool(learned.steps) or not learned.skipped)
-        self.meters.updated(update, version, clock())
+        self.meters.updated(update, self._service.clock())
+        self._service.hops.add("update", added_s + update.seconds)
+        return update.learned
+
+    def _acknowledge(self, rows: int, taken_at: float, *, learned: bool) -> None:
+        """Give back the credit of the rows that were taken."""
+        self.trainer.wait()
+        messages = self.intake.queue.release()
+        self.intake.use(messages, rows, learned=learned)
         self.meters.finished(messages)
-        times.add("learner_wait", waited_s)
-        times.add("update", update.seconds)
         for message in messages:
             if message.fate == "used":
-                times.add("rollout_queue", taken_at - message.at)
-        return True
+                self._service.hops.add("rollout_queue", taken_at - message.at)
 
     def publish(self) -> None:
         """Publish the weights, unless this version is out."""
@@ -103,6 +140,7 @@ class TrainingRun:
             "env_frames": self.trainer.env_frames,
             "policy_version": self._published,
             **self.archive.report(self._service.clock()),
+            **({} if self._paced is None else self._paced.page(self._service.clock())),
         }
 
     def record(self, page: dict[str, Any], now: float) -> None:
@@ -115,7 +153,7 @@ class TrainingRun:
         for hop in ("rollout_queue", "learner_wait", "publish"):
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        row = {name: page[name] for name in COLUMNS}
+        row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), page["mean_return_100_by_task"])
 
     def checkpoint(self, now: float) -> None:

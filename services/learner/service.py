@@ -57,6 +57,7 @@ class Learner(Service):
     """
 
     role = "learner"
+    work = ("agent_steps", "updates")
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Learner(Service):
         self.plane.receive(self.clock())
         if self.training is not None:
             self.training.settle()
-            if not self.training.trainer.steps_left:
+            if self.training.finished:
                 self._rest(self.training, timeout_s)
                 return
             if self.training.learn(self._waited_s):
@@ -129,6 +130,8 @@ class Learner(Service):
         waited_s = self.wait(self._poller, timeout_s)
         self._waited_s += waited_s
         self.meters.waited(waited_s)
+        if self.training is not None:
+            self.training.waited(waited_s)
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""
@@ -175,6 +178,7 @@ class Learner(Service):
 
     def _run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
+        record.recover(trainer.recovered())
         queue = RolloutQueue(trainer.storage, settings.batch_size)
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record)
         return TrainingRun(trainer, intake, self, self._publisher, self.meters, self._archive)

@@ -1,7 +1,9 @@
 """Rows in, a better policy out: everything of the learner that needs torch, and nothing that needs a socket.
 
     trainer = Trainer(config, device, env)
-    update = trainer.update(rows, tasks) # B rows of a rollout record, and whose; they may be reused afterwards
+    trainer.add(rows, tasks, origins)    # B rows of a rollout record, and whose
+    update = trainer.step()              # if `trainer.learning.due`
+    trainer.wait()                       # from now on the rows may be reused
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
 It assembles batches and counts. How a batch is learned from is the algorithm's: `zerobeast.common.algos.protocol`.
@@ -10,6 +12,7 @@ It assembles batches and counts. How a batch is learned from is the algorithm's:
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +30,7 @@ from zerobeast.common.ops.columns import columns
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.layout import RecordSpec
-from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec, PolicySpec
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
@@ -40,11 +43,11 @@ AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_versi
 class Counters:
     """Where a run stands."""
 
-    agent_steps: int = 0  #: T per rollout used, the last update's surplus not counted
-    updates: int = 0  #: batches that were learned from
-    optimizer_steps: int = 0  #: in all of them; an algorithm may take several per batch, or none
+    agent_steps: int = 0  #: T per rollout added, the last batch's surplus not counted
+    updates: int = 0  #: steps in which something was learned
+    optimizer_steps: int = 0  #: in all of them; an algorithm may take several of the optimiser per update, or none
     policy_version: int = 0  #: updates that changed the policy that acts, however many steps each took
-    nonfinite_updates: int = 0  #: batches of which nothing was learned: no loss or gradient was finite
+    nonfinite_updates: int = 0  #: updates in which nothing was learned: no loss or gradient was finite
     elapsed_s: float = 0.0  #: wall time of all sessions of the run
 
     def __post_init__(self) -> None:
@@ -53,12 +56,18 @@ class Counters:
             raise ValueError(f"impossible counters: {self}")
 
 
+class Added(NamedTuple):
+    """What a batch brought."""
+
+    agent_steps: int
+    behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
+    seconds: float  #: that `add` took
+
+
 class Update(NamedTuple):
-    """What one batch did."""
+    """What a step did."""
 
     learned: Learned
-    agent_steps: int  #: that it added
-    behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
     seconds: float
 
 
@@ -105,26 +114,46 @@ class Trainer:
         rows: NDArray[np.void] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).numpy().view(self.record.dtype)
         return rows
 
-    def update(self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None) -> Update:
-        """Learn from one batch, at most up to the run's total of agent steps.
+    def add(
+        self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None, origins: NDArray[np.int64] | None = None
+    ) -> Added:
+        """Hand one batch to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
 
         Args:
-          rows: [B] of `record`.
+          rows: [B] of `record`; in use until `wait` returns.
           tasks: [B], which of the run's environments each is of; None: all of the first.
-
-        Raises:
-          Diverged: `learner.on_nonfinite` says stop; or the tenth batch in a row gave a loss or gradient that is not
-            finite; or the weights overflow.
+          origins: [B, 5], an `Origin` of each; None: of no message.
         """
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
-        batch = assemble(rows, self.record, self.env, steps, self.device, tasks)
-        learned = self.learning.update(batch, self.counters.agent_steps)
-        self._count(steps, learned)
-        versions = rows["policy_version"][_valid(rows, steps)]
+        batch = assemble(rows, self.record, self.env, steps, self.device, tasks, origins)
+        self.learning.add(batch, self.counters.agent_steps)
+        self._advance(steps)
+        return Added(steps, rows["policy_version"][_valid(rows, steps)], time.perf_counter() - started)
+
+    def step(self) -> Update:
+        """Learn from what was added. Only while `learning.due`.
+
+        Raises:
+          Diverged: `learner.on_nonfinite` says stop; or the tenth step in a row gave a loss or gradient that is not
+            finite; or the weights overflow.
+        """
+        started = time.perf_counter()
+        learned = self.learning.step(self.counters.agent_steps)
+        self._advance(0)  # a policy that was replaced just now has forgotten where the run is
+        self._count(learned)
+        return Update(learned, time.perf_counter() - started)
+
+    def wait(self) -> None:
+        """Until no device reads rows any more: they may be on their way still, if nothing was computed from them."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # the rows may be on their way still, if nothing was computed from them
-        return Update(learned, steps, versions, time.perf_counter() - started)
+            torch.cuda.synchronize(self.device)
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows that a killed learner has stored since its last checkpoint, which count from now on. Asked once."""
+        rows = self.learning.recovered()
+        self._advance(min(self.steps_left, len(rows) * self.config.learner.unroll_length))
+        return rows
 
     def state(self) -> dict[str, Any]:
         """The trainer's part of a checkpoint."""
@@ -155,9 +184,13 @@ class Trainer:
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
 
-    def _count(self, steps: int, learned: Learned) -> None:
+    def _advance(self, agent_steps: int) -> None:
+        """Count steps, and tell the policy how far the run is."""
+        self.counters.agent_steps += agent_steps
+        self.net.agent_steps.fill_(self.counters.agent_steps)
+
+    def _count(self, learned: Learned) -> None:
         counters = self.counters
-        counters.agent_steps += steps
         counters.optimizer_steps += learned.steps
         counters.policy_version += learned.changed
         if learned.steps:
@@ -185,6 +218,7 @@ def assemble(
     steps: int,
     device: torch.device,
     tasks: NDArray[np.int64] | None = None,
+    origins: NDArray[np.int64] | None = None,
 ) -> Batch:
     """Make a batch of rollout rows: one copy to the device, then views.
 
@@ -195,7 +229,10 @@ def assemble(
       steps: agent steps that may be learned from; those beyond, counted row by row, are masked.
       device: where the batch shall be.
       tasks: [B], which of the run's environments each row is of; None: all of the first.
+      origins: [B, 5], an `Origin` of each row; None: of no message.
     """
+    tasks = np.zeros(len(rows), np.int64) if tasks is None else tasks
+    origins = np.zeros((len(rows), len(Origin._fields)), np.int64) if origins is None else origins
     fields = _fields(rows, record, device)
     first = torch.from_numpy(_bools(rows, "first"))  # stack_frames looks at it on the CPU
     return Batch(
@@ -205,7 +242,8 @@ def assemble(
         **{name: tree_map(_time_major, fields[name]) for name in AS_RECORDED if name in fields},
         extras={name: _time_major(fields[name]) for name in fields if name not in ROLLOUT_FIELDS},
         mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
-        task=torch.from_numpy(np.zeros(len(rows), np.int64) if tasks is None else tasks).to(device),
+        task=torch.from_numpy(tasks).to(device),
+        origin=torch.from_numpy(origins).to(device),
     )
 
 

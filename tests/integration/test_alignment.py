@@ -56,7 +56,14 @@ class CountingAlgorithm:
         return PlainNet(1, 1)
 
     def act(
-        self, net: nn.Module, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: nn.Module,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         core = torch.where(inputs.first[0, :, None], 0.0, core)
         obs = inputs.obs[0].reshape(len(core), -1)[:, -1].float()
@@ -171,7 +178,14 @@ class StackAlgorithm(CountingAlgorithm):
     """Logits sum up the frames that the policy was shown: the oldest, the one after it, the newest."""
 
     def act(
-        self, net: nn.Module, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: nn.Module,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         sums = inputs.obs[0].flatten(2).sum(-1).float()
         action = torch.randint(self.env.action.sizes[0], (len(core),), generator=generator)

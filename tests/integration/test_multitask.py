@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.learner_fakes import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.services.learner.update import Trainer, Update
+from zerobeast.services.learner.update import Added, Trainer
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +31,9 @@ class Noting(Trainer):
         super().__init__(*args)
         self.seen: list[tuple[int, float]] = []
 
-    def update(self, rows: NDArray[np.void], tasks: NDArray[np.int64]) -> Update:
+    def add(self, rows: NDArray[np.void], tasks: NDArray[np.int64], origins: NDArray[np.int64]) -> Added:
         self.seen.extend(zip(tasks.tolist(), rows["reward"][:, 1].tolist(), strict=True))
-        return super().update(rows, tasks)
+        return super().add(rows, tasks, origins)
 
 
 def paid(n: int, reward: float) -> NDArray[np.void]:

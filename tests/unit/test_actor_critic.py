@@ -37,6 +37,8 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
 
+SLOTS = torch.arange(B)
+
 SHARES = [
     pytest.param(VECTORS, {}, id="choices"),
     pytest.param(MINATAR, {}, id="pictures"),
@@ -79,7 +81,7 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     logits, values, actions = [], [], [action]
     for t in range(T):
         inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
-        act, core = algorithm.act(net, inputs, core, generator=g, greedy=False)
+        act, core = algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)
         action = act.action
         logits.append(act.extras["logits"])
         values.append(act.extras["value"])
@@ -223,12 +225,14 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     batch = make_batch(algorithm)
     inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
     core = net.initial_state(B)
-    greedy = algorithm.act(net, inputs, core, generator=generator(), greedy=True)[0]
+    greedy = algorithm.act(net, inputs, core, slots=SLOTS, generator=generator(), greedy=True)[0]
     assert torch.equal(greedy.action, algorithm.family.of(greedy.extras["logits"]).mode())
 
     def draws(seed: int) -> torch.Tensor:
         g = generator(seed)
-        return torch.stack([algorithm.act(net, inputs, core, generator=g, greedy=False)[0].action for _ in range(20)])
+        return torch.stack(
+            [algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)[0].action for _ in range(20)]
+        )
 
     assert torch.equal(draws(1), draws(1))
     assert not torch.equal(draws(1), draws(2))

@@ -44,6 +44,7 @@ def rollouts(memory: bool = True) -> Batch:
         core,
         ~first[1:],
         torch.zeros(len(WHO), dtype=torch.int64),
+        torch.zeros(len(WHO), 5, dtype=torch.int64),
     )
 
 
@@ -90,7 +91,7 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
         inputs = StepInput(
             obs[None], torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2), torch.tensor([[False, True]])
         )
-        answer, after = witness.act(net, inputs, core, generator=torch.Generator(), greedy=False)
+        answer, after = witness.act(net, inputs, core, slots=torch.arange(2), generator=torch.Generator(), greedy=False)
         assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
         assert answer.extras["logits"].tolist() == told(obs).tolist()
         return after

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.learner_fakes import ENV, B, rollout_rows, run_config
+from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
@@ -26,7 +26,7 @@ def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
 
 def trained(trainer: Trainer, seeds: range) -> Trainer:
     for seed in seeds:
-        trainer.update(rollout_rows(B, seed, policy=trainer.policy))
+        learn(trainer, rollout_rows(B, seed, policy=trainer.policy))
     return trainer
 
 

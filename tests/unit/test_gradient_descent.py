@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:
     plain = {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9, **settings}
     config = RunConfig.model_validate({"total_steps": 1000, "impala": plain})
-    return GradientDescent(config, config.impala, net)
+    return GradientDescent(config, config.impala, net.parameters())
 
 
 def loss_of(net: nn.Linear, factor: float = 1.0) -> Tensor:
@@ -29,6 +29,35 @@ def loss_of(net: nn.Linear, factor: float = 1.0) -> Tensor:
 def net() -> nn.Linear:
     torch.manual_seed(1)
     return nn.Linear(2, 1, bias=False)
+
+
+def test_each_descent_moves_its_own_parameters_at_its_own_rate_whatever_its_loss_goes_through() -> None:
+    torch.manual_seed(1)
+    shared, policy, critic = (nn.Linear(2, 2, bias=False) for _ in range(3))
+    config = RunConfig.model_validate(
+        {"impala": {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9}}
+    )
+    x, before = torch.tensor([[1.0, 2.0]]), [each.weight.detach().clone() for each in (shared, policy, critic)]
+
+    def descent_of(rate: float, *parts: nn.Module) -> GradientDescent:
+        own = config.impala.model_copy(update={"learning_rate": rate, "alpha": 0.0, "epsilon": 1.0})
+        return GradientDescent(config, own, [weight for part in parts for weight in part.parameters()])
+
+    one, two = descent_of(0.5, shared, policy), descent_of(0.25, critic)
+    features, known = x @ before[0].T, x @ before[0].T
+    policy_loss, critic_loss = policy(shared(x)).sum(), critic(shared(x)).sum()
+    two.step(critic_loss, 0)  # goes through `shared`, whose gradient belongs to the other
+    assert all(weight.grad is None for part in (shared, policy, critic) for weight in part.parameters())
+    assert torch.equal(shared.weight, before[0])
+    one.step(policy_loss, 0)
+    ones = torch.ones(2, 1)
+    of_shared = before[1].sum(0)[:, None] @ x
+    for part, rate, was, grad in (
+        (critic, 0.25, before[2], ones @ known),
+        (policy, 0.5, before[1], ones @ features),
+        (shared, 0.5, before[0], of_shared),
+    ):
+        torch.testing.assert_close(part.weight.detach(), was - rate * grad / (grad.abs() + 1.0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

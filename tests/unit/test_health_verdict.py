@@ -78,6 +78,14 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ),
         ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.1}}, "training-bound: the learner never waits"),
         (
+            {"learner": {"waiting_fraction": 0.9, "replay_starved_fraction": 0.8, "samples_per_insert": 8.0}},
+            "replay-starved: learning waits 80% for rollouts (8.0 samples per insert): add actors or",
+        ),
+        (
+            {"learner": {"waiting_fraction": 0.0, "ratio_limited_fraction": 0.9, "samples_per_insert": 8.0}},
+            "ratio-limited: rollouts wait 90% for steps (8.0 samples per insert, 120.0 ms an update): a GPU or",
+        ),
+        (
             {"broker": {"busy_fraction": 0.97}},
             "inference-bound: batches 9 of 64 full, broker busy 97%: add a broker or a GPU",
         ),

@@ -27,12 +27,12 @@ class Watched(GradientDescent):
     """Notes what the target is before each step, and what the policy is after it."""
 
     def __init__(self, algorithm: Any, net: AgentNet) -> None:
-        super().__init__(algorithm.config, algorithm.config.impact, net)
+        super().__init__(algorithm.config, algorithm.config.impact, net.parameters())
         self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
         self.target: Callable[[], dict[str, Tensor]] = dict
 
     def step(self, loss: Tensor, agent_steps: int) -> Step:
-        self.before.append([value.clone() for value in self.target().values()])
+        self.before.append([value.clone() for value in self.target().values() if value.is_floating_point()])
         step = super().step(loss, agent_steps)
         self.after.append(weights(self._net))
         return step

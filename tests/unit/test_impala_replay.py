@@ -37,8 +37,9 @@ def numbers(batch: Batch) -> list[int]:
 
 def alone(batch: Batch, at: int) -> Batch:
     """One row, written out by field, so as to know nothing of how rows are picked."""
-    steps: Batch = tree_map(lambda entry: entry[:, at : at + 1], batch._replace(core_state=batch.mask, task=batch.mask))
-    return steps._replace(core_state=batch.core_state[at : at + 1], task=batch.task[at : at + 1])
+    whole = {"core_state": batch.core_state, "task": batch.task, "origin": batch.origin}
+    steps: Batch = tree_map(lambda entry: entry[:, at : at + 1], batch._replace(**dict.fromkeys(whole, batch.mask)))
+    return steps._replace(**{name: entry[at : at + 1] for name, entry in whole.items()})
 
 
 def with_stacks(algorithm: Any, first: int) -> Batch:
@@ -139,7 +140,7 @@ def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_row
     algorithm = impala(replay_share=0.5)
     config, new, old = algorithm.config, numbered(algorithm, 4), numbered(algorithm, 0)
     net, other = algorithm.network(), algorithm.network()
-    learning, descent = algorithm.learning(net), GradientDescent(config, config.impala, other)
+    learning, descent = algorithm.learning(net), GradientDescent(config, config.impala, other.parameters())
     learning.update(old, 0)
     descent.step(algorithm.loss(other, old)[0], 0)
     picks = numbers(_mixed(learning, new))[B:]

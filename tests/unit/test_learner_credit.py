@@ -1,16 +1,23 @@
 """Training goes on whatever is refused: credit cannot run out while rollouts are wanted. An update takes no time."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.intake_fakes import ListedRun, ListMessage
-from tests.learner_fakes import rollout_rows
+from tests.learner_fakes import ENV, answer, rollout_rows, run_config
+from tests.training_fakes import training_run
+from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.protocol import Batch, Credit, Learned
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S
 
 pytestmark = pytest.mark.unit
@@ -18,16 +25,39 @@ pytestmark = pytest.mark.unit
 RECORD = rollout_rows(1).dtype
 TURNS = 60
 MAX_LAG = 3
+BOTH = pytest.mark.parametrize("credit", get_args(Credit))
+
+
+class Taking(OneBatch):
+    """Changes the policy with every batch, and remembers how many rows those had."""
+
+    def __init__(self, credit: Credit) -> None:
+        self.credit = credit
+        self.batches: list[int] = []
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        del agent_steps
+        assert batch.reward.isfinite().all()
+        assert (batch.policy_version >= len(self.batches) - MAX_LAG).all()
+        self.batches.append(batch.mask.shape[1])
+        return answer(1, changed=True)
 
 
 class Run(ListedRun):
     """Streams of these sizes that feed one learner, as fast as credit allows."""
 
-    def __init__(self, rows: list[int], batch: int, window: int) -> None:
+    def __init__(self, rows: list[int], batch: int, window: int, credit: Credit) -> None:
         super().__init__(dict(enumerate(rows, 1)), batch, window)
-        self.version = 0
-        self.batches: list[int] = []
         self.start(1, SavedLedger())
+        config = run_config(Path(), total_steps=10**9, max_policy_lag=MAX_LAG)
+        trainer = Trainer(config, torch.device("cpu"), ENV)
+        trainer.learning = self.learning = Taking(credit)
+        self.training = training_run(trainer, self.intake, lambda: self.now)
+        self.training.publish()
+
+    @property
+    def batches(self) -> list[int]:
+        return self.learning.batches
 
     def turn(self, lag: Callable[[int, int], int | None], acting: int) -> None:
         """One message of each of the first `acting` streams that has credit, of a policy this old, or none at all."""
@@ -36,21 +66,17 @@ class Run(ListedRun):
             if outbox.stream.open and outbox.room:
                 rows = np.zeros(self.rows[sender], RECORD)
                 age = lag(sender, outbox.seq)
-                rows["policy_version"] = 0 if age is None else max(0, self.version - age)
+                rows["policy_version"] = 0 if age is None else max(0, len(self.batches) - age)
                 rows["reward"] = np.nan if age is None else 0.0
                 outbox.push(rows, [], self.now)
         self.exchange()
-        self.intake.settle(self.version - MAX_LAG)
-        while (batch := self.intake.take(self.now)) is not None:
-            self.batches.append(len(batch))
-            assert np.isfinite(batch["reward"]).all()
-            assert (batch["policy_version"] >= self.version - MAX_LAG).all()
-            self.version += 1
-            self.intake.use(self.intake.queue.release(), len(batch), learned=True)
-            self.intake.settle(self.version - MAX_LAG)
+        self.training.settle()
+        while self.training.learn(0.0):
+            self.training.settle()
         self.exchange()
 
 
+@BOTH
 @settings(deadline=None)
 @given(
     rows=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -59,9 +85,9 @@ class Run(ListedRun):
     bad=st.lists(st.one_of(st.none(), st.just(0), st.integers(0, 9)), min_size=1, max_size=12),
 )
 def test_a_run_never_stands_still_while_anything_good_arrives(
-    rows: list[int], batch: int, window: int, bad: list[int | None]
+    credit: Credit, rows: list[int], batch: int, window: int, bad: list[int | None]
 ) -> None:
-    run = Run(rows, batch, window)
+    run = Run(rows, batch, window, credit)
 
     def lag(sender: int, seq: int) -> int | None:
         return bad[(sender * 5 + seq) % len(bad)]
@@ -86,8 +112,11 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
         assert len(run.batches) > before, "good rollouts are learned from at once"
 
 
-def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_batch_that_cannot_fill() -> None:
-    run = Run([4], batch=8, window=2)  # one group of 4 environments
+@BOTH
+def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_batch_that_cannot_fill(
+    credit: Credit,
+) -> None:
+    run = Run([4], batch=8, window=2, credit=credit)  # one group of 4 environments
     for _ in range(5):
         run.turn(lambda _sender, seq: None if seq == 1 else 0, acting=1)
     assert run.intake.ledger.refused == 4
@@ -95,8 +124,9 @@ def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_bat
     assert set(run.batches[1:]) == {8}
 
 
-def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good() -> None:
-    run = Run([4, 4], batch=8, window=1)
+@BOTH
+def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good(credit: Credit) -> None:
+    run = Run([4, 4], batch=8, window=1, credit=credit)
     for _ in range(5):
         run.turn(lambda _sender, _seq: 0, acting=2)
     before = len(run.batches)
@@ -106,8 +136,9 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good() -> None:
     assert len(run.batches) > before
 
 
-def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back() -> None:
-    run = Run([4], batch=8, window=1)
+@BOTH
+def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back(credit: Credit) -> None:
+    run = Run([4], batch=8, window=1, credit=credit)
     for _ in range(5):
         run.turn(lambda _sender, _seq: 0, acting=1)
     run.port.inbox.append(ListMessage(Header(Kind.BYE, 1, 0, 1), b""))
@@ -121,8 +152,9 @@ def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back() -> 
     assert len(run.batches) > before
 
 
-def test_a_stream_that_has_credit_and_hangs_is_not_waited_for_without_end() -> None:
-    run = Run([4, 4], batch=16, window=4)
+@BOTH
+def test_a_stream_that_has_credit_and_hangs_is_not_waited_for_without_end(credit: Credit) -> None:
+    run = Run([4, 4], batch=16, window=4, credit=credit)
     run.turn(lambda _sender, _seq: 0, acting=0)
     run.turn(lambda _sender, _seq: 0, acting=1)
     run.outboxes = dict(reversed(run.outboxes.items()))

@@ -43,7 +43,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
     batch_size: int, sizes: list[tuple[int, bool]], eager: list[bool]
 ) -> None:
     queue = queue_of(batch_size)
-    sent: deque[tuple[int, int]] = deque()  # (value, task)
+    sent: deque[tuple[int, int, list[int]]] = deque()  # (value, task, origin)
     ends: dict[int, int] = {}  # message -> rows that are used when its turn comes
     done: list[int] = []
     made = used = void = 0
@@ -52,7 +52,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
         nonlocal used
         while (batch := queue.take()) is not None:
             expected = [sent.popleft() for _ in range(batch_size)]
-            assert list(zip(batch.tolist(), queue.tasks.tolist(), strict=True)) == expected
+            assert list(zip(batch.tolist(), queue.tasks.tolist(), queue.origins.tolist(), strict=True)) == expected
             assert batch.flags.c_contiguous
             used += batch_size
             done.extend(seqs(queue.release()))
@@ -62,7 +62,7 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
     for seq, (size, good) in enumerate(sizes, start=1):
         if good:
             fill(queue, seq, list(range(made, made + size)))
-            sent += [(value, seq % 3) for value in range(made, made + size)]
+            sent += [(made + row, seq % 3, [1, 0, seq, row, size]) for row in range(size)]
             made += size
         else:
             refuse(queue, seq, size)

@@ -66,6 +66,14 @@ def test_tensorboard_has_the_usual_names_over_agent_steps(tmp_path: Path) -> Non
     assert (histogram.num, histogram.sum, histogram.max) == (8.0, 10.0, 2.0)
 
 
+def test_an_algorithm_with_a_pace_has_columns_and_curves_of_it(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 0)
+    recorder.write(row(7, replay_starved_s=2.5), {}, LAGS, {})
+    recorder.close()
+    assert table(tmp_path)[0]["replay_starved_s"] == "2.5"
+    assert events(tmp_path).Scalars("perf/replay_starved_s")[0].value == 2.5
+
+
 def test_returns_by_environment_are_curves_and_no_columns(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 0)
     recorder.write(row(100), {}, LAGS, {"MinAtar/Breakout-v0": 2.5, "B-v0": None})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, rollout_rows, run_config
+from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
@@ -30,7 +30,7 @@ def record_of(env: EnvSpec) -> RecordSpec:
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.net.state_dict().items()}
+    return {name: value.detach().clone() for name, value in trainer.net.named_parameters()}
 
 
 def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> None:
@@ -84,7 +84,10 @@ def test_the_mask_leaves_out_what_is_beyond_the_budget_row_by_row() -> None:
 def test_agent_steps_end_exactly_at_the_total(tmp_path: Path) -> None:
     config = run_config(tmp_path, total_steps=47)
     trainer = trainer_for(config)
-    added = [trainer.update(rollout_rows(B, seed)).agent_steps for seed in range(3)]
+    added = []
+    for seed in range(3):
+        added.append(trainer.add(rollout_rows(B, seed)).agent_steps)
+        trainer.step()
     assert added == [20, 20, 7]
     assert trainer.counters.agent_steps == 47
     assert trainer.env_frames == 4 * 47
@@ -95,10 +98,10 @@ def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
     config = run_config(tmp_path, total_steps=T + 2)
     one, two = trainer_for(config), trainer_for(config)
     rows = rollout_rows(B, seams=False)
-    one.update(rows)
+    learn(one, rows)
     rows["reward"][2:] += 100.0
     rows["logits"][1, 2:] = 0.0
-    two.update(rows)
+    learn(two, rows)
     for name, value in weights(one).items():
         assert torch.equal(value, weights(two)[name]), name
 
@@ -107,7 +110,7 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
     config = run_config(tmp_path)
     trainer, reference = trainer_for(config), trainer_for(config)
     rows = rollout_rows(B)
-    learned = trainer.update(rows).learned
+    learned = learn(trainer, rows)
 
     net, settings = reference.net, config.impala
     optimizer = torch.optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
@@ -127,7 +130,7 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
 
 def test_the_learning_rate_follows_agent_steps(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path))
-    rates = [trainer.update(rollout_rows(B, seed)).learned.learning_rate for seed in range(3)]
+    rates = [learn(trainer, rollout_rows(B, seed)).learning_rate for seed in range(3)]
     assert rates == [trainer.config.impala.learning_rate * (1 - steps / 160) for steps in (0, 20, 40)]
 
 
@@ -140,7 +143,7 @@ def test_an_update_is_a_batch_and_a_version_a_change_of_the_policy_however_many_
         answer(1, skipped=1, changed=True),  # one of two steps was not finite
     )
     for seed in range(4):
-        trainer.update(rollout_rows(B, seed))
+        learn(trainer, rollout_rows(B, seed))
     counters = trainer.counters
     assert trainer.learning.asked == [0, 20, 40, 60]
     assert (counters.updates, counters.optimizer_steps, counters.policy_version) == (3, 6, 2)
@@ -153,7 +156,7 @@ def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
     rows["policy_version"] = 3
     rows["first"][0, 1] = True
     rows["policy_version"][0, 0] = 99
-    assert trainer.update(rows).behaviour_versions.tolist() == [3] * (B * T - 1)
+    assert trainer.add(rows).behaviour_versions.tolist() == [3] * (B * T - 1)
 
 
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_path: Path) -> None:
@@ -162,13 +165,13 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_p
     bad["logits"] = np.nan
     before = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
-        assert trainer.update(bad).learned[:3] == (0, 1, False)
-    assert trainer.update(rollout_rows(B)).learned.steps, "a good batch between forgives"
+        assert learn(trainer, bad)[:3] == (0, 1, False)
+    assert learn(trainer, rollout_rows(B)).steps, "a good batch between forgives"
     after = weights(trainer)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
-        trainer.update(bad)
+        learn(trainer, bad)
     with pytest.raises(Diverged, match="not finite in 10 updates in a row"):
-        trainer.update(bad)
+        learn(trainer, bad)
     assert trainer.counters.updates == 1
     assert trainer.counters.nonfinite_updates == 2 * MAX_NONFINITE_IN_A_ROW - 1
     assert trainer.counters.agent_steps == B * T * 2 * MAX_NONFINITE_IN_A_ROW
@@ -184,8 +187,8 @@ def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str)
         trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
         rows = rollout_rows(B, env=env, policy=trainer.policy)
         before = weights(trainer)
-        assert trainer.update(rows).learned.steps == 1
-        assert all(value.dtype == torch.float32 for value in trainer.net.state_dict().values())
+        assert learn(trainer, rows).steps == 1
+        assert all(value.dtype == torch.float32 for value in trainer.net.parameters())
         assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
         assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")
 
@@ -195,7 +198,7 @@ def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
     storage = trainer.storage(6)
     assert storage.shape == (6,)
     storage[:4] = rollout_rows(4)
-    assert trainer.update(storage[:4]).learned.steps == 1
+    assert learn(trainer, storage[:4]).steps == 1
     assert trainer.policy == PolicySpec(logits_and_value(2), 0)
 
 
@@ -205,14 +208,14 @@ def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path
     bad["logits"] = np.nan
     before = weights(trainer)
     with pytest.raises(Diverged, match=r"not finite at agent step 20: lower impala\.learning_rate"):
-        trainer.update(bad)
+        learn(trainer, bad)
     assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
     trainer.learning = Scripted(answer(1, skipped=1, changed=True))
     with pytest.raises(Diverged):
-        trainer.update(rollout_rows(B))
+        learn(trainer, rollout_rows(B))
 
 
 def test_weights_that_overflow_in_a_step_from_a_finite_loss_end_training(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, impala={"learning_rate": 3e38}))
     with pytest.raises(Diverged, match="made weights that overflow"):
-        trainer.update(rollout_rows(B))
+        learn(trainer, rollout_rows(B))

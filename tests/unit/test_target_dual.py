@@ -45,6 +45,24 @@ def test_statistics_follow_too() -> None:
     assert torch.equal(target.copy.running_mean, net.running_mean)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("period", [1, 2])
+def test_an_average_follows_by_a_share_of_what_is_left(period: int) -> None:
+    net = nn.BatchNorm1d(1).double()
+    target = Target(source=net, copy=deepcopy(net), period=period, tau=0.25)
+    written = 1.0
+    for weight in (5.0, 9.0, -3.0):
+        with torch.no_grad():
+            net.weight.fill_(weight)
+            net.running_mean.fill_(weight)  # type: ignore[union-attr]
+            net.num_batches_tracked += 1  # type: ignore[operator]
+        assert [target.count() for _ in range(period)] == [False] * (period - 1) + [True]
+        written = 0.25 * weight + 0.75 * written
+        assert target.copy.weight.item() == written
+        assert target.copy.running_mean.item() == weight, "statistics are no weights"  # type: ignore[union-attr]
+    assert int(target.copy.num_batches_tracked) == 3  # type: ignore[arg-type]
+    assert written == 0.25 * -3 + 0.75 * (0.25 * 9 + 0.75 * (0.25 * 5 + 0.75 * 1))
+
+
 def test_the_period_goes_on_after_a_restart() -> None:
     target, again = pair(3), pair(3)
     target.count()

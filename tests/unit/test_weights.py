@@ -23,9 +23,11 @@ def network(**settings: object) -> AgentNet:
     return AgentNet(NetConfig(use_lstm=True, lstm_size=8, **settings), MINATAR)
 
 
-def test_a_snapshot_is_every_tensor_in_order_as_float32() -> None:
+def test_a_snapshot_is_every_tensor_in_order_as_float32_or_as_a_count() -> None:
     net = network()
-    expected = b"".join(t.numpy().astype("<f4").tobytes() for t in net.state_dict().values())
+    net.agent_steps.fill_(12_345_678_901)
+    tensors = net.state_dict().items()
+    expected = b"".join(t.numpy().astype("<i8" if name == "agent_steps" else "<f4").tobytes() for name, t in tensors)
     snapshot = weights.flatten(net)
     assert snapshot.dtype == np.uint8
     assert snapshot.tobytes() == expected
@@ -51,6 +53,19 @@ def test_memory_layout_and_number_format_do_not_show_in_a_snapshot() -> None:
     weights.load_flat(lowered, weights.flatten(net))
     rounded = net.torso.get_parameter("dense.weight").bfloat16()
     assert torch.equal(lowered.torso.get_parameter("dense.weight"), rounded)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_counts_arrive_exactly_wherever_they_stand(before: int) -> None:
+    def module(count: int) -> torch.nn.Module:
+        made = torch.nn.Module()
+        made.register_buffer("before", torch.ones(before))
+        made.register_buffer("count", torch.tensor(count))
+        return made
+
+    other = module(0)
+    weights.load_flat(other, weights.flatten(module(2**53 + 1)))
+    assert int(other.count) == 2**53 + 1
 
 
 def test_loading_is_in_place() -> None:

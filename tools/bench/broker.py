@@ -116,10 +116,17 @@ class ConstantImpala(Impala):
         )
 
     def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: AgentNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         """Answer B environments."""
-        del net, generator, greedy
+        del net, slots, generator, greedy
         n = inputs.first.shape[1]
         ConstantImpala.rows += n
         act: Act = tree_map(lambda field: field[:n], self._answer)

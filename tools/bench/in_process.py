@@ -29,7 +29,7 @@ from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import Episodes, VectorEnv
-from zerobeast.services.learner.update import Trainer, Update
+from zerobeast.services.learner.update import Trainer
 
 CPU = torch.device("cpu")
 
@@ -78,16 +78,17 @@ class InProcess(AbstractContextManager["InProcess"]):
             self._step(version)
         return self._builder.take()
 
-    def learn(self, rows: Rows) -> Update:
-        """Learn from what `collect` gave; its memory is used again.
+    def learn(self, rows: Rows) -> None:
+        """Take every step that what `collect` gave is worth; its memory is used again.
 
         Raises:
           Diverged: as the learner would.
         """
-        update = self.trainer.update(rows)
+        self.trainer.add(rows)
+        while self.trainer.learning.due:
+            self.trainer.step()
         self._builder.recycle(rows)
         self._keep()
-        return update
 
     def _keep(self) -> None:
         self._policies.append((self.trainer.counters.policy_version, flatten(self.trainer.net)))

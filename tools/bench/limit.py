@@ -163,12 +163,12 @@ class Parts:
 
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
-        batch, core = self._batch(rows), net.initial_state(rows)
+        batch, core, slots = self._batch(rows), net.initial_state(rows), torch.arange(rows)
         inputs = tree_map(lambda field: field[:1].contiguous(), batch.inputs)
 
         def work() -> int:
             with torch.inference_mode(), autocast(CPU, dtype):
-                self._algorithm.act(net, inputs, core, generator=generator, greedy=False)
+                self._algorithm.act(net, inputs, core, slots=slots, generator=generator, greedy=False)
             return rows
 
         return per_second(work, seconds)
@@ -180,7 +180,9 @@ class Parts:
         batch = self._batch(rollouts)
 
         def work() -> int:
-            learning.update(batch, 0)
+            learning.add(batch, 0)
+            while learning.due:
+                learning.step(0)
             return learner.unroll_length * rollouts
 
         return per_second(work, seconds)

@@ -40,6 +40,7 @@ WITNESS = (
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
 )
 WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "learner")}
+STORING = {**WITNESSES, "learner": "zerobeast.tools.chaos.witness.store learner"}
 
 
 def main(argv: list[str]) -> int:
@@ -63,6 +64,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long; default %(default)g")
     parser.add_argument("--every", type=float, default=20.0, help="seconds from a fault to the next, mean; default 20")
     parser.add_argument("--brokers", type=int, default=2, help="brokers; default 2")
+    parser.add_argument("--store", action="store_true", help="the witness acknowledges what it has stored, as a replay")
     parser.add_argument("--json", type=Path, help="write the summary here")
     parser.add_argument("--plot", type=Path, help="draw rate, memory and faults over time into this picture")
     parser.add_argument("--log", type=Path, help="write the log here as well")
@@ -83,7 +85,8 @@ class Soak:
     def run(self, flags: Sequence[str], folder: Path) -> None:
         """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError: what broke the run."""
         own = any(flag.partition("=")[0] in ("--env", "--env.id", "--preset", "--config") for flag in flags)
-        settings, modules = [*SETTINGS, *(() if own else WITNESS), *flags], {} if own else WITNESSES
+        witnesses = STORING if self.options.store else WITNESSES
+        settings, modules = [*SETTINGS, *(() if own else WITNESS), *flags], {} if own else witnesses
         with disturbed_run(settings, folder, brokers=self.options.brokers, modules=modules) as injector:
             self.say(f"training: {len(injector.fleet.children)} services")
             try:

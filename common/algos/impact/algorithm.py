@@ -14,6 +14,7 @@ from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summa
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impact.divergence import DivergenceWeight
 from zerobeast.common.algos.impact.loss import loss
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.algos.target import Target
 from zerobeast.common.nets.agent import AgentNet
@@ -35,7 +36,7 @@ class Impact(ActorCritic[ImpactConfig]):
         return ImpactLearning(self, net)
 
 
-class ImpactLearning:
+class ImpactLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Batches are held with each frame once.
@@ -49,7 +50,7 @@ class ImpactLearning:
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(algorithm.config, config, net)
+        self._descent = GradientDescent(algorithm.config, config, net.parameters())
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
         self._circular: Circular[KeptBatch] = Circular(config.batches, config.uses)

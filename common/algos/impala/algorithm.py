@@ -10,6 +10,7 @@ from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summa
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight, check
 from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned, Learning, Metrics
 from zerobeast.common.algos.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.common.nets.agent import AgentNet
@@ -39,7 +40,7 @@ class Impala(VTraceActorCritic[ImpalaConfig]):
         return super().learning(net) if plain else ImpalaLearning(self, net)
 
 
-class ImpalaLearning:
+class ImpalaLearning(OneBatch):
     """With replay, with a weight of the entropy that adapts, or with values that have units.
 
     Batches and rollouts are held with each frame once. See `zerobeast.common.algos.protocol.Learning`.
@@ -53,7 +54,7 @@ class ImpalaLearning:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(run, config, net)
+        self._descent = GradientDescent(run, config, net.parameters())
         self._replay = Replay(config.replay_share, config.replay_rollouts, run.seed)
         self._weight = EntropyWeight(run, config, net.value.weight.device) if config.entropy_target else None
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)

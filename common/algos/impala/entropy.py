@@ -38,7 +38,8 @@ class EntropyWeight:
         self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
         pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}
         # with Adam's epsilon at a hundredth of a nat, steps shrink where the entropy is nearer to its target than that
-        self._descent = GradientDescent(config, settings.model_copy(update={**pace, "epsilon": 0.01}), self._dual)
+        own = settings.model_copy(update={**pace, "epsilon": 0.01})
+        self._descent = GradientDescent(config, own, self._dual.parameters())
 
     @property
     def value(self) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.loss import loss
 from zerobeast.common.algos.ppo.samples import Samples
@@ -29,7 +30,7 @@ class PPO(ActorCritic[PPOConfig]):
         return PPOLearning(self, net)
 
 
-class PPOLearning:
+class PPOLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     `minibatches` are those of a full batch, of `learner.batch_size`; one with fewer rollouts makes fewer of that size.
@@ -42,7 +43,7 @@ class PPOLearning:
     def __init__(self, algorithm: PPO, net: AgentNet) -> None:
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
-        self._descent = GradientDescent(algorithm.config, config, net)
+        self._descent = GradientDescent(algorithm.config, config, net.parameters())
         self._minibatches_per_rollout = config.minibatches / algorithm.config.learner.batch_size
         self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None
 

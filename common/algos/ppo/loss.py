@@ -18,7 +18,8 @@ def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> 
     `kl` among them is the exact divergence of the policy from what it was before the batch.
     """
     (logits, values), _ = net(samples.inputs, samples.core_state)
-    policy, mask = family.of(logits), samples.mask
+    policy, before = (family.of(each, samples.inputs.action_mask) for each in (logits, samples.logits))
+    mask = samples.mask
     log_ratios = policy.log_prob(samples.actions) - samples.behaviour
     pg = losses.clipped_surrogate_loss(
         log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=mask, reduction="mean"
@@ -43,6 +44,6 @@ def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> 
         "pg_loss": pg.detach(),
         "baseline_loss": baseline.detach(),
         "entropy": -entropy.detach(),
-        "kl": losses.masked_reduce(family.of(samples.logits).kl(policy).detach(), mask, "mean"),
+        "kl": losses.masked_reduce(before.kl(policy).detach(), mask, "mean"),
         "clipped": losses.masked_reduce(((ratios - 1).abs() > config.clip).float(), mask, "mean"),
     }

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
+from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
@@ -32,7 +33,7 @@ def _is_real(action: Space) -> bool:
     return isinstance(action, ArraySpace) and action.kind == "box"
 
 
-class VMPOLearning:
+class VMPOLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
@@ -44,11 +45,11 @@ class VMPOLearning:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family = config, algorithm.family
         self._target = Target(source=deepcopy(net), copy=net, period=config.target_period)
-        self._descent = GradientDescent(run, config, self._target.source)
+        self._descent = GradientDescent(run, config, self._target.source.parameters())
         self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.value.weight.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
-        self._pace = GradientDescent(run, pace, self._multipliers)
+        self._pace = GradientDescent(run, pace, self._multipliers.parameters())
         self._version = 0  #: of the policy that acts, as in `Batch.policy_version`
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:

@@ -17,5 +17,5 @@ class AWR(ActorCritic[AWRConfig]):
 
     def learning(self, net: AgentNet) -> OneStep:
         """One step of the optimiser per batch."""
-        descent = GradientDescent(self.config, self.settings, net)
+        descent = GradientDescent(self.config, self.settings, net.parameters())
         return OneStep(net, descent, partial(loss, self.settings, self.family))

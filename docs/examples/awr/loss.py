@@ -19,11 +19,11 @@ from zerobeast.common.ops.losses import normalized, policy_gradient_loss
 def loss(config: AWRConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
     """Regression of values on TD(lambda), and of the policy on its actions with weights exp(advantage / beta)."""
     logits, values = unroll(net, batch)
-    policy, mask = family.of(logits), batch.mask
-    targets = estimate(config, batch, values.detach(), torch.zeros_like(batch.value)).vs
+    policy, mask = family.of(logits, batch.legal), batch.mask
+    targets = estimate(config, batch, values.detach(), torch.zeros_like(values[1:])).vs
     advantages = normalized(targets - values.detach()[:-1], mask)
     weights = (advantages / config.temperature).clamp(max=math.log(config.max_weight)).exp()
-    taken = policy.log_prob(batch.last_action[1:])
+    taken = policy.log_prob(batch.actions)
     return three_terms(
         config,
         policy,

@@ -43,10 +43,17 @@ class Witness(impala.Impala):
         self.policy = PolicySpec(logits_and_value(ACTIONS), SEEN)
 
     def act(
-        self, net: AgentNet, inputs: StepInput, core: Tensor, *, generator: torch.Generator, greedy: bool
+        self,
+        net: AgentNet,
+        inputs: StepInput,
+        core: Tensor,
+        *,
+        slots: Tensor,
+        generator: torch.Generator,
+        greedy: bool,
     ) -> tuple[Act, Tensor]:
         """Answer what must be answered. Raises Mixed where the recurrent state is another environment's."""
-        del net, generator, greedy
+        del net, slots, generator, greedy
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
         demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)

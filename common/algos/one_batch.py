@@ -1,0 +1,42 @@
+"""On policy: each batch is learned from in one step, right after it came, and acknowledged when that is published."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from zerobeast.common.algos.pace import Pace
+from zerobeast.common.algos.protocol import Batch, Credit, Learned
+from zerobeast.common.wire.records import Origin
+
+
+class OneBatch(ABC):
+    """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`."""
+
+    credit: Credit = "after_step"
+    pace: Pace | None = None
+    _added: tuple[Batch, int] | None = None  #: the batch of the next step, and the agent steps before it
+
+    @property
+    def due(self) -> bool:
+        """Whether there is a batch that was not learned from."""
+        return self._added is not None
+
+    def add(self, batch: Batch, agent_steps: int) -> None:
+        """Hold a batch for the next step."""
+        self._added = batch, agent_steps
+
+    def step(self, agent_steps: int) -> Learned:
+        """Learn from the batch; schedules stand where they stood before it."""
+        del agent_steps
+        assert self._added is not None, "no step is due"
+        (batch, before), self._added = self._added, None
+        return self.update(batch, before)
+
+    def recovered(self) -> Sequence[Origin]:
+        """None: no row is kept but in checkpoints."""
+        return ()
+
+    @abstractmethod
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch; `agent_steps` of the run came before it."""

@@ -1,0 +1,43 @@
+"""What learning and rollouts wait for each other, for an algorithm that bounds its samples per insert. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerobeast.common.algos.pace import Pace
+from zerobeast.common.runtime.sliding_window import SlidingWindow
+
+SPAN_S = 10.0  #: of the fractions
+
+
+class PaceMeter:
+    """Seconds of both waits since the start of the learner, and which share of the last seconds they were.
+
+    Args:
+      pace: of the algorithm.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._starved_s = self._limited_s = 0.0
+        self._recent = SlidingWindow(SPAN_S)
+
+    def waited(self, seconds: float) -> None:
+        """Count time without a batch: that of a replay which has enough in it is due to the ratio."""
+        if self._pace.filled:
+            self._starved_s += seconds
+
+    def delayed(self, seconds: float) -> None:
+        """Count time in which a batch waited for a step that was due before it."""
+        self._limited_s += seconds
+
+    def page(self, now: float) -> dict[str, Any]:
+        """For the health page; all ratios are of rows."""
+        starved, limited = self._recent.per_s(now, self._starved_s, self._limited_s)
+        return {
+            "samples_per_insert": round(self._pace.sampled / max(1, self._pace.inserted), 3),
+            "replay_starved_s": round(self._starved_s, 3),
+            "ratio_limited_s": round(self._limited_s, 3),
+            "replay_starved_fraction": round(min(1.0, starved), 3),
+            "ratio_limited_fraction": round(min(1.0, limited), 3),
+        }

@@ -1,0 +1,37 @@
+"""A learner that acknowledges what it has stored is killed again and again: nothing acknowledged is undone or twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.runs import closes, learned
+from tests.chaos.test_faults import SMALL
+from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
+from zerobeast.tools.chaos.soak import SETTINGS, STORING, WITNESS
+from zerobeast.tools.chaos.witness.store import OriginFile
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+
+ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: what is dropped for its age is forgotten by a kill
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[FaultInjector]:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL, *ANY_AGE], tmp_path, modules=STORING) as injector:
+        yield injector
+
+
+def test_accounts_close_and_every_rollout_is_stored_once(run: FaultInjector) -> None:
+    watch, store = run.watch, run.fleet.config.store / "rows"
+    for _ in range(4):
+        assert learned(watch, 60)
+        run.do(ServiceFault(FaultKind.KILL, ("learner 0",), 0.1))
+    balance = closes(watch)
+    assert balance.dropped == {}
+    assert watch.wrong_messages(run.starts_of_the_learner) == []
+    assert set(run.fleet.retire().values()) == {0}
+    stored = OriginFile(store).found
+    assert len(stored) == len(set(stored)) == balance.used > 240

@@ -1,0 +1,19 @@
+"""A training run without sockets and files, on an intake of lists."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from zerobeast.common.health.hops import Hops
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.run import TrainingRun
+from zerobeast.services.learner.update import Trainer
+
+
+def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
+    """Its weights go nowhere, and it keeps no metrics."""
+    nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None)
+    service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
+    archive: Any = SimpleNamespace(report=lambda _now: {})
+    return TrainingRun(trainer, intake, service, nowhere, Meters(["Test-v0"]), archive)

@@ -1,0 +1,140 @@
+"""Samples per insert: bounds both ways, and what each side waits for the other."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.intake_fakes import ListedRun
+from tests.learner_fakes import ENV, T, answer, rollout_rows, run_config
+from tests.training_fakes import training_run
+from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.pace import Pace
+from zerobeast.common.algos.protocol import Batch, Credit, Learned
+from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.pace_meter import PaceMeter
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
+from zerobeast.services.learner.update import Trainer, Update
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_bounds_are_those_of_reverb() -> None:
+    pace = Pace(ratio=2.0, min_size=10, error_buffer=4.0)
+    assert pace.may_insert(10), "nothing holds up the first inserts"
+    pace.insert(9)
+    assert not pace.may_sample(1)
+    assert not pace.filled
+    pace.insert(1)  # d = 20 = d0
+    assert (pace.may_sample(4), pace.may_sample(5)) == (True, False)
+    assert (pace.may_insert(2), pace.may_insert(3)) == (True, False)
+    pace.sample(4)
+    assert not pace.may_sample(1)
+    assert (pace.may_insert(4), pace.may_insert(5)) == (True, False)
+    pace.insert(1)
+    assert (pace.may_sample(2), pace.may_sample(3)) == (True, False)
+
+
+@given(ratio=st.floats(0.1, 8.0), min_size=st.integers(1, 20), slack=st.floats(1.0, 4.0), first=st.lists(st.booleans()))
+def test_one_side_can_always_go_on_and_the_ratio_holds(
+    ratio: float, min_size: int, slack: float, first: list[bool]
+) -> None:
+    buffer = slack * max(1.0, ratio)
+    pace, again = Pace(ratio, min_size, buffer), Pace(ratio, min_size, buffer)
+    for prefers_sample in [*first, *[True] * 50]:
+        sample, insert = pace.may_sample(1), pace.may_insert(1)
+        assert sample or insert
+        if sample and (prefers_sample or not insert):
+            pace.sample(1)
+        else:
+            pace.insert(1)
+        if pace.filled:
+            assert abs((pace.inserted - min_size) * ratio - pace.sampled) <= buffer + 1e-9
+    again.load(pace.state())
+    assert again.state() == pace.state()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [((0.0, 1, 1.0), "ratio 0"), ((1.0, 0, 1.0), "min_size 0"), ((4.0, 1, 3.0), "error_buffer 3: expected at least 4")],
+)
+def test_numbers_that_leave_one_side_waiting_for_good_are_refused(settings: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Pace(*settings)
+
+
+def test_waits_count_for_the_side_that_waits() -> None:
+    pace = Pace(1.0, 8, 8.0)
+    meter = PaceMeter(pace)
+    meter.page(0.0)
+    pace.insert(4)
+    meter.waited(2.0)  # for enough rows, not for the ratio
+    pace.insert(12)
+    pace.sample(4)
+    meter.waited(3.0)
+    meter.delayed(1.0)
+    assert meter.page(10.0) == {
+        "samples_per_insert": 0.25,
+        "replay_starved_s": 3.0,
+        "ratio_limited_s": 1.0,
+        "replay_starved_fraction": 0.3,
+        "ratio_limited_fraction": 0.1,
+    }
+
+
+class Paced(OneBatch):
+    """Four samples for each insert, in steps of eight."""
+
+    credit: Credit = "after_store"
+
+    def __init__(self) -> None:
+        self.pace = Pace(ratio=4.0, min_size=4, error_buffer=8.0)
+
+    @property
+    def due(self) -> bool:
+        assert self.pace is not None
+        return self.pace.may_sample(8)
+
+    def add(self, batch: Batch, agent_steps: int) -> None:
+        assert self.pace is not None
+        del agent_steps
+        self.pace.insert(batch.mask.shape[1])
+
+    def step(self, agent_steps: int) -> Learned:
+        assert self.pace is not None
+        self.pace.sample(8)
+        return answer(1)
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        raise NotImplementedError
+
+
+def test_a_paced_run_says_who_waits_and_others_say_nothing_of_it(tmp_path: Any) -> None:
+    run, rows = ListedRun({1: 4}, batch=4, window=4), []
+    run.start(1, SavedLedger())
+    run.exchange()
+    for _ in range(3):
+        run.outboxes[1].push(rollout_rows(4), [], 0.0)
+    run.exchange()
+    trainer = Trainer(run_config(tmp_path, total_steps=1000 * T), torch.device("cpu"), ENV)
+    plain = training_run(trainer, run.intake, lambda: run.now)
+    assert plain.page().keys().isdisjoint(PACE_COLUMNS)
+    trainer.learning = Paced()
+    trainer.step = lambda: Update(trainer.learning.step(0), 1.0)  # type: ignore[method-assign]
+    training = training_run(trainer, run.intake, lambda: run.now)
+    steps = 0
+    while training.learn(0.0):
+        steps += 1
+    training.waited(5.0)
+    page = training.page()
+    # a buffer's worth of one step with the first batch, and 16 samples for each of the others: four steps, while the
+    # last batch waits for three of them
+    assert steps == 1 + 2 + 2
+    assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)
+    training.archive = SimpleNamespace(report=lambda _now: {}, record=lambda row, *_: rows.append(row))  # type: ignore[assignment]
+    training.meters.last = answer(1)
+    training.record({**dict.fromkeys(COLUMNS, 0), "mean_return_100_by_task": {}, **page}, run.now)
+    assert rows[0]["ratio_limited_s"] == 3.0

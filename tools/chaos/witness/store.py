@@ -1,0 +1,102 @@
+"""The witness with a store: its learner acknowledges rollouts as soon as a file has them, before it learns from them.
+
+What a replay has to do across kills, without the replay: an append-only file says of every row where it came from, and
+the next learner goes on behind the last. It runs a learner with itself, as
+`python -m zerobeast.tools.chaos.witness.store learner`.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.impala import algorithm as impala
+from zerobeast.common.algos.one_step import LossFunction, OneStep
+from zerobeast.common.algos.protocol import Batch, Credit
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.wire.records import Origin
+from zerobeast.tools.chaos.witness.algorithm import Witness
+
+_ENTRY = struct.Struct(f"<{len(Origin._fields)}q")
+
+
+class OriginFile:
+    """Origins of rows, in the order in which they were stored. An entry counts once it is whole.
+
+    Args:
+      path: of the file; what a kill has torn at its end is cut off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self._path = path
+        os.truncate(path, path.stat().st_size // _ENTRY.size * _ENTRY.size)
+        self.found = [Origin._make(each) for each in _ENTRY.iter_unpack(path.read_bytes())]
+        self.count = len(self.found)
+
+    def append(self, origin: Sequence[int]) -> None:
+        """Store one."""
+        self.write(_ENTRY.pack(*origin))
+        self.count += 1
+
+    def write(self, entry: bytes) -> None:
+        """Hand bytes to the kernel, which keeps them if this process is killed."""
+        with self._path.open("ab") as file:
+            file.write(entry)
+
+
+class StoringLearning(OneStep):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      net: the policy, which is what is trained.
+      descent: over its parameters.
+      loss: as of `OneStep`.
+      store: the rows that were added.
+    """
+
+    credit: Credit = "after_store"
+
+    def __init__(self, net: AgentNet, descent: GradientDescent, loss: LossFunction, store: OriginFile) -> None:
+        super().__init__(net, descent, loss)
+        self._store, self._known = store, 0
+
+    def add(self, batch: Batch, agent_steps: int) -> None:
+        """Store where each row came from, and hold the batch for the next step."""
+        for origin in batch.origin.tolist():
+            self._store.append(origin)
+        super().add(batch.copy(), agent_steps)
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows that the checkpoint does not know."""
+        return self._store.found[self._known :]
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember."""
+        return {**super().state(), "rows": self._store.count}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._known = state["rows"]
+
+
+class StoringWitness(Witness):
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
+
+    def learning(self, net: AgentNet) -> StoringLearning:
+        """One step of the optimiser per batch."""
+        descent = GradientDescent(self.config, self.settings, net.parameters())
+        return StoringLearning(net, descent, self.loss, OriginFile(self.config.store / "rows"))
+
+
+if __name__ == "__main__":
+    impala.Impala = StoringWitness  # type: ignore[assignment,misc]
+    runpy.run_module(f"zerobeast.services.{sys.argv.pop(1)}", run_name="__main__")

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import AgentNet, StepInput
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.nets.actions import OneHots
+from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
 
 T, B = 6, 4
@@ -23,6 +25,13 @@ VECTORS = EnvSpec("Vectors-v0", ArraySpace.box((5,)), ArraySpace.discrete(3))
 MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(6))
 REACH = EnvSpec("Reach-v0", ArraySpace.box((5,)), BOX)
 PANEL = EnvSpec("Panel-v0", ArraySpace.box((5,)), MULTI)
+HYBRID = CompositeSpace("dict", (Part("aim", BOX), Part("go", CompositeSpace("tuple", (Part("0", MULTI),)))))
+NESTED = EnvSpec(
+    "Nested-v0",
+    CompositeSpace("dict", (Part("camera", ArraySpace.box((6, 8), "<f4")), Part("word", ArraySpace.discrete(4)))),
+    HYBRID,
+    action_mask=True,
+)
 
 
 def algorithm_of(
@@ -40,45 +49,59 @@ def generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def actions(space: ArraySpace, *lead: int, seed: int = 1) -> Tensor:
-    """Random legal actions [*lead, *shape]."""
+def values_of(space: Space, *lead: int, seed: int = 1) -> Any:
+    """Random actions or observations [*lead, *shape], or a tree of such."""
     g = generator(seed)
-    if space.kind == "box":
-        return torch.randn(*lead, *space.shape, generator=g)
-    sizes = torch.tensor(space.sizes).view(space.shape)
-    return (torch.rand(*lead, *space.shape, generator=g) * sizes).long()
+
+    def drawn(array: ArraySpace) -> Tensor:
+        if array.kind == "box":
+            numbers = torch.randn(*lead, *array.shape, generator=g)
+            return numbers > 0 if array.dtype == "|b1" else numbers
+        sizes = torch.tensor(array.choices).view(array.shape)
+        return (torch.rand(*lead, *array.shape, generator=g) * sizes).long()
+
+    return nested(space, map(drawn, space.arrays))
+
+
+def masks_for(env: EnvSpec, taken: Any, seed: int = 3) -> Tensor | None:
+    """Random masks [*lead, choices] that allow what was taken, if the environment has masks."""
+    if not env.action_mask:
+        return None
+    parts = [OneHots(array.choices)(chosen) for array, chosen in by_array(env.action, taken) if array.choices]
+    masks = torch.cat(parts, -1)
+    return (masks > 0) | (torch.rand(masks.shape, generator=generator(seed)) < 0.5)
 
 
 def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, steps: int = T, rows: int = B) -> Batch:
     """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
     env, policy, g = algorithm.env, algorithm.policy, generator(seed)
-    obs = torch.randn(steps + 1, rows, *env.obs.shape, generator=g)
     first = torch.rand(steps + 1, rows, generator=g) < resets
     first[1:] &= ~first[:-1]
     ends = torch.zeros_like(first)
     ends[:-1] = first[1:]
     terminated = ends & (torch.rand(steps + 1, rows, generator=g) < 0.5)
+    taken = values_of(env.action, steps + 1, rows, seed=seed)
     return Batch(
-        obs=obs > 0 if env.obs.dtype == "|b1" else obs,
+        obs=values_of(env.obs, steps + 1, rows, seed=seed + 1000),
         first=first,
         reward=torch.randn(steps + 1, rows, generator=g).masked_fill(first, 0.0),
         terminated=terminated,
         truncated=ends & ~terminated,
-        last_action=actions(env.action, steps + 1, rows, seed=seed),
+        last_action=taken,
         extras={name: torch.randn(steps, rows, *shape, generator=g) for name, _, shape in policy.extras},
         policy_version=torch.zeros(steps, rows, dtype=torch.int64),
         core_state=torch.randn(rows, policy.core_size, generator=g),
         mask=~first[1:],
         task=torch.zeros(rows, dtype=torch.int64),
         origin=torch.arange(5 * rows).view(rows, 5),
+        action_mask=masks_for(env, tree_map(lambda entry: entry.roll(-1, 0), taken)),
     )
 
 
 def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
     """Logits and values of all T + 1 steps."""
-    inputs = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
     with torch.no_grad():
-        (logits, values), _ = net(inputs, batch.core_state)
+        (logits, values), _ = net(batch.inputs, batch.core_state)
     return logits, values
 
 
@@ -118,8 +141,9 @@ def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -
 def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> tuple[Batch, Batch]:
     """What `ended` makes, and the same with another final observation."""
     batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
-    other = batch._replace(obs=batch.obs.clone())
-    other.obs[at + 1] += 1.0
+    other = batch.copy()
+    for entry in leaves(other.obs):
+        entry[at + 1] += 1
     return batch, other
 
 

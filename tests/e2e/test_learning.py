@@ -150,3 +150,11 @@ def test_several_choices_and_real_actions_are_learned(tmp_path: Path, algo: str,
     flags = ["--env", f"tests.e2e.action_envs:{task}-v0", "--preset", preset, "--algo", algo, "--total_steps", "50000"]
     rows = train_until(goal, tmp_path, algo, *flags, f"--{algo}.discount", "0")
     assert best(rows) >= goal, "the most is 8, chance less than 3"
+
+
+def test_every_part_of_nested_spaces_and_the_mask_are_learned_from(tmp_path: Path) -> None:
+    """A random policy returns 4, one that misses any part of the observation or action at most 7."""
+    nested = ("--env", "tests.e2e.signpost_env:Signpost-v0", "--env.action_mask", "action_mask")
+    rows = train_until(7.5, tmp_path, "r", *nested, "--algo", "ppo", "--net.squash_actions", "true")
+    assert best(rows) >= 7.5
+    assert "is closed" not in (tmp_path / "r.out").read_text(), "an illegal choice was taken"

@@ -8,6 +8,7 @@ import torch
 from tests.algo_fakes import (
     ENDLESS,
     MINATAR,
+    NESTED,
     PANEL,
     REACH,
     VECTORS,
@@ -24,7 +25,7 @@ from tests.algo_fakes import (
     weights,
     with_logits,
 )
-from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, unroll
+from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, steps, unroll
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.algos.registry import ALGORITHMS
@@ -32,6 +33,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.distributions import family_of
+from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -46,6 +48,7 @@ SHARES = [
     pytest.param(REACH, {}, id="real actions"),
     pytest.param(REACH, {"action_std": "state"}, id="a deviation for each state"),
     pytest.param(REACH, {"squash_actions": True}, id="squashed actions"),
+    pytest.param(NESTED, {}, id="several parts and a mask"),
 ]
 
 
@@ -77,16 +80,17 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     for parameter in net.policy.parameters():
         torch.nn.init.normal_(parameter, std=0.5, generator=g)
     script = make_batch(algorithm, resets=0.4)
-    core, action = script.core_state, script.last_action[0]
+    core, action = script.core_state, tree_map(lambda entry: entry[0], script.last_action)
     logits, values, actions = [], [], [action]
     for t in range(T):
-        inputs = StepInput(script.obs[t][None], action[None], script.reward[t][None], script.first[t][None])
+        inputs = steps(script.inputs, slice(t, t + 1))._replace(last_action=tree_map(lambda entry: entry[None], action))
         act, core = algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)
         action = act.action
         logits.append(act.extras["logits"])
         values.append(act.extras["value"])
         actions.append(action)
-    recorded = with_logits(script, torch.stack(logits))._replace(last_action=torch.stack(actions))
+    taken = tree_map(lambda *each: torch.stack(each), *actions)
+    recorded = with_logits(script, torch.stack(logits))._replace(last_action=taken)
     learner_logits, learner_values = unrolled(net, recorded)
     torch.testing.assert_close(learner_logits[:-1], recorded.extras["logits"], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(learner_values[:-1], torch.stack(values), rtol=1e-4, atol=1e-5)
@@ -108,10 +112,12 @@ def test_only_a_truncated_step_learns_from_the_final_observation(
     assert same(updated(algorithm, batch), updated(algorithm, other)) != bootstraps
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize(("env", "use_lstm"), [(VECTORS, False), (VECTORS, True), (NESTED, True)])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_void_transitions_and_those_beyond_the_budget_change_nothing(name: str, *, use_lstm: bool) -> None:
-    algorithm = algorithm_of(name, net={"use_lstm": use_lstm}, **PROMPT.get(name, {}))
+def test_void_transitions_and_those_beyond_the_budget_change_nothing(
+    name: str, env: EnvSpec, *, use_lstm: bool
+) -> None:
+    algorithm = algorithm_of(name, env, net={"use_lstm": use_lstm}, **PROMPT.get(name, {}))
     batch, other = same_where_valid(algorithm)
     assert same(updated(algorithm, batch), updated(algorithm, other))
     assert not same(updated(algorithm, batch), weights(algorithm.network()))

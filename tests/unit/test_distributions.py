@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributions as reference
 
-from tests.algo_fakes import BOX, ENDLESS, GRID, MULTI, SPACES, actions, generator
+from tests.algo_fakes import BOX, ENDLESS, GRID, HYBRID, MULTI, SPACES, generator, values_of
 from zerobeast.common.ops.categorical import Categorical
 from zerobeast.common.ops.distributions import Family, family_of
 from zerobeast.common.ops.gaussian import EDGE
@@ -45,7 +45,7 @@ def torchs(params: Tensor, space: ArraySpace, *, squash: bool) -> Any:
 def legal(space: ArraySpace, *, squash: bool) -> Tensor:
     """Actions [5, 3, *shape] in float64, inside the box where they are squashed."""
     if not squash:
-        found = actions(space, *PLACES)
+        found = values_of(space, *PLACES)
         return found.double() if found.is_floating_point() else found
     low, high = torch.tensor(space.low), torch.tensor(space.high)
     return (low + (high - low) * torch.rand(*PLACES, 2, generator=generator())).double()
@@ -97,6 +97,54 @@ def test_the_entropy_of_a_squashed_normal_is_the_integral_over_its_box(mean: flo
     slope = 2 * (math.log(2) - before - torch.nn.functional.softplus(-2 * before)) + math.log(2.0)
     expected = torch.trapezoid(density.exp() * (slope - density), before)
     assert policy.entropy().item() == pytest.approx(expected.item(), abs=2e-6)
+
+
+@pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID])
+def test_what_is_forbidden_has_no_probability_and_the_rest_is_torchs(space: ArraySpace) -> None:
+    family = family_of(space)
+    one, two = params_of(family, 1).requires_grad_(), params_of(family, 2)
+    mask = torch.rand(*PLACES, family.n_params, generator=generator(3)) < 0.6
+    for part in mask.split(space.sizes, -1):
+        part[..., -1] = True
+    policy, other = family.of(one, mask), family.of(two, mask)
+    infinite = [params.masked_fill(~mask, -math.inf) for params in (one, two)]
+    mine, theirs = (torchs(params, space, squash=False) for params in infinite)
+    draws = torch.stack([policy.sample(generator(seed)).reshape(*PLACES, -1) for seed in range(50)])
+    for i, legal_choices in enumerate(mask.split(space.sizes, -1)):
+        assert legal_choices.expand(50, *legal_choices.shape).gather(-1, draws[..., i : i + 1]).all()
+    taken = policy.sample(generator())
+    flat = taken.reshape(*PLACES, -1)
+    expected = sum(part.log_prob(flat[..., i]) for i, part in enumerate(mine))
+    torch.testing.assert_close(policy.log_prob(taken), expected, **EXACT)
+    divergence = sum(
+        (p.probs * (p.logits - q.logits).nan_to_num(0.0)).sum(-1) for p, q in zip(mine, theirs, strict=True)
+    )
+    torch.testing.assert_close(policy.kl(other), divergence, **EXACT)
+    torch.testing.assert_close(policy.entropy(), sum(part.entropy() for part in mine), **EXACT)
+    (policy.entropy() + policy.kl(other) + policy.log_prob(taken)).sum().backward()
+    assert one.grad is not None
+    assert one.grad.isfinite().all()
+    assert (one.grad[~mask] == 0).all()
+
+
+def test_a_hybrid_action_is_the_product_of_its_parts() -> None:
+    family, parts = family_of(HYBRID), [family_of(array) for array in HYBRID.arrays]
+    params, others = params_of(family), params_of(family, 2)
+    mask = torch.ones(*PLACES, 7, dtype=torch.bool)
+    split, split_others = (each.split([part.n_params for part in parts], -1) for each in (params, others))
+    policy, other = family.of(params, mask), family.of(others)
+    alone = [part.of(each) for part, each in zip(parts, split, strict=True)]
+    against = [part.of(each) for part, each in zip(parts, split_others, strict=True)]
+    taken = policy.sample(generator())
+    assert taken["aim"].shape == (*PLACES, 2)
+    assert taken["go"]["0"].shape == (*PLACES, 2)
+    expected = alone[0].log_prob(taken["aim"]) + alone[1].log_prob(taken["go"]["0"])
+    torch.testing.assert_close(policy.log_prob(taken), expected, **EXACT)
+    torch.testing.assert_close(policy.entropy(), alone[0].entropy() + alone[1].entropy(), **EXACT)
+    divergence = sum(p.kl(q) for p, q in zip(alone, against, strict=True))
+    torch.testing.assert_close(policy.kl(other), divergence, **EXACT)
+    torch.testing.assert_close(policy.kl_parts(other)[0], divergence, **EXACT)
+    assert torch.equal(policy.mode()["go"]["0"], alone[1].mode())
 
 
 def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:

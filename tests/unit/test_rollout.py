@@ -5,7 +5,7 @@ import pytest
 
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.rollout import RolloutBuilder
 
@@ -129,3 +129,33 @@ def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
     assert last is taken[0]
     assert (last["policy_version"] == 0).all()
     assert (last["logits"] == 0).all()
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_parts_of_observations_and_actions_and_masks_stand_where_the_whole_would(stack: int) -> None:
+    parts = (Part("one", ArraySpace.box((2,), "|u1")), Part("two", ArraySpace.discrete(256)))
+    hybrid = CompositeSpace("dict", (Part("go", ArraySpace.discrete(2)), Part("aim", ArraySpace.box((1,)))))
+    spec = EnvSpec("Parts", CompositeSpace("dict", parts), hybrid, frame_stack=stack, action_mask=True)
+    taken, _, seen = play(stack, 3)
+    builder, rows = RolloutBuilder(spec, POLICY, T, N), np.zeros(N, step_record(spec).dtype)
+    answers = np.zeros(N, act_record(spec, POLICY).dtype)
+    found: list[np.ndarray] = []
+    for t, plain in enumerate(seen):
+        for name in ("reward", "terminated", "truncated", "first"):
+            rows[name] = plain[name]
+        rows["obs"]["one"], rows["obs"]["two"] = plain["obs"], plain["obs"][:, 0]
+        rows["action_mask"][:, 0], rows["action_mask"][:, 1] = True, plain["obs"][:, 0] % 2
+        if t:
+            builder.observe(rows)
+        else:
+            builder.restart(rows)
+        if builder.complete:
+            found.append(builder.take())
+        answers["action"]["go"], answers["action"]["aim"][:, 0] = t % 2, t
+        builder.act(answers, t, None)
+    for mine, whole in zip(found, taken, strict=True):
+        np.testing.assert_array_equal(mine["obs"]["one"], whole["obs"])
+        np.testing.assert_array_equal(mine["obs"]["two"], whole["obs"][..., 0])
+        np.testing.assert_array_equal(mine["action_mask"][..., 1], whole["obs"][:, stack - 1 :, 0] % 2)
+        np.testing.assert_array_equal(mine["last_action"]["go"], whole["last_action"])
+        np.testing.assert_array_equal(mine["last_action"]["aim"][..., 0] % 2, whole["last_action"])

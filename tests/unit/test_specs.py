@@ -14,8 +14,9 @@ from tests.helpers import layout_id, row_layout
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
-from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec
-from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace
+from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec, item_bytes
+from zerobeast.common.wire.records import rollout_record, step_record
+from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import MAX_CORE_SIZE, EnvSpec, PolicySpec
 
 pytestmark = pytest.mark.unit
@@ -39,6 +40,14 @@ anything = st.recursive(
 )
 PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), 4, 4)
 GRID = EnvSpec("Grid", ArraySpace.box((3,)), ArraySpace("multi_discrete", shape=(2,), sizes=(3, 5)))
+PAIR = CompositeSpace("tuple", (Part("0", ArraySpace.discrete(3)), Part("1", ArraySpace("multi_binary", "|i1", (4,)))))
+KICK = Part("kick", ArraySpace.box((2,), low=(-1.0,), high=(1.0,)))
+ROBOT = EnvSpec(
+    "Robot",
+    CompositeSpace("dict", (Part("camera", ArraySpace.box((5, 6), "|u1")), Part("pair", PAIR))),
+    CompositeSpace("dict", (KICK, Part("who", ArraySpace.multi_discrete(2, 3)))),
+    action_mask=True,
+)
 HAND = EnvSpec("Hand", ArraySpace.box((8,), "<f8"), ArraySpace.box((2,), low=(-1.0, -2.0), high=(1.0, float("inf"))))
 
 
@@ -84,10 +93,39 @@ def test_a_row_that_fits_no_frame_is_refused() -> None:
     assert caught.value.reason == "spec"
 
 
-@pytest.mark.parametrize("env", [PONG, GRID, HAND], ids=lambda env: env.env_id)
+@pytest.mark.parametrize("env", [PONG, GRID, HAND, ROBOT], ids=lambda env: env.env_id)
 def test_an_environment_comes_back_as_it_was(env: EnvSpec) -> None:
     assert all(holds for holds, *_ in env.rules())
     assert EnvSpec.from_wire(unpack(pack(env.to_wire()))) == env
+
+
+def test_a_nested_observation_is_a_block_of_its_parts_each_at_a_multiple_of_8_bytes() -> None:
+    record = step_record(ROBOT)
+    assert {name: record.dtype.fields[name][1] for name in record.dtype.names} == {  # type: ignore[index]
+        "obs": 0,
+        "action_mask": 48,
+        "reward": 56,
+        "terminated": 64,
+        "truncated": 72,
+        "first": 80,
+    }
+    rows = np.zeros(2, record.dtype)
+    rows["obs"]["pair"]["1"][1] = [1, 2, 3, 4]
+    assert rows.view(np.uint8).reshape(2, -1)[1, 40:44].tolist() == [1, 2, 3, 4]
+    assert item_bytes(record.fields[0]) == record.dtype["obs"].itemsize == 48
+    rollout = rollout_record(ROBOT, PolicySpec((), 0), 3)
+    assert rollout.dtype["obs"].shape == rollout.dtype["last_action"].shape == (4,)
+
+
+def test_what_an_env_server_of_version_1_says_is_the_same_environment_without_bounds() -> None:
+    wire = {"env_id": "CartPole-v1", "obs_shape": [4], "obs_dtype": "<f4", "frame_stack": 1, "frame_skip": 1}
+    action = {"kind": "discrete", "shape": [], "sizes": [2], "low": [], "high": []}
+    assert EnvSpec.from_wire(wire | {"action": action}) == EnvSpec(
+        "CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2)
+    )
+    for wrong in ({"obs_dtype": 5}, {"obs_shape": "x"}, {"action": 7}, {"obs_shape": [0]}):
+        with pytest.raises(RemoteProtocolError):
+            EnvSpec.from_wire(wire | {"action": action} | wrong)
 
 
 def test_whole_numbers_may_stand_for_bounds() -> None:
@@ -106,7 +144,7 @@ def test_any_value_is_a_description_or_a_remote_error(entries: Any) -> None:
 
 @settings(deadline=None)
 @given(
-    st.sampled_from([PONG, GRID, HAND]),
+    st.sampled_from([PONG, GRID, HAND, ROBOT]),
     st.dictionaries(st.sampled_from(list(PONG.to_wire())), anything, max_size=2),
     st.dictionaries(st.sampled_from(list(PONG.to_wire()["action"])), anything, max_size=2),
 )
@@ -127,6 +165,17 @@ def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any
         ("obs", {"kind": "box", "shape": [1] * 8}),
         ("obs", {"kind": "box", "shape": [MAX_ROW_BYTES]}),
         ("obs", {"kind": "box", "shape": "84"}),
+        ("obs", {"low": [0.0, 1.0]}),
+        ("obs", {"sizes": [3]}),
+        ("obs", {"kind": "dict"}),
+        ("obs", {"kind": "tuple", "spaces": []}),
+        ("obs", {"kind": "tuple", "spaces": [["1", PONG.to_wire()["obs"]]]}),
+        ("obs", {"kind": "dict", "spaces": [["a", PONG.to_wire()["obs"]]] * 2}),
+        ("obs", {"kind": "dict", "spaces": [["a/b", PONG.to_wire()["obs"]]]}),
+        ("obs", {"kind": "dict", "spaces": [["a", PONG.to_wire()["obs"] | {"shape": [0]}]]}),
+        ("obs", {"kind": "dict", "spaces": [[str(i), PONG.to_wire()["obs"]] for i in range(65)]}),
+        ("action", {"kind": "box", "dtype": "<f8", "shape": [], "sizes": [], "low": [0.0], "high": [1.0]}),
+        ("action_mask", 1),
         ("frame_stack", 0),
         ("frame_skip", True),
         ("env_id", 5),
@@ -147,7 +196,7 @@ def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any
 )
 def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
     wire = PONG.to_wire()
-    if key in ("obs", "action") and isinstance(value, dict):
+    if key in ("obs", "action") and isinstance(value, dict) and "spaces" not in value:
         value = wire[key] | value
     with pytest.raises(RemoteProtocolError) as caught:
         EnvSpec.from_wire(wire | {key: value})

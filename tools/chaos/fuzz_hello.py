@@ -37,9 +37,10 @@ def bad_terms(rng: random.Random, plane: Plane) -> tuple[Terms, Refusal]:
 
 def _bad_env(rng: random.Random) -> Any:
     good = CARTPOLE.to_wire()
-    name = rng.choice([*_ENV, "action", ""])
-    if name == "action":
-        return good | {"action": good["action"] | _one_of(rng, _ACTION)}
+    name = rng.choice([*_ENV, *_SPACES, ""])
+    if name in _SPACES:
+        wrong = _one_of(rng, _SPACES[name])
+        return good | {name: wrong if "spaces" in wrong else good[name] | wrong}
     return good | {name: _one_of(rng, _ENV[name])} if name else rng.choice([None, [], "env", {}])
 
 
@@ -65,12 +66,33 @@ _STEPS: list[Any] = [
     lambda: {"env": {"id": ENV, **{f"k{i}": i for i in range(5000)}}},
 ]
 _ENV: dict[str, list[Any]] = {
-    "obs_shape": [[0], [-1], [2**62] * 7, [2**40], [1] * 8, lambda: [127] * 50_000, "x", [1.5]],
-    "obs_dtype": ["|O", "|V8", ">f4", "<U9", "", 5, lambda: "|S" + "9" * 10_000],
     "frame_stack": [0, -1, 2**62, 1.0, None],
     "frame_skip": [0, -5, "4"],
     "env_id": [None, 5, b"x"],
+    "action_mask": [None, 1, "yes"],
 }
+_PART = {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [2], "low": [], "high": []}
+
+
+def _deep() -> Terms:
+    """A space in a space in a space."""
+    space: dict[str, Any] = _PART
+    for _ in range(6):
+        space = {"kind": "tuple", "spaces": [["1", space]]}
+    return space
+
+
+_OBS: list[Any] = [
+    *_each("kind", "", "discrete", "dict", None),
+    *_each("shape", [0], [-1], [2**62] * 7, [2**40], [1] * 8, "x", [1.5]),
+    *_each("dtype", "|O", "|V8", ">f4", "<U9", "", 5),
+    *_each("low", [], [0.0] * 3, [float("nan")], "x"),
+    *({"kind": "dict", "spaces": spaces} for spaces in ([], 5, [5], [["a"]], [["a", _PART]] * 2, [["", _PART]])),
+    lambda: {"kind": "dict", "spaces": [[str(i), _PART] for i in range(1000)]},
+    lambda: {"shape": [127] * 50_000},
+    lambda: {"dtype": "|S" + "9" * 10_000},
+    _deep,
+]
 _ACTION: list[Any] = [
     *_each("kind", "", "box", "continuous", None),
     *_each("shape", [2**62] * 6, [0], [2]),
@@ -80,3 +102,4 @@ _ACTION: list[Any] = [
     lambda: {"low": [0.0] * 5000},
     {"low": [float("nan")], "high": [1.0]},
 ]
+_SPACES = {"obs": _OBS, "action": _ACTION}

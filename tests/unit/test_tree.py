@@ -1,0 +1,49 @@
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import NESTED
+from zerobeast.common.ops.columns import columns
+from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.wire.records import step_record
+
+pytestmark = pytest.mark.unit
+
+
+class Pair(NamedTuple):
+    one: dict[str, Tensor]
+    two: Tensor | None
+
+
+def test_a_function_reaches_every_tensor_and_keeps_the_names() -> None:
+    tree = Pair({"a": torch.tensor(1), "b": torch.tensor(2)}, None)
+    double = tree_map(lambda x, y: x + y, tree, tree)
+    assert double == Pair({"a": torch.tensor(2), "b": torch.tensor(4)}, None)
+    assert leaves(tree) == [torch.tensor(1), torch.tensor(2)]
+
+
+def test_trees_of_another_structure_are_an_error() -> None:
+    with pytest.raises(KeyError):
+        tree_map(torch.add, {"a": torch.ones(1)}, {"b": torch.ones(1)})
+    with pytest.raises(ValueError, match="zip"):
+        tree_map(torch.add, Pair({}, None), (1, 2, 3))
+
+
+def test_columns_are_views_of_the_rows_by_the_names_that_numpy_has() -> None:
+    dtype = step_record(NESTED).dtype
+    rows = np.zeros(3, dtype)
+    rng = np.random.default_rng(0)
+    rows["obs"]["camera"], rows["obs"]["word"] = rng.normal(size=(3, 6, 8)), rng.integers(0, 4, 3)
+    rows["reward"], rows["first"], rows["action_mask"][:, ::2] = [1, 2, 3], [True, False, True], True
+    content = torch.from_numpy(rows.view(np.uint8).reshape(3, -1))
+    found = columns(content, dtype)
+    assert found.keys() == set(dtype.names)
+    for name in ("camera", "word"):
+        np.testing.assert_array_equal(found["obs"][name], rows["obs"][name])
+    for name in ("reward", "first", "action_mask"):
+        np.testing.assert_array_equal(found[name], rows[name])
+    found["obs"]["word"].fill_(9)
+    assert (rows["obs"]["word"] == 9).all()

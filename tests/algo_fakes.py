@@ -49,9 +49,9 @@ def generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def values_of(space: Space, *lead: int, seed: int = 1) -> Any:
+def values_of(space: Space, *lead: int, g: torch.Generator | None = None) -> Any:
     """Random actions or observations [*lead, *shape], or a tree of such."""
-    g = generator(seed)
+    g = g or generator()
 
     def drawn(array: ArraySpace) -> Tensor:
         if array.kind == "box":
@@ -75,14 +75,15 @@ def masks_for(env: EnvSpec, taken: Any, seed: int = 3) -> Tensor | None:
 def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, steps: int = T, rows: int = B) -> Batch:
     """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
     env, policy, g = algorithm.env, algorithm.policy, generator(seed)
+    obs = values_of(env.obs, steps + 1, rows, g=g)
     first = torch.rand(steps + 1, rows, generator=g) < resets
     first[1:] &= ~first[:-1]
     ends = torch.zeros_like(first)
     ends[:-1] = first[1:]
     terminated = ends & (torch.rand(steps + 1, rows, generator=g) < 0.5)
-    taken = values_of(env.action, steps + 1, rows, seed=seed)
+    taken = values_of(env.action, steps + 1, rows, g=generator(seed))
     return Batch(
-        obs=values_of(env.obs, steps + 1, rows, seed=seed + 1000),
+        obs=obs,
         first=first,
         reward=torch.randn(steps + 1, rows, generator=g).masked_fill(first, 0.0),
         terminated=terminated,

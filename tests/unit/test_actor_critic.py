@@ -33,7 +33,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.agent import AgentNet, StepInput
 from zerobeast.common.ops.distributions import family_of
-from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -179,9 +179,9 @@ def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str
     fresh, late = (algorithm.learning(algorithm.network()).update(each, 0).metrics for each in (batch, lagged))
     assert fresh["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)
     assert fresh["rho_clipped_mean"].item() == pytest.approx(1.0, abs=1e-4)
-    acted, learns = (algorithm.family.of(each.extras["logits"]) for each in (lagged, batch))
+    acted, learns = (algorithm.family.of(each.extras["logits"], each.legal) for each in (lagged, batch))
     assert late["behaviour_kl"].item() == pytest.approx(acted.kl(learns)[batch.mask].mean().item(), rel=1e-3)
-    rhos = (learns.log_prob(batch.last_action[1:]) - acted.log_prob(batch.last_action[1:])).exp()[batch.mask]
+    rhos = (learns.log_prob(batch.actions) - acted.log_prob(batch.actions)).exp()[batch.mask]
     assert late["rho_clipped_mean"].item() == pytest.approx(rhos.clamp(max=1).mean().item(), rel=1e-3)
 
 
@@ -229,19 +229,19 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     for parameter in net.policy.parameters():
         torch.nn.init.normal_(parameter, std=0.1, generator=generator())  # no action is certain, whatever the features
     batch = make_batch(algorithm)
-    inputs = StepInput(batch.obs[:1], batch.last_action[:1], batch.reward[:1], batch.first[:1])
+    inputs = steps(batch.inputs, slice(1))
     core = net.initial_state(B)
     greedy = algorithm.act(net, inputs, core, slots=SLOTS, generator=generator(), greedy=True)[0]
-    assert torch.equal(greedy.action, algorithm.family.of(greedy.extras["logits"]).mode())
+    policy = algorithm.family.of(greedy.extras["logits"], None if batch.legal is None else batch.legal[0])
+    assert same(leaves(greedy.action), leaves(policy.mode()))
 
-    def draws(seed: int) -> torch.Tensor:
+    def draws(seed: int) -> list[torch.Tensor]:
         g = generator(seed)
-        return torch.stack(
-            [algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)[0].action for _ in range(20)]
-        )
+        acts = [algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)[0] for _ in range(20)]
+        return [entry for act in acts for entry in leaves(act.action)]
 
-    assert torch.equal(draws(1), draws(1))
-    assert not torch.equal(draws(1), draws(2))
+    assert same(draws(1), draws(1))
+    assert not same(draws(1), draws(2))
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])

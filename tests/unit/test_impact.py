@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
+from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.impact.loss import log_ratio, loss
 from zerobeast.common.algos.ppo.loss import loss as ppo_loss
 from zerobeast.common.algos.ppo.samples import Samples
@@ -143,7 +144,7 @@ def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, n
     of = {"discounts": gammas, "rewards": batch.reward[1:], "values": values, "mask": batch.mask, "trace_decay": 0.8}
     vs, advantages, _ = vtrace(log_rhos=torch.zeros_like(batch.reward[1:]), **of)
     samples = Samples(
-        *(entry[:-1] for entry in (batch.obs, batch.last_action, batch.reward, batch.first)),
+        inputs=steps(batch.inputs, slice(-1)),
         actions=actions,
         behaviour=algorithm.family.of(batch.extras["logits"]).log_prob(actions),
         logits=batch.extras["logits"],

@@ -77,7 +77,7 @@ def inputs(env: EnvSpec) -> StepInput:
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("shape", [(10, 10, 4), (7,)])
 def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...], use_lstm: bool) -> None:
-    env = EnvSpec("x", shape, "|b1", ArraySpace.discrete(3))
+    env = EnvSpec("x", ArraySpace.box(shape, "|b1"), ArraySpace.discrete(3))
     net = AgentNet(NetConfig(use_lstm=use_lstm, lstm_size=16), env)
     torch.nn.init.normal_(net.policy.weight)
     core = net.initial_state(3)

@@ -85,11 +85,11 @@ def actions(*choices: int) -> np.ndarray:
 
 COUNTER_SPEC = {
     "env_id": COUNTER,
-    "obs_shape": [2],
-    "obs_dtype": "<i8",
-    "action": {"kind": "discrete", "shape": [], "sizes": [10], "low": [], "high": []},
+    "obs": {"kind": "box", "dtype": "<i8", "shape": [2], "sizes": [], "low": [0.0], "high": [1000.0]},
+    "action": {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [10], "low": [], "high": []},
     "frame_stack": 1,
     "frame_skip": 1,
+    "action_mask": False,
 }
 
 

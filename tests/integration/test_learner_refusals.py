@@ -24,7 +24,10 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         {"env": EnvSpec("Other-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)).to_wire()},
         "env.env_id is Other-v0",
     ),
-    ({"policy": {"extras": [["q", "<f4", [2]]], "core_size": 0}}, "policy.extras is [['q', '<f4', [2]]], this run has"),
+    (
+        {"policy": {"extras": [["q", "<f4", [2]]], "core_size": 0}},
+        r"policy\.extras is \[\['q', '<f4', \[2\]\]\], this run has",
+    ),
     ({"num_envs": 5}, "num_envs is 5, expected at most 4"),
     ({"num_envs": "x"}, "num_envs is x, expected a positive number"),
     ({"policy": np.zeros(3)}, ""),

@@ -1,0 +1,77 @@
+"""Two-timescale actor-critic: actor and critic have an optimiser each, and rollouts carry log-probabilities alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from zerobeast.common.algos.actor_critic import ActorCritic, steps, unroll
+from zerobeast.common.algos.gradient_descent import GradientDescent, summary
+from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.protocol import Act, Batch, Learned
+from zerobeast.common.algos.returns import estimate
+from zerobeast.common.algos.two_timescale.config import TwoTimescaleConfig
+from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.layout import Field
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+
+class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
+
+    def __init__(self, config: Run, env: EnvSpec) -> None:
+        super().__init__(config, env)
+        self.policy = PolicySpec((Field("log_prob", "<f4", ()),), self.policy.core_size)
+
+    def act(self, net: AgentNet, inputs: StepInput, core: Tensor, **how: Any) -> tuple[Act, Tensor]:
+        """One step of B environments."""
+        act, after = super().act(net, inputs, core, **how)
+        policy = self.family.of(act.extras["logits"], None if inputs.action_mask is None else inputs.action_mask[0])
+        return Act(act.action, {"log_prob": policy.log_prob(act.action)}), after
+
+    def learning(self, net: AgentNet) -> TwoTimescaleLearning:
+        """One step of each optimiser per batch."""
+        return TwoTimescaleLearning(self, net)
+
+
+class TwoTimescaleLearning(OneBatch):
+    """See `zerobeast.common.algos.protocol.Learning`."""
+
+    def __init__(self, algorithm: TwoTimescale, net: AgentNet) -> None:
+        run, self._settings, self._family, self._net = algorithm.config, algorithm.settings, algorithm.family, net
+        critic = [
+            p for name, p in net.named_parameters() if name.startswith("value")
+        ]  # its head and, if any, its torso
+        actor = [p for name, p in net.named_parameters() if not name.startswith("value")]
+        fast = self._settings.model_copy(update={"learning_rate": self._settings.critic_learning_rate})
+        self._actor, self._critic = GradientDescent(run, self._settings, actor), GradientDescent(run, fast, critic)
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """A V-trace policy gradient, and regression of the values on their V-trace targets."""
+        own, mask = self._settings, batch.mask
+        with self._actor.autocast():
+            logits, values = unroll(self._net, batch)
+            policy = self._family.of(logits, batch.legal)
+            taken = policy.log_prob(batch.actions)
+            targets = estimate(own, batch, values.detach(), taken.detach() - batch.extras["log_prob"])
+            weighted = targets.weights * targets.advantages
+            pg = policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction="mean")
+            entropy = entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
+            regression = baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction="mean")
+        self._critic.step(own.baseline_cost * regression, agent_steps)
+        step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps)
+        self._net.observe(steps(batch.obs, slice(-1)))
+        curves = {"pg_loss": pg.detach(), "baseline_loss": regression.detach(), "entropy": -entropy.detach()}
+        return summary([(step, curves)])
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember."""
+        return {"actor": self._actor.state(), "critic": self._critic.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._actor.load(state["actor"])
+        self._critic.load(state["critic"])

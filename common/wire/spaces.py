@@ -7,6 +7,7 @@ observation or action of several parts is a dict of tensors by name, nested as t
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -110,8 +111,9 @@ class ArraySpace:
         for name, values in (("low", self.low), ("high", self.high)):
             yield len(values) in counts, f"{field}.{name}", values, expected
         if box:
-            low, high = self.bounds
-            ordered = bool((low <= high).all())
+            most = max(len(self.low), len(self.high))  # not `bounds`: a peer's shape may be larger than the memory
+            low, high = (bound * most if len(bound) == 1 else bound for bound in (self.low, self.high))
+            ordered = all(map(operator.le, low, high))
             yield ordered, f"{field}.low", self.low, f"nothing above {field}.high, {short(self.high)}"
 
 

@@ -23,7 +23,7 @@ from zerobeast.common.service.entry import Build, main
 NOTES = ".lookups"  #: of the file beside that of the names
 #: role -> what of it `--pause` makes slow
 PARTS = {
-    "learner": ("zerobeast.services.learner.update", "Trainer", "update"),
+    "learner": ("zerobeast.services.learner.update", "Trainer", "step"),
     "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step"),
 }
 

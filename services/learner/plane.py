@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
 
-class RolloutPlane:
+class RolloutPlane(ABC):
     """Takes messages and answers those that are out of place. There are no sessions here.
 
     Args:
@@ -61,13 +62,13 @@ class RolloutPlane:
                 break
             self._handle(message, now)
 
+    @abstractmethod
     def admit(self, header: Header, now: float) -> None:
         """Answer a HELLO.
 
         Raises:
           RemoteProtocolError: its terms are impossible, not those of the run, or there are too many actors.
         """
-        raise NotImplementedError
 
     def rollout(self, message: Incoming, now: float) -> None:  # noqa: ARG002 - for those that have sessions
         """Take a ROLLOUT."""

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Algorithm, Batch
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.actions import OneHots
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
@@ -99,7 +99,7 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
     )
 
 
-def unrolled(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
+def unrolled(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
     """Logits and values of all T + 1 steps."""
     with torch.no_grad():
         (logits, values), _ = net(batch.inputs, batch.core_state)
@@ -111,12 +111,12 @@ def with_logits(batch: Batch, logits: Tensor) -> Batch:
     return batch._replace(extras=batch.extras | {"logits": logits})
 
 
-def on_policy(net: AgentNet, batch: Batch) -> Batch:
+def on_policy(net: PolicyAndValue, batch: Batch) -> Batch:
     """The same batch, as if `net` had acted in it."""
     return with_logits(batch, unrolled(net, batch)[0][:-1])
 
 
-def bandit(algorithm: Any, net: AgentNet, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
+def bandit(algorithm: Any, net: PolicyAndValue, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
     """The same observations, each an episode of one pull by `net`, which pays 1 for the right action."""
     alone = torch.ones_like(batch.first)  # so that the network sees no last action and no reward
     batch = batch._replace(first=alone, mask=alone[1:])

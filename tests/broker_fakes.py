@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from tests.helpers import free_port, wait_until
 from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.protocol import Act
+from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
@@ -32,7 +32,7 @@ ECHO_ENV = EnvSpec("Echo-v0", ArraySpace.box((3,)), ArraySpace.discrete(60_000))
 ECHO_POLICY = PolicySpec(logits_and_value(3), 2)
 
 
-class EchoNet(nn.Module):
+class EchoNet(Network):
     """One weight, and ballast so that a version spans several chunks."""
 
     core_size = ECHO_POLICY.core_size
@@ -41,9 +41,6 @@ class EchoNet(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.full((1,), weight))
         self.ballast = nn.Parameter(torch.zeros(ballast))
-
-    def lower(self, dtype: torch.dtype) -> None:
-        pass
 
 
 class EchoAlgorithm:
@@ -64,18 +61,9 @@ class EchoAlgorithm:
     def network(self) -> EchoNet:
         return EchoNet()
 
-    def act(
-        self,
-        net: EchoNet,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: EchoNet, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         self.seen.append(tree_map(torch.clone, inputs))
-        self.seeds.append(generator.initial_seed())
+        self.seeds.append(sampling.generator.initial_seed())
         batch = inputs.first.shape[1]
         newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]
         logits = newest.reshape(batch, -1)[:, :3].float() + 1

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.acting.slots import WORD, SlotState
-from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.algos.protocol import Algorithm, Sampling
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
 from zerobeast.common.ops.columns import columns
 from zerobeast.common.ops.tree import tree_map
@@ -172,9 +172,7 @@ class Inference:
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
-        act, after = self.algorithm.act(
-            self._net, inputs, core, slots=slots, generator=self._generator, greedy=self._greedy
-        )
+        act, after = self.algorithm.act(self._net, inputs, core, Sampling(slots, self._generator, self._greedy))
         self._state.remember(slots, act.action, after.float())
         tree_map(lambda answer, column: column[: len(slots)].copy_(answer), act.by_name(), self._columns)
         return core

@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Act, Batch, Metrics
+from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
+from zerobeast.common.algos.protocol import Act, Batch, Metrics, Sampling
 from zerobeast.common.algos.returns import explained_variance
 from zerobeast.common.algos.settings import ActorCriticSettings
-from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
@@ -41,32 +42,22 @@ class ActorCritic(Generic[Settings]):
         core_size = self.network().core_size  # which also checks that observations and torso fit
         self.policy = PolicySpec(logits_and_value(self.family.n_params), core_size)
 
-    def network(self) -> AgentNet:
+    def network(self) -> PolicyAndValue:
         """A new network on the CPU; its weights depend on the run's seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            net = AgentNet(self.config.net, self.env)
+            net = PolicyAndValue(self.config.net, self.env)
         if getattr(self.settings, "popart", False):
             net.value = PopArt(net.value, len(self.config.env.tasks))
         return net
 
     @torch.inference_mode()
-    def act(
-        self,
-        net: AgentNet,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """One step of B environments, the same whichever they are."""
-        del slots
         (logits, value), core = net(inputs, core)
         logits, value = logits[0], value[0]
         policy = self.family.of(logits, None if inputs.action_mask is None else inputs.action_mask[0])
-        action = policy.mode() if greedy else policy.sample(generator)
+        action = policy.mode() if sampling.greedy else policy.sample(sampling.generator)
         return Act(action, {"logits": logits, "value": value}), core
 
 
@@ -75,7 +66,7 @@ def logits_and_value(n_logits: int) -> tuple[Field, ...]:
     return (Field("logits", "<f4", (n_logits,)), Field("value", "<f4", ()))
 
 
-def unroll(net: AgentNet, batch: Batch) -> tuple[Tensor, Tensor]:
+def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
     """Logits [T, B, A] and values [T + 1, B] of a batch, each row's those of its own task.
 
     The last step of the unroll is there for its value alone, so the network sees it without gradient.
@@ -92,9 +83,9 @@ def steps(inputs: Any, which: slice) -> Any:
 
 
 @torch.no_grad()
-def policy_logits(net: AgentNet, batch: Batch) -> Tensor:
+def policy_logits(net: PolicyAndValue, batch: Batch) -> Tensor:
     """Logits [T, B, A] of a policy that does not learn, from the states that the rollouts began with."""
-    answer: AgentOutput = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
+    answer: Answer = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
     return answer.logits
 
 

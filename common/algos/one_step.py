@@ -10,10 +10,10 @@ from torch import Tensor
 from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
-from zerobeast.common.nets.agent import AgentNet
 
-LossFunction = Callable[[AgentNet, Batch], tuple[Tensor, Metrics]]
+LossFunction = Callable[[PolicyAndValue, Batch], tuple[Tensor, Metrics]]
 
 
 class OneStep(OneBatch):
@@ -25,7 +25,7 @@ class OneStep(OneBatch):
       loss: the scalar to minimise, and detached scalars worth a curve each.
     """
 
-    def __init__(self, net: AgentNet, descent: GradientDescent, loss: LossFunction) -> None:
+    def __init__(self, net: PolicyAndValue, descent: GradientDescent, loss: LossFunction) -> None:
         self._net, self._descent, self._loss = net, descent, loss
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.pace import Pace
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.ops.frames import single_frames, stack_frames
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.records import Origin
@@ -131,6 +131,16 @@ class Act(NamedTuple):
         return {"action": self.action, **self.extras}
 
 
+class Sampling(NamedTuple):
+    """How the actions of one step are chosen."""
+
+    #: [B] int64, a number of each environment among those that are acted for here, the same at all its steps: what
+    #: exploration of its own goes by, as in `algos.exploration`
+    slots: Tensor
+    generator: torch.Generator  #: source of all randomness
+    greedy: bool  #: take the likeliest action instead of drawing one
+
+
 Metrics = dict[str, Tensor]
 
 
@@ -225,33 +235,21 @@ class Algorithm(Protocol):
     def policy(self) -> PolicySpec:
         """What actors have to know of the policy."""
 
-    def network(self) -> AgentNet:
+    def network(self) -> Network:
         """A new network, the same for every call with the same settings: their seed decides."""
 
-    def act(
-        self,
-        net: AgentNet,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """Choose actions for one step.
 
         Args:
           net: the policy; `net.agent_steps` is how far the run was when it was published.
           inputs: with T = 1.
           core: [B, core_size] before this step.
-          slots: [B] int64, a number of each environment among those that are acted for here, the same at all its steps:
-            what exploration of its own goes by, as in `algos.exploration`.
-          generator: source of all randomness.
-          greedy: take the likeliest action instead of drawing one.
+          sampling: how actions are chosen.
 
         Returns:
           the answer, and the state after this step, [B, core_size]; all without gradient.
         """
 
-    def learning(self, net: AgentNet) -> Learning:
+    def learning(self, net: Network) -> Learning:
         """Begin to train `net`, on the device where it is. Rows may be kept in `config.store`."""

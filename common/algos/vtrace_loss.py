@@ -10,10 +10,10 @@ from torch import Tensor
 from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Learning, Metrics
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.algos.settings import VTraceSettings
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.distributions import Family
 from zerobeast.common.ops.losses import normalized, policy_gradient_loss
 
@@ -31,18 +31,18 @@ class VTraceLoss(NamedTuple):
 class VTraceActorCritic(ActorCritic[Settings]):
     """An algorithm with this loss."""
 
-    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+    def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""
         total, _, metrics = loss(self.settings, self.family, net, batch, entropy_cost=self.settings.entropy_cost)
         return total, metrics
 
-    def learning(self, net: AgentNet) -> Learning:
+    def learning(self, net: PolicyAndValue) -> Learning:
         """One step of the optimiser per batch."""
         return OneStep(net, GradientDescent(self.config, self.settings, net.parameters()), self.loss)
 
 
 def loss(
-    config: VTraceSettings, family: Family, net: AgentNet, batch: Batch, *, entropy_cost: float | Tensor
+    config: VTraceSettings, family: Family, net: PolicyAndValue, batch: Batch, *, entropy_cost: float | Tensor
 ) -> VTraceLoss:
     """The weighted sum of the three terms, and its parts.
 

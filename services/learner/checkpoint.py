@@ -38,7 +38,7 @@ from zerobeast.common.runtime import run_files
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an offset inside the file that cannot be
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 

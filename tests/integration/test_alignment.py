@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.helpers import wait_until
 from tests.integration.alignment_env import LENGTH
 from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.protocol import Act
+from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.service.base import Service
@@ -38,13 +38,6 @@ pytestmark = pytest.mark.integration
 T, N, ROLLOUTS = 7, 2, 12
 
 
-class PlainNet(nn.Linear):
-    """Weights to publish; the algorithms below do not look at them."""
-
-    def lower(self, dtype: torch.dtype) -> None:
-        pass
-
-
 class CountingAlgorithm:
     """core' = (0 at an episode's first step, else core) + 1; logits tell what the policy was shown."""
 
@@ -52,19 +45,10 @@ class CountingAlgorithm:
         self.env = env
         self.policy = PolicySpec(logits_and_value(3), 1)
 
-    def network(self) -> nn.Module:
-        return PlainNet(1, 1)
+    def network(self) -> Network:
+        return Network()
 
-    def act(
-        self,
-        net: nn.Module,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         core = torch.where(inputs.first[0, :, None], 0.0, core)
         obs = inputs.obs[0].reshape(len(core), -1)[:, -1].float()
         logits = torch.stack([obs, inputs.last_action[0].float(), inputs.reward[0]], dim=1)
@@ -102,7 +86,7 @@ class StubLearner:
         self.epoch = random_id()
         self.rollouts: dict[int, list[np.ndarray]] = {}
         self.episodes: list[list[float]] = []
-        net = PlainNet(1, 1)
+        net = Network()
         flat = flatten(net)
         body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
         self.weights.publish(Header(Kind.WEIGHTS, 0, 0, self.epoch, 1, body), flat)
@@ -177,18 +161,9 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
 class StackAlgorithm(CountingAlgorithm):
     """Logits sum up the frames that the policy was shown: the oldest, the one after it, the newest."""
 
-    def act(
-        self,
-        net: nn.Module,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         sums = inputs.obs[0].flatten(2).sum(-1).float()
-        action = torch.randint(self.env.action.sizes[0], (len(core),), generator=generator)
+        action = torch.randint(self.env.action.sizes[0], (len(core),), generator=sampling.generator)
         return Act(action, {"logits": sums[:, [0, 1, -1]], "value": sums[:, 0]}), core
 
 

@@ -27,11 +27,12 @@ from tests.algo_fakes import (
 )
 from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, steps, unroll
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Algorithm, Batch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.common.algos.protocol import Algorithm, Batch, Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.distributions import family_of
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
@@ -84,7 +85,7 @@ def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any
     logits, values, actions = [], [], [action]
     for t in range(T):
         inputs = steps(script.inputs, slice(t, t + 1))._replace(last_action=tree_map(lambda entry: entry[None], action))
-        act, core = algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)
+        act, core = algorithm.act(net, inputs, core, Sampling(SLOTS, g, greedy=False))
         action = act.action
         logits.append(act.extras["logits"])
         values.append(act.extras["value"])
@@ -139,8 +140,10 @@ def test_observations_join_the_statistics_once_however_often_they_are_used(name:
     learning, batches = algorithm.learning(net), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
     for batch in batches:
         learning.update(batch, 0)
-    assert net.norm.arrays[0].count == 2 * T * B
-    torch.testing.assert_close(net.norm.arrays[0].mean, torch.cat([batch.obs[:-1] for batch in batches]).mean((0, 1)))
+    assert net.body.norm.arrays[0].count == 2 * T * B
+    torch.testing.assert_close(
+        net.body.norm.arrays[0].mean, torch.cat([batch.obs[:-1] for batch in batches]).mean((0, 1))
+    )
 
 
 @pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("impala", {}), ("impala", {"popart": True})])
@@ -203,19 +206,19 @@ def test_a_batch_is_learned_from_under_the_normalisation_that_acted(name: str, m
     name, *replay = name.split(" with ")
     settings = {"replay_share": 0.5} if replay else PROMPT.get(name, {})
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
-    net, seen, forward = algorithm.network(), list[torch.Tensor](), AgentNet.forward
+    net, seen, forward = algorithm.network(), list[torch.Tensor](), PolicyAndValue.forward
     learning = algorithm.learning(net)
     learning.update(make_batch(algorithm), 0)
     batch = make_batch(algorithm, seed=2)
     batch = on_policy(net, batch._replace(obs=5 * batch.obs + 3))
 
-    def noted(self: AgentNet, inputs: StepInput, *others: torch.Tensor) -> Any:
+    def noted(self: PolicyAndValue, inputs: StepInput, *others: torch.Tensor) -> Any:
         output = forward(self, inputs, *others)
         if self.value.weight.requires_grad:  # not the target of IMPACT
             seen.append(output[0].logits.detach())
         return output
 
-    monkeypatch.setattr(AgentNet, "forward", noted)
+    monkeypatch.setattr(PolicyAndValue, "forward", noted)
     learning.update(batch, 0)
     torch.testing.assert_close(seen[0][:T, :B], batch.extras["logits"])
 
@@ -231,13 +234,13 @@ def test_greedy_takes_the_likeliest_action_and_otherwise_the_generator_decides(
     batch = make_batch(algorithm)
     inputs = steps(batch.inputs, slice(1))
     core = net.initial_state(B)
-    greedy = algorithm.act(net, inputs, core, slots=SLOTS, generator=generator(), greedy=True)[0]
+    greedy = algorithm.act(net, inputs, core, Sampling(SLOTS, generator(), greedy=True))[0]
     policy = algorithm.family.of(greedy.extras["logits"], None if batch.legal is None else batch.legal[0])
     assert same(leaves(greedy.action), leaves(policy.mode()))
 
     def draws(seed: int) -> list[torch.Tensor]:
         g = generator(seed)
-        acts = [algorithm.act(net, inputs, core, slots=SLOTS, generator=g, greedy=False)[0] for _ in range(20)]
+        acts = [algorithm.act(net, inputs, core, Sampling(SLOTS, g, greedy=False))[0] for _ in range(20)]
         return [entry for act in acts for entry in leaves(act.action)]
 
     assert same(draws(1), draws(1))

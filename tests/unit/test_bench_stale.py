@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import Bytes, flatten, load_flat
 from zerobeast.tools import bench
 from zerobeast.tools.bench import stale

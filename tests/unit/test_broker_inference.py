@@ -87,7 +87,7 @@ def test_weights_are_loaded_and_others_refused() -> None:
 
 def test_a_network_that_cannot_act_fails_at_once() -> None:
     class Broken(EchoAlgorithm):
-        def act(self, *_args: object, **_more: object):
+        def act(self, *_args: object):
             raise RuntimeError("shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="multiplied"):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.protocol import Batch, Sampling
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
@@ -91,7 +91,7 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
         inputs = StepInput(
             obs[None], torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2), torch.tensor([[False, True]])
         )
-        answer, after = witness.act(net, inputs, core, slots=torch.arange(2), generator=torch.Generator(), greedy=False)
+        answer, after = witness.act(net, inputs, core, Sampling(torch.arange(2), torch.Generator(), greedy=False))
         assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
         assert answer.extras["logits"].tolist() == told(obs).tolist()
         return after

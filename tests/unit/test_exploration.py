@@ -10,6 +10,8 @@ from tests.broker_fakes import EchoAlgorithm
 from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.exploration import epsilons
+from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.services.learner.update import Trainer
 
@@ -32,9 +34,9 @@ class Slotted(EchoAlgorithm):
 
     asked: list[list[int]]
 
-    def act(self, *args: Any, slots: Tensor, **more: Any) -> Any:
-        self.asked = [*getattr(self, "asked", []), slots.tolist()]
-        return super().act(*args, slots=slots, **more)
+    def act(self, net: Any, inputs: StepInput, core: Tensor, sampling: Sampling) -> Any:
+        self.asked = [*getattr(self, "asked", []), sampling.slots.tolist()]
+        return super().act(net, inputs, core, sampling)
 
 
 def test_acting_knows_the_slot_of_each_row() -> None:

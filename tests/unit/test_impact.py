@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
 from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.impact.loss import log_ratio, loss
+from zerobeast.common.algos.policy_and_value import Answer
 from zerobeast.common.algos.ppo.loss import loss as ppo_loss
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.returns import discounts
 from zerobeast.common.algos.vtrace_loss import loss as impala_loss
-from zerobeast.common.nets.agent import AgentOutput, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.losses import normalized
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.ops.vtrace import vtrace
@@ -38,9 +39,9 @@ class Table(nn.Module):
         self.logits = nn.Parameter(0.5 * torch.randn(T + 1, B, n_logits, generator=g, dtype=torch.float64))
         self.values = nn.Parameter(torch.randn(T + 1, B, generator=g, dtype=torch.float64))
 
-    def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[AgentOutput, Tensor]:
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[Answer, Tensor]:
         steps = slice(T, None) if len(inputs.obs) == 1 else slice(len(inputs.obs))
-        return AgentOutput(self.logits[steps], self.values[steps]), core
+        return Answer(self.logits[steps], self.values[steps]), core
 
     def value_scale(self, task: Tensor) -> Tensor:
         return torch.ones(B)

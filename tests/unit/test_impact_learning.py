@@ -13,7 +13,8 @@ from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, un
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step
 from zerobeast.common.algos.impact.algorithm import ImpactLearning
 from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
-from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -26,7 +27,7 @@ impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant"
 class Watched(GradientDescent):
     """Notes what the target is before each step, and what the policy is after it."""
 
-    def __init__(self, algorithm: Any, net: AgentNet) -> None:
+    def __init__(self, algorithm: Any, net: PolicyAndValue) -> None:
         super().__init__(algorithm.config, algorithm.config.impact, net.parameters())
         self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
         self.target: Callable[[], dict[str, Tensor]] = dict
@@ -75,14 +76,14 @@ def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() ->
 def test_what_the_target_says_of_a_batch_is_asked_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = impact(batches=4, uses=2)
     net = algorithm.network()
-    learning, asked, forward = algorithm.learning(net), list[float](), AgentNet.forward
+    learning, asked, forward = algorithm.learning(net), list[float](), PolicyAndValue.forward
 
-    def counted(self: AgentNet, inputs: StepInput, *others: Tensor) -> tuple[AgentOutput, Tensor]:
+    def counted(self: PolicyAndValue, inputs: StepInput, *others: Tensor) -> tuple[Answer, Tensor]:
         if self is not net:
             asked.append(float(inputs.obs[0, 0, 0]))
         return forward(self, inputs, *others)
 
-    monkeypatch.setattr(AgentNet, "forward", counted)
+    monkeypatch.setattr(PolicyAndValue, "forward", counted)
     names, expected, steps = list[float](), list[tuple[int, int]](), 0
     for arrival in range(12):
         names.append(float(make_batch(algorithm, seed=arrival).obs[0, 0, 0]))
@@ -209,11 +210,11 @@ def test_observations_join_the_statistics_once_and_the_targets_with_its_weights(
     learning = algorithm.learning(net)
     batch = make_batch(algorithm)
     batch = batch._replace(obs=batch.obs * 5 + 3)
-    fresh = weights(net.norm)
+    fresh = weights(net.body.norm)
     learning.update(batch, 0)
-    torch.testing.assert_close(net.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
+    torch.testing.assert_close(net.body.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
     target = learning.state()["target"]["weights"]
-    assert same([target[f"norm.{name}"] for name in net.norm.state_dict()], fresh)
+    assert same([target[f"body.norm.{name}"] for name in net.body.norm.state_dict()], fresh)
     for seed in range(3):
         learning.update(make_batch(algorithm, seed=seed), 0)
-    assert not same([target[f"norm.{name}"] for name in net.norm.state_dict()], fresh)
+    assert not same([target[f"body.norm.{name}"] for name in net.body.norm.state_dict()], fresh)

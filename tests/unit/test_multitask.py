@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
 from tests.unit.test_popart import of_task
 from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vtrace_loss import loss
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
@@ -46,7 +47,7 @@ def batch_of(algorithm: Any, seed: int = 1, sizes: tuple[float, ...] = (1.0, 30.
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_each_row_has_the_value_of_its_own_task_and_the_policy_does_not_know_of_it(*, use_lstm: bool) -> None:
     config = RunConfig.model_validate({"net": {"lstm_size": 8, "use_lstm": use_lstm}})
-    net = AgentNet(config.net, VECTORS)
+    net = PolicyAndValue(config.net, VECTORS)
     net.value = PopArt(net.value, TASKS)
     torch.nn.init.normal_(net.value.weight, generator=generator())
     inputs = StepInput(
@@ -105,7 +106,7 @@ def test_no_value_changes_with_the_statistics() -> None:
     torch.testing.assert_close(values_of(net, batch), before, rtol=1e-4, atol=1e-3)
 
 
-def values_of(net: AgentNet, batch: Batch) -> Tensor:
+def values_of(net: PolicyAndValue, batch: Batch) -> Tensor:
     with torch.no_grad():
         steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
         values: Tensor = net(steps, batch.core_state, batch.task)[0].value
@@ -131,7 +132,7 @@ def test_with_one_task_and_a_unit_of_one_the_loss_is_that_without_popart() -> No
 class Heads(nn.Module):
     """Logits as parameters, and K values of given features, in double precision, behind the interface of a network."""
 
-    value_scale = AgentNet.value_scale
+    value_scale = PolicyAndValue.value_scale
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,10 +144,10 @@ class Heads(nn.Module):
         self.value.mean.copy_(torch.tensor([3.0, -40.0, 2000.0]))
         self.value.scale.copy_(torch.tensor([0.5, 20.0, 700.0]))
 
-    def forward(self, inputs: StepInput, core: Tensor, task: Tensor) -> tuple[AgentOutput, Tensor]:
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor) -> tuple[Answer, Tensor]:
         steps = slice(T, None) if len(inputs.obs) == 1 else slice(len(inputs.obs))
         values = torch.stack([self.value(self.features[:, row])[:, int(k)] for row, k in enumerate(task)], 1)
-        return AgentOutput(self.logits[steps], values[steps]), core
+        return Answer(self.logits[steps], values[steps]), core
 
 
 def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import LastAction
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.torsos import make_torso
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.run import NetConfig
@@ -30,8 +31,8 @@ def seed() -> None:
     torch.manual_seed(1)
 
 
-def network(env: EnvSpec, torso: str = "auto", **settings: Any) -> AgentNet:
-    return AgentNet(NetConfig.model_validate({"torso": torso, "lstm_size": 16, **settings}), env)
+def network(env: EnvSpec, torso: str = "auto", **settings: Any) -> PolicyAndValue:
+    return PolicyAndValue(NetConfig.model_validate({"torso": torso, "lstm_size": 16, **settings}), env)
 
 
 def observations(env: EnvSpec, *lead: int) -> Tensor:
@@ -240,8 +241,8 @@ def test_an_mlps_value_does_not_train_the_torso_of_its_policy() -> None:
     net = network(CARTPOLE)
     (_, value), _ = net(steps(CARTPOLE, 4, 3), net.initial_state(3))
     value.sum().backward()
-    assert all(parameter.grad is None for parameter in net.torso.parameters())
-    assert all(parameter.grad is not None for parameter in net.value_torso.parameters())
+    assert all(parameter.grad is None for parameter in net.body.torsos[0].parameters())
+    assert all(parameter.grad is not None for parameter in net.body.torsos[1].parameters())
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)
@@ -257,4 +258,4 @@ def test_a_network_of_gigabytes_is_refused_before_it_is_made() -> None:
         torch.device("meta"),
         pytest.raises(ConfigError, match="Wide-v0: a network with"),
     ):
-        AgentNet(NetConfig(hidden_size=256), wide)
+        PolicyAndValue(NetConfig(hidden_size=256), wide)

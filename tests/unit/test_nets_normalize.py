@@ -86,10 +86,10 @@ def test_before_anything_was_seen_it_is_the_network_without(torso: str, env: Env
 @pytest.mark.parametrize("env", [SMALL, CHANNELS_LAST])
 def test_pictures_are_centred_pixel_by_pixel_and_share_one_scale(env: EnvSpec) -> None:
     net = network(env, "shallow", normalize_obs=True)
-    torso, norm = net.torso, net.norm
+    torso, norm = net.body.torsos[0], net.body.norm
     norm.observe(observations(env, 4, 5))
     obs = observations(env, 6)
-    reference = network(env, "shallow").torso
+    reference = network(env, "shallow").body.torsos[0]
     reference.load_state_dict(torso.state_dict())
     reference.first.scale = 1.0
     centred = (obs.double() - norm.arrays[0].mean.double()) / norm.arrays[0].variance.double().mean().sqrt()

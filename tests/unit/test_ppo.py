@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.ppo import algorithm as module
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.unit
 ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 
 
-def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[AgentNet, Any]:
+def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[PolicyAndValue, Any]:
     """The network after one update, and what the update says of itself."""
     torch.manual_seed(seed)
     net = algorithm.network()
@@ -44,7 +45,7 @@ def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
     return found
 
 
-def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> AgentNet:
+def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> PolicyAndValue:
     """PPO2 on single transitions, as one would write it for one machine: torch's distributions and its clamp."""
     torch.manual_seed(seed)
     c, net = algorithm.config.ppo, algorithm.network()
@@ -235,7 +236,7 @@ def test_observations_join_the_statistics_after_the_epochs() -> None:
     batch = on_policy(algorithm.network(), batch._replace(obs=batch.obs * 5 + 3))
     net, learned = updated(algorithm, batch)
     assert learned.metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)
-    torch.testing.assert_close(net.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
+    torch.testing.assert_close(net.body.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
 
 
 def test_a_minibatch_that_is_not_finite_is_left_out_and_counted() -> None:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets import precision
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -78,7 +79,7 @@ def inputs(env: EnvSpec) -> StepInput:
 @pytest.mark.parametrize("shape", [(10, 10, 4), (7,)])
 def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...], use_lstm: bool) -> None:
     env = EnvSpec("x", ArraySpace.box(shape, "|b1"), ArraySpace.discrete(3))
-    net = AgentNet(NetConfig(use_lstm=use_lstm, lstm_size=16), env)
+    net = PolicyAndValue(NetConfig(use_lstm=use_lstm, lstm_size=16), env)
     torch.nn.init.normal_(net.policy.weight)
     core = net.initial_state(3)
     exact, exact_core = net(inputs(env), core)
@@ -96,7 +97,7 @@ def test_bfloat16_answers_in_float32_and_close_to_float32(shape: tuple[int, ...]
 
 def test_autocast_in_bfloat16_leaves_weights_and_gradients_in_float32() -> None:
     env = EnvSpec("x", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(3))
-    net = AgentNet(NetConfig(), env)
+    net = PolicyAndValue(NetConfig(), env)
     with precision.autocast(CPU, torch.bfloat16):
         (logits, value), _ = net(inputs(env), net.initial_state(3))
     (logits.sum() + value.sum()).backward()

@@ -22,10 +22,10 @@ from tests.algo_fakes import (
     with_logits,
 )
 from zerobeast.common.algos.actor_critic import unroll
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit
@@ -34,7 +34,7 @@ vmpo = partial(algorithm_of, "vmpo")
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 
 
-def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: Tensor | None = None) -> VmpoLoss:
+def loss_of(algorithm: Any, batch: Batch, net: PolicyAndValue | None = None, target: Tensor | None = None) -> VmpoLoss:
     """Of a target of these logits, or of the policy that acted."""
     config = algorithm.config.vmpo
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
@@ -42,14 +42,14 @@ def loss_of(algorithm: Any, batch: Batch, net: AgentNet | None = None, target: T
     return loss(config, algorithm.family, net or algorithm.network(), duals, batch, target)
 
 
-def loss_with(algorithm: Any, net: AgentNet, batch: Batch, kl_weight: float) -> tuple[VmpoLoss, Multipliers]:
+def loss_with(algorithm: Any, net: PolicyAndValue, batch: Batch, kl_weight: float) -> tuple[VmpoLoss, Multipliers]:
     """Of the policy that acted, under this weight of the divergence from it."""
     config = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
     return loss(config, algorithm.family, net, duals, batch, batch.extras["logits"]), duals
 
 
-def busy(net: AgentNet, spread: float = 0.5) -> AgentNet:
+def busy(net: PolicyAndValue, spread: float = 0.5) -> PolicyAndValue:
     """A policy that is not the same everywhere."""
     for parameter in net.policy.parameters():
         nn.init.normal_(parameter, std=spread, generator=generator(5))
@@ -68,7 +68,7 @@ def box_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
     return float(policy.log_prob(units)) - math.log(2.0 * 5.0)  # the box is [-2, 2] x [0, 10]
 
 
-def reference(algorithm: Any, batch: Batch, net: AgentNet, target: Tensor) -> tuple[float, float]:
+def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor) -> tuple[float, float]:
     """Both losses in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
     c = algorithm.config.vmpo
     logits, values = (entry.double() for entry in unrolled(net, batch))
@@ -166,7 +166,7 @@ def test_without_a_penalty_the_divergence_is_measured_as_ever_and_has_no_weight(
     assert duals.eta.value.grad is not None
 
 
-def moved(algorithm: Any, batch: Batch, net: AgentNet) -> Tensor:
+def moved(algorithm: Any, batch: Batch, net: PolicyAndValue) -> Tensor:
     """[T, B] bool, whose actions' parameters get a gradient."""
     seen: list[Tensor] = []
     net.policy.register_forward_hook(lambda _, __, out: seen.append(out))

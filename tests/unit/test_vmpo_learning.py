@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
 from zerobeast.common.algos.dual import FLOOR
-from zerobeast.common.nets.agent import AgentNet, AgentOutput, StepInput
+from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.specs import EnvSpec
@@ -46,10 +47,10 @@ def test_a_rollout_of_the_target_before_is_weighed_and_compared_with_the_target_
 
 def test_only_rollouts_of_other_versions_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = vmpo()
-    net, asked, forward = algorithm.network(), list[int](), AgentNet.forward
+    net, asked, forward = algorithm.network(), list[int](), PolicyAndValue.forward
     learning = algorithm.learning(net)
 
-    def counted(self: AgentNet, inputs: StepInput, *others: Tensor) -> tuple[AgentOutput, Tensor]:
+    def counted(self: PolicyAndValue, inputs: StepInput, *others: Tensor) -> tuple[Answer, Tensor]:
         if self is net:
             asked.append(inputs.obs.shape[1])
         return forward(self, inputs, *others)
@@ -57,7 +58,7 @@ def test_only_rollouts_of_other_versions_are_looked_at_again(monkeypatch: pytest
     batch = on_policy(net, make_batch(algorithm))
     version = batch.policy_version.clone()
     version[3:, 1] = 7
-    monkeypatch.setattr(AgentNet, "forward", counted)
+    monkeypatch.setattr(PolicyAndValue, "forward", counted)
     learning.update(batch, 0)
     assert asked == []
     learning.update(batch._replace(policy_version=version), 0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets import weights
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import checksum
 from zerobeast.common.wire.spaces import ArraySpace
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.unit
 MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(6))
 
 
-def network(**settings: object) -> AgentNet:
-    return AgentNet(NetConfig(use_lstm=True, lstm_size=8, **settings), MINATAR)
+def network(**settings: object) -> PolicyAndValue:
+    return PolicyAndValue(NetConfig(use_lstm=True, lstm_size=8, **settings), MINATAR)
 
 
 def test_a_snapshot_is_every_tensor_in_order_as_float32_or_as_a_count() -> None:
@@ -51,8 +51,8 @@ def test_memory_layout_and_number_format_do_not_show_in_a_snapshot() -> None:
     lowered.lower(torch.bfloat16)
     assert weights.layout_id(lowered) == weights.layout_id(net)
     weights.load_flat(lowered, weights.flatten(net))
-    rounded = net.torso.get_parameter("dense.weight").bfloat16()
-    assert torch.equal(lowered.torso.get_parameter("dense.weight"), rounded)
+    rounded = net.body.torsos[0].get_parameter("dense.weight").bfloat16()
+    assert torch.equal(lowered.body.torsos[0].get_parameter("dense.weight"), rounded)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.impala.algorithm import Impala
-from zerobeast.common.algos.protocol import Act
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.transport import WeightsPublisher
@@ -115,18 +116,9 @@ class ConstantImpala(Impala):
             extras={name: torch.zeros(most, *shape) for name, _, shape in self.policy.extras},
         )
 
-    def act(
-        self,
-        net: AgentNet,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """Answer B environments."""
-        del net, slots, generator, greedy
+        del net, sampling
         n = inputs.first.shape[1]
         ConstantImpala.rows += n
         act: Act = tree_map(lambda field: field[:n], self._answer)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.protocol import Batch, Sampling
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.ops.tree import tree_map
@@ -162,13 +162,14 @@ class Parts:
         return self._num_envs
 
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
-        generator, net = torch.Generator().manual_seed(0), self._algorithm.network()
-        batch, core, slots = self._batch(rows), net.initial_state(rows), torch.arange(rows)
+        net, generator = self._algorithm.network(), torch.Generator().manual_seed(0)
+        batch, core = self._batch(rows), net.initial_state(rows)
         inputs = tree_map(lambda field: field[:1].contiguous(), batch.inputs)
+        sampling = Sampling(torch.arange(rows), generator, greedy=False)
 
         def work() -> int:
             with torch.inference_mode(), autocast(CPU, dtype):
-                self._algorithm.act(net, inputs, core, slots=slots, generator=generator, greedy=False)
+                self._algorithm.act(net, inputs, core, sampling)
             return rows
 
         return per_second(work, seconds)

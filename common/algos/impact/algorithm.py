@@ -15,9 +15,9 @@ from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impact.divergence import DivergenceWeight
 from zerobeast.common.algos.impact.loss import loss
 from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.algos.target import Target
-from zerobeast.common.nets.agent import AgentNet
 
 
 @dataclass
@@ -31,7 +31,7 @@ class KeptBatch:
 class Impact(ActorCritic[ImpactConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def learning(self, net: AgentNet) -> ImpactLearning:
+    def learning(self, net: PolicyAndValue) -> ImpactLearning:
         """Several steps per batch, spread over the batches that follow it."""
         return ImpactLearning(self, net)
 
@@ -46,7 +46,7 @@ class ImpactLearning(OneBatch):
       net: the policy, which is what is trained.
     """
 
-    def __init__(self, algorithm: Impact, net: AgentNet) -> None:
+    def __init__(self, algorithm: Impact, net: PolicyAndValue) -> None:
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
@@ -80,7 +80,7 @@ class ImpactLearning(OneBatch):
         """Continue from `state`."""
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
-        device = self._net.value.weight.device
+        device = self._net.device
         self._circular.load([KeptBatch(Batch.restored(entries, device)) for entries in state["batches"]])
         self._weight.load(state["divergence_weight"])
 

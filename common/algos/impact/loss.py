@@ -9,9 +9,9 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics, three_terms, unroll
 from zerobeast.common.algos.impact.config import ImpactConfig
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Metrics
 from zerobeast.common.algos.returns import estimate
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Family
 
@@ -26,7 +26,7 @@ def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) ->
 
 
 def loss(
-    config: ImpactConfig, family: Family, net: AgentNet, batch: Batch, target_logits: Tensor, *, kl_cost: float
+    config: ImpactConfig, family: Family, net: PolicyAndValue, batch: Batch, target_logits: Tensor, *, kl_cost: float
 ) -> tuple[Tensor, Metrics]:
     """The weighted sum of the terms, and its parts, all means over valid steps.
 

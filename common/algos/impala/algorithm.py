@@ -11,9 +11,9 @@ from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight, check
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Learned, Learning, Metrics
 from zerobeast.common.algos.vtrace_loss import VTraceActorCritic, loss
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -33,7 +33,7 @@ class Impala(VTraceActorCritic[ImpalaConfig]):
         super().__init__(config, env)
         check(self.settings, env.action)
 
-    def learning(self, net: AgentNet) -> Learning:
+    def learning(self, net: PolicyAndValue) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""
         own = self.settings
         plain = own.uses == 1 and not own.replay_share and not own.entropy_target and not own.popart
@@ -50,13 +50,13 @@ class ImpalaLearning(OneBatch):
       net: the policy, which is what is trained.
     """
 
-    def __init__(self, algorithm: Impala, net: AgentNet) -> None:
+    def __init__(self, algorithm: Impala, net: PolicyAndValue) -> None:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
         self._descent = GradientDescent(run, config, net.parameters())
         self._replay = Replay(config.replay_share, config.replay_rollouts, run.seed)
-        self._weight = EntropyWeight(run, config, net.value.weight.device) if config.entropy_target else None
+        self._weight = EntropyWeight(run, config, net.device) if config.entropy_target else None
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
@@ -78,7 +78,7 @@ class ImpalaLearning(OneBatch):
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
         self._descent.load(state["optimizer"])
-        device = self._net.value.weight.device
+        device = self._net.device
         self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])
         if "replay" in state:
             self._replay.load(state["replay"], device)

@@ -12,12 +12,12 @@ from torch import Tensor
 from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.loss import loss
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Batch, Learned, Metrics
 from zerobeast.common.algos.returns import ReturnScale, estimate, explained_variance
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.losses import normalized
 from zerobeast.common.ops.vtrace import VTrace
 
@@ -25,7 +25,7 @@ from zerobeast.common.ops.vtrace import VTrace
 class PPO(ActorCritic[PPOConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def learning(self, net: AgentNet) -> PPOLearning:
+    def learning(self, net: PolicyAndValue) -> PPOLearning:
         """Several epochs of minibatches on every batch."""
         return PPOLearning(self, net)
 
@@ -40,12 +40,12 @@ class PPOLearning(OneBatch):
       net: the policy, which is what is trained.
     """
 
-    def __init__(self, algorithm: PPO, net: AgentNet) -> None:
+    def __init__(self, algorithm: PPO, net: PolicyAndValue) -> None:
         config = algorithm.settings
         self._config, self._family, self._net = config, algorithm.family, net
         self._descent = GradientDescent(algorithm.config, config, net.parameters())
         self._minibatches_per_rollout = config.minibatches / algorithm.config.learner.batch_size
-        self._scale = ReturnScale().to(net.value.weight.device) if config.normalize_returns else None
+        self._scale = ReturnScale().to(net.device) if config.normalize_returns else None
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, up to the divergence that is allowed."""

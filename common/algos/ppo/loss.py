@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.samples import Samples
 from zerobeast.common.algos.protocol import Metrics
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Family
 
 
-def loss(config: PPOConfig, family: Family, net: AgentNet, samples: Samples) -> tuple[Tensor, Metrics]:
+def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Samples) -> tuple[Tensor, Metrics]:
     """The weighted sum of the three terms, and its parts, all means over valid steps.
 
     `kl` among them is the exact divergence of the policy from what it was before the batch.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.common.nets.agent import StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import tree_map
 
 

@@ -11,19 +11,19 @@ from torch import Tensor
 from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.one_batch import OneBatch
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Learned
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.loss import loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.wire.spaces import ArraySpace, Space
 
 
 class VMPO(ActorCritic[VMPOConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def learning(self, net: AgentNet) -> VMPOLearning:
+    def learning(self, net: PolicyAndValue) -> VMPOLearning:
         """An optimiser each for policy and multipliers: neither rate nor clip of the one touches the other."""
         return VMPOLearning(self, net)
 
@@ -41,12 +41,12 @@ class VMPOLearning(OneBatch):
       net: the policy that acts; a copy of it is trained.
     """
 
-    def __init__(self, algorithm: VMPO, net: AgentNet) -> None:
+    def __init__(self, algorithm: VMPO, net: PolicyAndValue) -> None:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family = config, algorithm.family
         self._target = Target(source=deepcopy(net), copy=net, period=config.target_period)
         self._descent = GradientDescent(run, config, self._target.source.parameters())
-        self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.value.weight.device)
+        self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
         self._pace = GradientDescent(run, pace, self._multipliers.parameters())

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Metrics
 from zerobeast.common.algos.returns import estimate, explained_variance
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.distributions import Distribution, Family
 from zerobeast.common.ops.losses import baseline_loss, masked_reduce
 
@@ -27,7 +27,12 @@ class VmpoLoss(NamedTuple):
 
 
 def loss(
-    config: VMPOConfig, family: Family, net: AgentNet, multipliers: Multipliers, batch: Batch, target_logits: Tensor
+    config: VMPOConfig,
+    family: Family,
+    net: PolicyAndValue,
+    multipliers: Multipliers,
+    batch: Batch,
+    target_logits: Tensor,
 ) -> VmpoLoss:
     """Two sums, one for the network and one for the multipliers.
 

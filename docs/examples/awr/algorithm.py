@@ -9,13 +9,13 @@ from zerobeast.common.algos.awr.config import AWRConfig
 from zerobeast.common.algos.awr.loss import loss
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.nets.agent import AgentNet
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 
 
 class AWR(ActorCritic[AWRConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def learning(self, net: AgentNet) -> OneStep:
+    def learning(self, net: PolicyAndValue) -> OneStep:
         """One step of the optimiser per batch."""
         descent = GradientDescent(self.config, self.settings, net.parameters())
         return OneStep(net, descent, partial(loss, self.settings, self.family))

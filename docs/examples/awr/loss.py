@@ -9,14 +9,14 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import three_terms, unroll
 from zerobeast.common.algos.awr.config import AWRConfig
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Metrics
 from zerobeast.common.algos.returns import estimate
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.ops.distributions import Family
 from zerobeast.common.ops.losses import normalized, policy_gradient_loss
 
 
-def loss(config: AWRConfig, family: Family, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+def loss(config: AWRConfig, family: Family, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
     """Regression of values on TD(lambda), and of the policy on its actions with weights exp(advantage / beta)."""
     logits, values = unroll(net, batch)
     policy, mask = family.of(logits, batch.legal), batch.mask

@@ -9,10 +9,11 @@ from torch import Tensor
 from zerobeast.common.algos.actor_critic import ActorCritic, steps, unroll
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.protocol import Act, Batch, Learned
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.common.algos.protocol import Act, Batch, Learned, Sampling
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.algos.two_timescale.config import TwoTimescaleConfig
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.layout import Field
@@ -26,13 +27,13 @@ class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
         super().__init__(config, env)
         self.policy = PolicySpec((Field("log_prob", "<f4", ()),), self.policy.core_size)
 
-    def act(self, net: AgentNet, inputs: StepInput, core: Tensor, **how: Any) -> tuple[Act, Tensor]:
+    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """One step of B environments."""
-        act, after = super().act(net, inputs, core, **how)
+        act, after = super().act(net, inputs, core, sampling)
         policy = self.family.of(act.extras["logits"], None if inputs.action_mask is None else inputs.action_mask[0])
         return Act(act.action, {"log_prob": policy.log_prob(act.action)}), after
 
-    def learning(self, net: AgentNet) -> TwoTimescaleLearning:
+    def learning(self, net: PolicyAndValue) -> TwoTimescaleLearning:
         """One step of each optimiser per batch."""
         return TwoTimescaleLearning(self, net)
 
@@ -40,12 +41,10 @@ class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
 class TwoTimescaleLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`."""
 
-    def __init__(self, algorithm: TwoTimescale, net: AgentNet) -> None:
+    def __init__(self, algorithm: TwoTimescale, net: PolicyAndValue) -> None:
         run, self._settings, self._family, self._net = algorithm.config, algorithm.settings, algorithm.family, net
-        critic = [
-            p for name, p in net.named_parameters() if name.startswith("value")
-        ]  # its head and, if any, its torso
-        actor = [p for name, p in net.named_parameters() if not name.startswith("value")]
+        critic = [*net.value.parameters(), *net.body.torsos[1:].parameters()]  # its head and, if any, its torso
+        actor = [p for p in net.parameters() if all(p is not other for other in critic)]
         fast = self._settings.model_copy(update={"learning_rate": self._settings.critic_learning_rate})
         self._actor, self._critic = GradientDescent(run, self._settings, actor), GradientDescent(run, fast, critic)
 

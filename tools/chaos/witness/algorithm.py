@@ -15,10 +15,11 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.impala import algorithm as impala
-from zerobeast.common.algos.protocol import Act, Batch, Metrics
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.common.algos.protocol import Act, Batch, Metrics, Sampling
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
-from zerobeast.common.nets.agent import AgentNet, StepInput
+from zerobeast.common.nets.network import StepInput
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
@@ -42,24 +43,15 @@ class Witness(impala.Impala):
         super().__init__(config, env)
         self.policy = PolicySpec(logits_and_value(ACTIONS), SEEN)
 
-    def act(
-        self,
-        net: AgentNet,
-        inputs: StepInput,
-        core: Tensor,
-        *,
-        slots: Tensor,
-        generator: torch.Generator,
-        greedy: bool,
-    ) -> tuple[Act, Tensor]:
+    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """Answer what must be answered. Raises Mixed where the recurrent state is another environment's."""
-        del net, slots, generator, greedy
+        del net, sampling
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
         demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
         return Act(right_action(*obs.long().unbind(-1)), {"logits": told(obs), "value": obs[:, 2]}), obs.clone()
 
-    def loss(self, net: AgentNet, batch: Batch) -> tuple[Tensor, Metrics]:
+    def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
         """The size of the weights. Raises Mixed where a rollout is not in itself in step."""
         check(batch)
         loss = DECAY * torch.stack([weights.square().sum() for weights in net.parameters()]).sum()

@@ -18,8 +18,8 @@ from typing import Any
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import algorithm as impala
 from zerobeast.common.algos.one_step import LossFunction, OneStep
+from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Batch, Credit
-from zerobeast.common.nets.agent import AgentNet
 from zerobeast.common.wire.records import Origin
 from zerobeast.tools.chaos.witness.algorithm import Witness
 
@@ -64,7 +64,7 @@ class StoringLearning(OneStep):
 
     credit: Credit = "after_store"
 
-    def __init__(self, net: AgentNet, descent: GradientDescent, loss: LossFunction, store: OriginFile) -> None:
+    def __init__(self, net: PolicyAndValue, descent: GradientDescent, loss: LossFunction, store: OriginFile) -> None:
         super().__init__(net, descent, loss)
         self._store, self._known = store, 0
 
@@ -91,7 +91,7 @@ class StoringLearning(OneStep):
 class StoringWitness(Witness):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def learning(self, net: AgentNet) -> StoringLearning:
+    def learning(self, net: PolicyAndValue) -> StoringLearning:
         """One step of the optimiser per batch."""
         descent = GradientDescent(self.config, self.settings, net.parameters())
         return StoringLearning(net, descent, self.loss, OriginFile(self.config.store / "rows"))

@@ -1,0 +1,84 @@
+"""The network of an actor-critic: a body with a policy head and a value head."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.nets.actions import head, policy_head
+from zerobeast.common.nets.body import Body
+from zerobeast.common.nets.network import Network, StepInput
+from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+
+VALUE_GAIN = 1.0
+
+
+class Answer(NamedTuple):
+    """What it answers, float32 whatever it computed in."""
+
+    logits: Tensor  #: [T, B, A], parameters of the distribution of actions: `zerobeast.common.ops.distributions`
+    value: Tensor  #: [T, B]
+
+
+class PolicyAndValue(Network):
+    """Policy and value of one environment's observations, for actions of any kind.
+
+    Args:
+      config: of body and policy.
+      env: its observations and actions.
+
+    Raises:
+      ConfigError: the named torso cannot take what the environment sends, or there would be too many weights.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec) -> None:
+        super().__init__()
+        self.body = Body(config, env, heads=2)
+        self.core_size = self.body.core_size
+        self.policy = policy_head(self.body.out_size, env.action, config)
+        self.value: nn.Linear | PopArt = head(self.body.out_size, 1, VALUE_GAIN)  #: one output, or one per task
+        self.limit_size(env.env_id)
+
+    def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[Answer, Tensor]:
+        """Unroll T steps.
+
+        Args:
+          inputs: T steps of B environments.
+          core: [B, core_size] the state before step 0.
+          task: [B] int64, whose value is asked for if there is one per task; None: that of the first. The policy is not
+            told.
+
+        Returns:
+          the answers to all steps, and the state after the last one, [B, core_size].
+        """
+        features, core = self.body(inputs, core)
+        with torch.autocast(core.device.type, enabled=False):  # heads are small, and their rounding is the policy's
+            return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        self.body.observe(obs)
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep the weights of the body in `dtype`."""
+        self.body.lower(dtype)
+
+    def value_scale(self, task: Tensor) -> Tensor:
+        """[B] of `task` [B]: the unit that a row's values are learned in, 1 without PopArt."""
+        return self.value.scale[task] if isinstance(self.value, PopArt) else torch.ones(len(task), device=task.device)
+
+    def observe_targets(self, targets: Tensor, mask: Tensor, task: Tensor) -> None:
+        """Add targets of values [T, B] where `mask` [T, B], of tasks [B], to the statistics of their unit, if any."""
+        if isinstance(self.value, PopArt):
+            self.value.observe(targets[mask], task.expand_as(mask)[mask])
+
+
+def _own(values: Tensor, task: Tensor | None) -> Tensor:
+    """[T, B] of values [T, B, K]: those of each row's own task."""
+    if task is None or values.shape[-1] == 1:
+        return values[..., 0]
+    return values.gather(-1, task.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,89 @@
+"""From what a network sees to features, before any head: torso, last action and reward, optional memory.
+
+obs --> normalisation --> torso --+--> [LSTM] --> features
+last action ----------------------+
+reward ---------------------------+
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.nets.actions import LastAction
+from zerobeast.common.nets.lstm import LSTM
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.nets.torsos import make_torso
+from zerobeast.common.ops.tree import leaves
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+
+
+class Body(nn.Module):
+    """Features of one environment's steps.
+
+    As in IMPALA and TorchBeast the reward, clipped to [-1, 1], and the last action join the torso's features; both are
+    0 in the first step of an episode, and the recurrent state is zeroed before it.
+
+    Args:
+      config: which torso, how wide, with memory or without.
+      env: its observations and actions.
+      heads: how many look at the features. Each gets a torso of its own if the torsos are small ones, not to be shared,
+        and there is no memory.
+
+    Raises:
+      ConfigError: the named torso cannot take what the environment sends.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1) -> None:
+        super().__init__()
+        self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
+        torso = make_torso(config, env)
+        self.last_action = LastAction(env.action)
+        width = torso.out_size + self.last_action.size + 1
+        self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
+        self.core_size = self.core.state_size if self.core else 0
+        self.out_size = self.core.hidden_size if self.core else width
+        own = 1 if torso.shared or self.core else heads
+        self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
+
+    def forward(self, inputs: StepInput, core: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Unroll T steps.
+
+        Args:
+          inputs: T steps of B environments.
+          core: [B, core_size] the state before step 0.
+
+        Returns:
+          features [T, B, out_size] float32, of each head or the same for all: the first head's are the first, the last
+          head's the last; and the state after the last step, [B, core_size].
+        """
+        unknown = inputs.first.unsqueeze(-1)
+        reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1)
+        others = [other.masked_fill(unknown, 0.0) for other in (self.last_action(inputs.last_action), reward)]
+        features = [torch.cat([self._over_time(torso, inputs.obs), *others], dim=-1) for torso in self.torsos]
+        if self.core is None:
+            return features, core
+        remembered, core = self.core(features[0], inputs.first, core)
+        return [remembered], core
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        if self.norm is not None:
+            self.norm.observe(obs)
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep the weights of torsos and core in `dtype`, for inference: autocast would convert them at every call."""
+        for part in (self.torsos, self.core):
+            if part is not None:
+                part.to(dtype)
+
+    def _over_time(self, torso: nn.Module, obs: Any) -> Tensor:
+        """Features [T, B, F] float32 of [T, B, ...] observations."""
+        arrays = leaves(obs)
+        norms = self.norm.of_arrays if self.norm else (None,) * len(arrays)
+        features: Tensor = torso(*(array.flatten(0, 1) for array in arrays), norms=norms)
+        return features.float().view(*arrays[0].shape[:2], -1)

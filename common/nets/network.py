@@ -1,0 +1,57 @@
+"""What services ask of a network, and what every network is asked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.errors import ConfigError
+
+MAX_BYTES = 1 << 30  #: of weights: a peer describes the environment, and with it the sizes of layers
+
+
+class StepInput(NamedTuple):
+    """What a network sees at each step; see `zerobeast.common.wire.records` for the time index."""
+
+    obs: Any  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1; a tree if it has several arrays
+    last_action: Any  #: [T, B, *action shape], or a tree of such, ignored where first
+    reward: Tensor  #: [T, B] float32, unclipped, ignored where first
+    first: Tensor  #: [T, B] bool, True where obs opens an episode
+    action_mask: Tensor | None = None  #: [T, B, choices of all components] bool, True where legal; None: all are
+
+
+class Network(nn.Module):
+    """Base of networks. Services copy its state, ask for its dtype and say how far the run is.
+
+    What `forward` takes and answers is between a network and the algorithm that made it.
+    """
+
+    agent_steps: Tensor  #: [] int64, of the run when this version was published: what schedules of acting follow
+    core_size: int = 0  #: floats of recurrent state of one environment
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("agent_steps", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def device(self) -> torch.device:
+        """Where its state is."""
+        return self.agent_steps.device
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The state before an episode: zeros [batch, core_size] float32."""
+        return torch.zeros(batch, self.core_size, device=self.device)
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep weights in `dtype`, for inference: those that may be rounded, which here are none."""
+
+    def limit_size(self, env_id: str) -> None:
+        """Refuse more weights than `MAX_BYTES`.
+
+        Raises:
+          ConfigError: there are more.
+        """
+        if (size := sum(weights.nbytes for weights in self.parameters())) > MAX_BYTES:
+            raise ConfigError(f"{env_id}: a network with {size} bytes of weights, expected at most {MAX_BYTES}")

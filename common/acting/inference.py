@@ -23,7 +23,7 @@ from zerobeast.common.algos.protocol import Algorithm, Sampling
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
 from zerobeast.common.ops.columns import columns
-from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.ops.tree import FirstRows, tree_map
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -50,11 +50,6 @@ class _Steps(NamedTuple):
             mask = rows[:, start : start + env.mask_size]
         return cls(frames, reward, rows[:, fields["first"][1]], mask)
 
-    def head(self, n: int) -> _Steps:
-        """The first n."""
-        head: _Steps = tree_map(lambda field: field[:n], self)
-        return head
-
 
 class HostBatch:
     """Memory that requests are received into."""
@@ -63,10 +58,11 @@ class HostBatch:
         row_bytes = step_record(env).row_bytes
         self.rows_tensor = torch.zeros(max_rows, row_bytes, dtype=torch.uint8, pin_memory=pinned)
         self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
-        self.steps = _Steps.of(self.rows_tensor, env)
+        steps = _Steps.of(self.rows_tensor, env)
+        self.steps = FirstRows(steps)
         self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as they came
         self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
-        self.first: NDArray[np.uint8] = self.steps.first.numpy()  #: [max_rows], a view of their field `first`
+        self.first: NDArray[np.uint8] = steps.first.numpy()  #: [max_rows], a view of their field `first`
 
 
 class Inference:
@@ -110,9 +106,9 @@ class Inference:
             self._generator = torch.Generator(device).manual_seed(seed)
             # what crosses to the device and back; on the CPU the host's memory itself
             self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
-            self._device_steps = None if self._device_rows is None else _Steps.of(self._device_rows, env)
+            self._device_steps = None if self._device_rows is None else FirstRows(_Steps.of(self._device_rows, env))
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
-            self._columns = columns(self._device_acts, answers.dtype)
+            self._columns = FirstRows(columns(self._device_acts, answers.dtype))
         self.layout_id = layout_id(self._net)
         self.weights_bytes = flatten(self._net).nbytes
         self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
@@ -153,7 +149,7 @@ class Inference:
             if self._device_rows is not None and self._device_steps is not None:
                 self._device_rows[:n].copy_(host.rows_tensor[:n], non_blocking=True)
                 steps, slots = self._device_steps, slots.to(self.device, non_blocking=True)
-            core = self._act(steps.head(n), slots)
+            core = self._act(steps(n), slots)
             if self._device_rows is not None:
                 self._acts[:n].copy_(self._device_acts[:n], non_blocking=True)
             if with_cores:
@@ -174,7 +170,7 @@ class Inference:
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
         act, after = self.algorithm.act(self._net, inputs, core, Sampling(slots, self._generator, self._greedy))
         self._state.remember(slots, act.action, after.float())
-        tree_map(lambda answer, column: column[: len(slots)].copy_(answer), act.by_name(), self._columns)
+        tree_map(Tensor.copy_, self._columns(len(slots)), act.by_name())
         return core
 
     def _on_stream(self) -> AbstractContextManager[Any]:

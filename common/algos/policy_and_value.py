@@ -11,6 +11,7 @@ from zerobeast.common.nets.actions import head, policy_head
 from zerobeast.common.nets.body import Body
 from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.popart import PopArt
+from zerobeast.common.nets.precision import without_autocast
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -56,7 +57,7 @@ class PolicyAndValue(Network):
           the answers to all steps, and the state after the last one, [B, core_size].
         """
         features, core = self.body(inputs, core)
-        with torch.autocast(core.device.type, enabled=False):  # heads are small, and their rounding is the policy's
+        with without_autocast(core.device):  # heads are small, and their rounding is the policy's
             return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
 
     def observe(self, obs: Any) -> None:

@@ -4,7 +4,7 @@ distribution (`zerobeast.common.ops.distributions`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -61,22 +61,27 @@ class Reals(nn.Module):
         return self._box.units(actions).clamp(-CLIP, CLIP)
 
 
-class LastAction(nn.Module):
-    """Features of the last action, those of all its arrays side by side.
+class SideBySide(nn.Module):
+    """Features of several arrays, side by side.
 
     Args:
-      action: the space.
+      arrays: what makes those of each.
     """
 
-    def __init__(self, action: Space) -> None:
+    def __init__(self, arrays: Sequence[OneHots | Reals]) -> None:
         super().__init__()
-        arrays = [Reals(array) if array.kind == "box" else OneHots(array.choices) for array in action.arrays]
         self.arrays, self.size = nn.ModuleList(arrays), sum(array.size for array in arrays)
 
     def forward(self, actions: Any) -> Tensor:
         """A tree of [T, B, *shape] -> [T, B, size] float32."""
         parts = [features(values) for features, values in zip(self.arrays, leaves(actions), strict=True)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        return torch.cat(parts, -1)
+
+
+def action_features(action: Space) -> OneHots | Reals | SideBySide:
+    """What makes features [T, B, size] of actions, a tree of [T, B, *shape]."""
+    arrays = [Reals(array) if array.kind == "box" else OneHots(array.choices) for array in action.arrays]
+    return arrays[0] if isinstance(action, ArraySpace) else SideBySide(arrays)
 
 
 class GaussianHead(nn.Module):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.nets.actions import LastAction
+from zerobeast.common.nets.actions import action_features
 from zerobeast.common.nets.lstm import LSTM
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.normalize import ObsNorm
@@ -42,7 +42,7 @@ class Body(nn.Module):
         super().__init__()
         self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
         torso = make_torso(config, env)
-        self.last_action = LastAction(env.action)
+        self.last_action = action_features(env.action)
         width = torso.out_size + self.last_action.size + 1
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0

@@ -7,6 +7,8 @@ layers, with float32 master weights in the learner.
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -53,6 +55,11 @@ def _fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     features = torch.cpu.get_capabilities()
     return any(features.get(name) for name in _BF16_FEATURES)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which everything computes in the format of its inputs; free if that is so already."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

@@ -140,7 +140,7 @@ class Flat(nn.Module):
         if self.one_hots is not None:
             one_hots: Tensor = self.one_hots(obs, self._lead)
             return one_hots.flatten(1).to(dtype)
-        x = (obs if norm is None else norm(obs)).reshape(len(obs), -1).to(dtype)
+        x = (obs if norm is None else norm(obs)).reshape(obs.shape[0], -1).to(dtype)
         return x * self.scale if self.scale != 1.0 and norm is None else x
 
 
@@ -167,7 +167,8 @@ class Mlp(Torso):
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
         dtype, norms = compute_dtype(self.first.weight), norms or (None,) * len(arrays)
-        x = torch.cat([flat(*each, dtype) for flat, *each in zip(self.inputs, arrays, norms, strict=True)], -1)
+        flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
+        x = flat[0] if len(flat) == 1 else torch.cat(flat, -1)
         return torch.tanh_(self.second(torch.tanh_(self.first(x))))
 
 

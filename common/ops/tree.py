@@ -18,17 +18,37 @@ def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     Raises:
       KeyError, ValueError: the structures differ.
     """
+    if isinstance(first, Tensor):
+        return function(first, *others)
     if first is None:
         return None
     if isinstance(first, dict):
-        return {name: tree_map(function, entry, *(other[name] for other in others)) for name, entry in first.items()}
+        return {name: tree_map(function, entry, *[other[name] for other in others]) for name, entry in first.items()}
     if isinstance(first, tuple) and hasattr(first, "_make"):
-        return first._make(tree_map(function, *entries) for entries in zip(first, *others, strict=True))
+        return first._make([tree_map(function, *entries) for entries in zip(first, *others, strict=True)])
     return function(first, *others)
+
+
+class FirstRows:
+    """Views of the first n rows of each tensor of a tree, made once for each n: slicing costs as much as a small layer.
+
+    Args:
+      tree: of [rows, ...].
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self._tree, self._made = tree, dict[int, Any]()
+
+    def __call__(self, n: int) -> Any:
+        if n not in self._made:
+            self._made[n] = tree_map(lambda entry: entry[:n], self._tree)
+        return self._made[n]
 
 
 def leaves(tree: Any) -> list[Tensor]:
     """Its tensors, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
     found: list[Tensor] = []
     tree_map(found.append, tree)
     return found

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.actions import LastAction
+from zerobeast.common.nets.actions import action_features
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.torsos import make_torso
 from zerobeast.common.ops.tree import tree_map
@@ -170,17 +170,17 @@ def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None
 
 
 def test_the_last_action_is_one_hot_for_each_component() -> None:
-    features = LastAction(ArraySpace("multi_discrete", shape=(2,), sizes=(3, 2)))
+    features = action_features(ArraySpace("multi_discrete", shape=(2,), sizes=(3, 2)))
     seen = features(torch.tensor([[[2, 0], [1, 1]]]))
     assert seen.tolist() == [[[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]]
     assert features.size == 5
-    grid = LastAction(ArraySpace("multi_discrete", shape=(2, 1), sizes=(3, 2)))
+    grid = action_features(ArraySpace("multi_discrete", shape=(2, 1), sizes=(3, 2)))
     assert torch.equal(grid(torch.tensor([[[[2], [0]], [[1], [1]]]])), seen)
-    assert LastAction(ArraySpace.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
+    assert action_features(ArraySpace.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
 
 
 def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
-    features = LastAction(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
+    features = action_features(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
     seen = features(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
     assert seen.tolist() == [[[1.0, 3.0], [-1.0, -10.0], [10.0, 0.0]]]
     assert features.size == 2

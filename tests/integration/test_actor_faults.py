@@ -25,7 +25,7 @@ from zerobeast.services.actor.timeouts import TIMEOUTS
 
 pytestmark = pytest.mark.integration
 
-ENV = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
+ENV = EnvSpec("Masked-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), action_mask=True)
 POLICY = PolicySpec(logits_and_value(2), 0)
 N, EPOCH, TIMEOUT_S, TURN_S = 2, 5, 60.0, 0.02
 
@@ -37,9 +37,10 @@ def reply(request: Header, kind: Kind, *body: Any, epoch: int = EPOCH, seq: int 
     return Header(kind, request.sender, request.slot, epoch, request.seq if seq is None else seq, body)
 
 
-def obs(request: Header, *, reward: float = 0.0, **changes: Any) -> tuple[Header, Frames]:
+def obs(request: Header, *, reward: float = 0.0, legal: int = 1, **changes: Any) -> tuple[Header, Frames]:
     rows = np.zeros(N, step_record(ENV).dtype)
     rows["first"], rows["reward"][-1] = request.kind is Kind.RESET, reward
+    rows["action_mask"], rows["action_mask"][-1] = True, legal
     return reply(request, Kind.OBS, [], **changes), (rows,)
 
 
@@ -115,9 +116,10 @@ def stage(context: Context, tmp_path: Any) -> Iterator[Stage]:
     ("fault", "sentence", "reasons"),
     [
         (lambda asked: obs(asked, reward=np.nan), "cannot be used (OBS: reward of row 1", {"values"}),
+        (lambda asked: obs(asked, legal=0), "cannot be used (OBS: action_mask", {"values"}),
         (lambda asked: (reply(asked, Kind.BYE), ()), "says BYE", set()),
     ],
-    ids=["nan", "bye"],
+    ids=["nan", "mask", "bye"],
 )
 def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
     stage: Stage, fault: Fault, sentence: str, reasons: set[str], caplog: pytest.LogCaptureFixture

@@ -42,13 +42,13 @@ class Body(nn.Module):
         super().__init__()
         self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
         torso = make_torso(config, env)
+        own = 1 if torso.shared or config.use_lstm else heads
+        self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
         self.last_action = action_features(env.action)
         width = torso.out_size + self.last_action.size + 1
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0
         self.out_size = self.core.hidden_size if self.core else width
-        own = 1 if torso.shared or self.core else heads
-        self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
 
     def forward(self, inputs: StepInput, core: Tensor) -> tuple[list[Tensor], Tensor]:
         """Unroll T steps.

@@ -20,6 +20,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record
@@ -174,7 +175,7 @@ class Stage:
 
     def _run(self) -> None:
         try:
-            self.broker.run()
+            Loop([self.broker]).run()
         except BaseException as error:  # shown by stop()
             self.failed.append(error)
 

@@ -241,18 +241,19 @@ def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
 
 
 def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lambda: None) -> None:
-    """Have `learner.run()` turn the actor too, which sends one batch; `then` is called once that was learned."""
-    polled = learner.poll
+    """Have the learner's loop turn the actor too, which sends one batch; `then` is called once that was learned."""
+    taken, waited = learner.take, learner.wait
 
-    def poll(timeout_s: float) -> None:
+    def take() -> None:
         actor.turn(learner.clock())
         if actor.stream.open and not actor.acked:
             actor.push(1, rollout_rows(4))
-        polled(min(timeout_s, 0.005))
+        taken()
         if actor.acked:
             then()
 
-    learner.poll = poll  # type: ignore[method-assign]
+    learner.take = take  # type: ignore[method-assign]
+    learner.wait = lambda timeout_s: waited(min(timeout_s, 0.005))  # type: ignore[method-assign]
 
 
 class Scripted(OneBatch):

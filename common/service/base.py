@@ -1,6 +1,7 @@
-"""The shape that every service shares: open, ready, loop, drain, close.
+"""The shape that every service shares: open, ready, take turns, drain, close.
 
-One thread, one loop. What is subtle lives in modules without sockets or clocks that this loop calls.
+`zerobeast.common.service.loop` gives it its turns, alone or beside others of its process. What is subtle lives in
+modules without sockets or clocks that these turns call.
 """
 
 from __future__ import annotations
@@ -12,20 +13,18 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.runtime.descriptors import NEARLY
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.runtime.usage import Usage
-
-if TYPE_CHECKING:
-    from zerobeast.common.transport import Poller
+from zerobeast.common.settings.run import SecurityConfig
+from zerobeast.common.transport import Context, Poller, open_context
 
 log = logging.getLogger(__name__)
 
-MAX_POLL_S = 0.1  #: bound on how late a signal or a tick is noticed
 REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
@@ -33,14 +32,13 @@ STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped
 
 
 class Service(ABC):
-    """A process with one loop."""
+    """One service of a process, in one thread. Between its turns it waits for what `poller` waits for."""
 
     role: ClassVar[str]
     work: ClassVar[tuple[str, ...]] = ("agent_steps",)  #: numbers of `report`: each piece of work done changes one
 
-    def __init__(self, *, supervisor_pid: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock  #: monotonic seconds
-        self.supervisor_pid = supervisor_pid  #: it ends when this is no longer its parent; 0: never
         self.stopping = False  #: set once, also by signal handlers
         self.state = "starting"
         self.run_name = ""  #: for the health page
@@ -55,32 +53,29 @@ class Service(ABC):
         self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
         self.resources = contextlib.ExitStack()  #: what `open` took
+        self.poller = Poller()  #: what it waits for now; another one when sockets come or go
 
-    def run(self) -> int:
-        """Run until told to stop; return the exit code."""
-        try:
-            self._refresh(self.clock())
-            self.open()
-            self.state = "ready"
-            log.info("ready")
-            while not self.stopping:
-                self._turn()
-            self.state = "draining"
-            self._refresh(self.clock())
-            self.drain()
-        finally:
-            self.close()
-        return 0
+    def start(self) -> None:
+        """Open, and be ready."""
+        self._refresh(self.clock())
+        self.open()
+        self.state = "ready"
+        log.info("ready")
 
-    def _turn(self) -> None:
-        self.poll(min(MAX_POLL_S, max(0.0, self.deadline() - self._awake())))
+    def turn(self) -> None:
+        """Take what is there, and do what is due; never waits."""
+        self._awake()
+        self.take()
         now = self._awake()
         self.tick(now)
         if now >= self._report_at:
             self._refresh(now)
-        if self.supervisor_pid and os.getppid() != self.supervisor_pid:
-            log.warning("the supervisor is gone: stopping")
-            self.stop()
+
+    def finish(self) -> None:
+        """Drain, after the last turn."""
+        self.state = "draining"
+        self._refresh(self.clock())
+        self.drain()
 
     def _awake(self) -> float:
         """The time, and a note of any standstill before it."""
@@ -127,32 +122,46 @@ class Service(ABC):
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
         self._files_scarce = scarce
 
-    def wait(self, poller: Poller, timeout_s: float, *, idle: bool = True) -> float:
-        """Wait for input; returns the seconds that passed.
+    def poll(self, timeout_s: float) -> None:
+        """Wait for input at most `timeout_s`, then take what is there."""
+        self.wait(timeout_s)
+        self.take()
 
-        If `idle`, nothing is being worked on meanwhile, in another process or on a device.
-        """
+    def wait(self, timeout_s: float) -> None:
+        """Wait for input."""
         before = self.clock()
-        poller.wait(timeout_s)
-        waited_s = self.clock() - before
-        if idle:
-            self._waited_idle_s += waited_s
-        return waited_s
+        self.poller.wait(timeout_s)
+        self.waited(self.clock() - before)
+
+    def waited(self, seconds: float) -> None:
+        """Note that its process has waited, for this service and for all others that it hosts."""
+        if not self.works_elsewhere():
+            self._waited_idle_s += seconds
+
+    def open_context(self, security: SecurityConfig) -> Context:
+        """The context of its sockets, which ends with `resources`."""
+        context = open_context(security, self.role)
+        self.resources.callback(context.term)
+        return context
 
     @abstractmethod
     def open(self) -> None:
-        """Take what the loop needs: sockets, files, devices."""
+        """Take what the turns need: sockets, files, devices."""
 
     @abstractmethod
-    def poll(self, timeout_s: float) -> None:
-        """Wait for input at most `timeout_s`, then take what is there."""
+    def take(self) -> None:
+        """Take what is there; never waits."""
 
     def tick(self, now: float) -> None:
-        """Do what is due by time. Called after every poll."""
+        """Do what is due by time. Called after every `take`."""
 
     def deadline(self) -> float:
-        """When `tick` next has something to do, in seconds of `clock`."""
+        """When there is something to do without input, in seconds of `clock`."""
         return float("inf")
+
+    def works_elsewhere(self) -> bool:
+        """Whether something is being worked on for it in another process, so that it is not idle while it waits."""
+        return False
 
     def idle(self) -> bool:
         """Whether it has nothing to do until a peer asks for something. Called once it is ready."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from zerobeast.common.config.process import Instance
     from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.service.base import Service
+    from zerobeast.common.service.loop import Loop
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +60,16 @@ class _Signals:
     """SIGTERM and SIGINT stop the service, or end the process at once where there is none yet."""
 
     def __init__(self) -> None:
-        self.service: Service | None = None
+        self.loop: Loop | None = None
         self.asked = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.asked = True  # an import may swallow what is raised here
-        if self.service is None:
+        if self.loop is None:
             raise SystemExit(0)
-        self.service.stop()
+        self.loop.stop()
 
 
 def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -111,15 +112,18 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     keep_freed_memory()
     if role != "actor":  # which hardly computes, and whose turn the others wait for
         take_long_turns()
-    signals.service = service = build(config, instance)
+    service = build(config, instance)
     service.run_name = config.name
+    from zerobeast.common.service.loop import Loop
+
+    signals.loop = loop = Loop([service], supervisor_pid=instance.supervisor_pid)
     if signals.asked:
         return 0
     from zerobeast.common.service.health_server import HealthServer
 
     with HealthServer(service, config.health) as health:
         _write_status(role, instance, f"{config.health.host}:{health.port}")
-        return service.run()
+        return loop.run()
 
 
 def _help(role: str) -> int:

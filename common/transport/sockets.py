@@ -15,7 +15,7 @@ import math
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import zmq
 from numpy.typing import NDArray
@@ -53,9 +53,15 @@ class Poller:
     """Waits until one of several ports has something to read."""
 
     def __init__(self, ports: Iterable[Any] = (), files: Sequence[int] = ()) -> None:
+        self._entries: list[Any] = [*files, *(socket for port in ports for socket in port.pollable)]
         self._poller = zmq.Poller()
-        for entry in [*files, *(socket for port in ports for socket in port.pollable)]:
+        for entry in self._entries:
             self._poller.register(entry, zmq.POLLIN)
+
+    @classmethod
+    def joined(cls, pollers: Iterable[Poller]) -> Self:
+        """One that waits for all that any of these waits for."""
+        return cls(files=[entry for poller in pollers for entry in poller._entries])
 
     def wait(self, timeout_s: float) -> bool:
         """Return early as soon as anything can be read."""

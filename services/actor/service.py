@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost, Refusal
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.sliding_window import SlidingWindow
-from zerobeast.common.service.base import MAX_POLL_S, Service
-from zerobeast.common.transport import Poller, open_context, random_id
+from zerobeast.common.service.base import Service
+from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.assignment import assigned
@@ -53,7 +54,7 @@ class Actor(Service):
         clock: Callable[[], float] = time.monotonic,
         resolve: Resolve = Endpoint.addresses,
     ) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid, clock=clock)
+        super().__init__(clock=clock)
         self.config, self._timeouts = config, timeouts
         self.sender = random_id()
         now, count = self.clock(), config.actor.env_groups
@@ -79,18 +80,12 @@ class Actor(Service):
 
     def open(self) -> None:
         """Connect; names that do not resolve yet are looked up again."""
-        self._context = open_context(self.config.security, self.role)
-        self.resources.callback(self._context.term)
+        self._context = self.open_context(self.config.security)
         for servers in self._servers:
             self.resources.callback(servers.close)
-        self._poller = Poller()
         self._look_for_servers(self.clock())
 
-    def poll(self, timeout_s: float) -> None:
-        self._send_due(self.clock())
-        if not all(servers.ports for servers in self._servers):
-            timeout_s = MAX_POLL_S  # what is due there cannot leave, and must not make the loop spin
-        self.wait(self._poller, timeout_s)
+    def take(self) -> None:
         now = self.clock()
         for servers in self._servers:
             self._receive(servers, now)
@@ -103,7 +98,9 @@ class Actor(Service):
             self._watch(link, now)
 
     def deadline(self) -> float:
-        """When something has to be repeated."""
+        """When something has to be sent."""
+        if not all(servers.ports for servers in self._servers):
+            return math.inf  # what is due there cannot leave, and must not make the loop spin
         return min(group.deadline() for group in self.groups)
 
     def drain(self) -> None:
@@ -221,7 +218,7 @@ class Actor(Service):
         self._renew_poller()
 
     def _renew_poller(self) -> None:
-        self._poller = Poller([port for servers in self._servers for port in servers.ports.values()])
+        self.poller = Poller([port for servers in self._servers for port in servers.ports.values()])
 
     def _rates(self, now: float) -> dict[str, float]:
         for group in self.groups:

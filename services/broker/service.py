@@ -21,7 +21,7 @@ from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.runtime.seeds import continued
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
-from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
+from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.services.broker.batcher import Batcher
@@ -57,7 +57,7 @@ class Broker(Service):
     work = ("rows",)
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid)
+        super().__init__()
         self.config = config
         self.epoch = random_id()
         self._seed = (config.seed + (self.epoch if instance.index is None else instance.index)) % 2**63
@@ -79,16 +79,13 @@ class Broker(Service):
         dtype = pick_dtype(settings.precision, device)
         torch.set_num_threads(settings.threads or 1)
         self._sessions = Sessions(self.config, self.epoch, device=device, dtype=dtype, seed=self._seed)
-        self._context = open_context(self.config.security, self.role)
-        self.resources.callback(self._context.term)
+        self._context = self.open_context(self.config.security)
         self.port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
         self.resources.callback(self.port.close)
-        self._poller = Poller([self.port])
+        self.poller = Poller([self.port])
         log.info("infers on %s in %s", device, dtype)
 
-    def poll(self, timeout_s: float) -> None:
-        if self._held is None:
-            self.wait(self._poller, timeout_s)
+    def take(self) -> None:
         self._collect()
         for sender in self.port.departures():
             self._sessions.leave(sender)
@@ -275,7 +272,7 @@ class Broker(Service):
         if self._inbox is None or self._sessions.policy is None:
             return
         if self._inbox.connect(now):
-            self._poller = Poller([self.port, self._inbox])
+            self.poller = Poller([self.port, self._inbox])
         before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
             self._sessions.policy.load(weights)

@@ -22,7 +22,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
-from zerobeast.common.transport import Incoming, Poller, ServerPort, open_context, random_id
+from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
@@ -48,7 +48,8 @@ class EnvServer(Service):
     work = ("agent_steps", "sessions", "sessions_making")
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid)
+        del instance  # one env-server is like another
+        super().__init__()
         self.settings = config.envserver
         self._security = config.security
         self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
@@ -61,14 +62,12 @@ class EnvServer(Service):
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
-        context = open_context(self._security, self.role)
-        self.resources.callback(context.term)
-        self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=self.table.epoch)
+        context, epoch = self.open_context(self._security), self.table.epoch
+        self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=epoch)
         self.resources.callback(self.port.close)
-        self._poller = Poller([self.port])
+        self.poller = Poller([self.port])
 
-    def poll(self, timeout_s: float) -> None:
-        self.wait(self._poller, timeout_s, idle=self.idle())
+    def take(self) -> None:
         for _ in range(MAX_REQUESTS_PER_TURN):
             message = self.port.receive()
             if message is None:
@@ -91,6 +90,9 @@ class EnvServer(Service):
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
         ]
+
+    def works_elsewhere(self) -> bool:
+        return not self.idle()
 
     def idle(self) -> bool:
         return not any(session.state.request for session in self.table)
@@ -273,4 +275,4 @@ class EnvServer(Service):
         files = tuple(file for session in self.table for file in session.state.env.files)
         if files != self._files:
             self._files = files
-            self._poller = Poller([self.port], files)
+            self.poller = Poller([self.port], files)

@@ -25,7 +25,6 @@ from zerobeast.common.transport import (
     Poller,
     ServerPort,
     WeightsPublisher,
-    open_context,
     random_id,
 )
 from zerobeast.common.wire.messages import Plane
@@ -51,7 +50,7 @@ class Learner(Service):
 
     Args:
       config: of the run; its folder is where the run continues from.
-      instance: which process this is.
+      instance: of the process.
       clock: monotonic seconds.
       make_trainer: of a run, a device and what the rollouts hold.
     """
@@ -67,7 +66,8 @@ class Learner(Service):
         clock: Callable[[], float] = time.monotonic,
         make_trainer: Callable[[RunConfig, torch.device, EnvSpec], Trainer] = Trainer,
     ) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid, clock=clock)
+        del instance  # there is one learner
+        super().__init__(clock=clock)
         self.config = config
         self.training: TrainingRun | None = None
         self.meters = Meters(config.env.tasks)
@@ -77,7 +77,7 @@ class Learner(Service):
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the batch that comes next
         self._computes: dict[str, str] = {}  #: where and how, for the health page
-        self._resources = contextlib.ExitStack()
+        self._has_more = False  #: to learn from, as far as it knows
         self._log_at = self.started_at + config.learner.log_every_s
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
 
@@ -97,41 +97,42 @@ class Learner(Service):
         self._device = pick_device(config.learner.device, "learner.device")
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
-        self._resources.enter_context(claim(config.folder))
+        self.resources.enter_context(claim(config.folder))
         checkpoints = Checkpoints(config.folder)
         trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
         keep_settings(config)
         recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
-        self._resources.callback(recorder.close)
+        self.resources.callback(recorder.close)
         self._archive = Archive(checkpoints, recorder)
-        context = open_context(config.security, self.role)
-        self._resources.callback(context.term)
+        context = self.open_context(config.security)
         port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint, epoch=self._epoch)
-        self._resources.callback(port.close)
+        self.resources.callback(port.close)
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
-        self._resources.callback(self._publisher.close)
-        self._poller = Poller([port, self._publisher])
+        self.resources.callback(self._publisher.close)
+        self.poller = Poller([port, self._publisher])
         self._plane = PlaneBeforeRun(port, self._epoch, self._begin)
         if trainer:
             self._adopt(self._run(trainer, record))
 
-    def poll(self, timeout_s: float) -> None:
-        """Receive, then either learn or wait for more."""
+    def take(self) -> None:
+        """Receive, then learn if there is something to learn from."""
         self._publisher.welcome()
         self.plane.receive(self.clock())
+        self._has_more = False
+        if self.training is None:
+            return
+        self.training.settle()
+        if self.training.finished:
+            self._rest(self.training)
+        elif self.training.learn(self._waited_s):
+            self._waited_s, self._has_more = 0.0, True
+
+    def waited(self, seconds: float) -> None:
+        super().waited(seconds)
+        self._waited_s += seconds
+        self.meters.waited(seconds)
         if self.training is not None:
-            self.training.settle()
-            if self.training.finished:
-                self._rest(self.training, timeout_s)
-                return
-            if self.training.learn(self._waited_s):
-                self._waited_s = 0.0
-                return
-        waited_s = self.wait(self._poller, timeout_s)
-        self._waited_s += waited_s
-        self.meters.waited(waited_s)
-        if self.training is not None:
-            self.training.waited(waited_s)
+            self.training.waited(seconds)
 
     def tick(self, now: float) -> None:
         """Write the metrics and the checkpoint that are due."""
@@ -144,8 +145,8 @@ class Learner(Service):
                 self._checkpoint(now)
 
     def deadline(self) -> float:
-        """When the next row or checkpoint is due."""
-        return min(self._log_at, self._checkpoint_at)
+        """When the next row or checkpoint is due; at once while there may be more to learn from."""
+        return 0.0 if self._has_more else min(self._log_at, self._checkpoint_at)
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
@@ -157,10 +158,6 @@ class Learner(Service):
             self.training.publish()
         self.plane.farewell()
         self._keep()
-
-    def close(self) -> None:
-        """Close files and sockets."""
-        self._resources.close()
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
@@ -193,12 +190,11 @@ class Learner(Service):
         training.publish()
         return training.intake
 
-    def _rest(self, training: TrainingRun, timeout_s: float) -> None:
+    def _rest(self, training: TrainingRun) -> None:
         """Do what learner.when_done says, now that all steps are done."""
         if self.config.learner.when_done == "exit":
             self.stop()
         elif self._is_kept:
-            time.sleep(timeout_s)
             return
         else:
             training.publish()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from tests.helpers import wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.service.loop import Loop
 from zerobeast.services.envserver.service import EnvServer
 
 COUNTER = "tests.integration.counter_env:Counter-v0"
@@ -19,7 +20,7 @@ def running(endpoint: str, **settings: object) -> Iterator[EnvServer]:
     """A server that is ready; it must end in order, too."""
     server = EnvServer(RunConfig.model_validate({"envserver": {"endpoint": endpoint, **settings}}), Instance())
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(server.run()))
+    thread = threading.Thread(target=lambda: codes.append(Loop([server]).run()))
     thread.start()
     try:
         wait_until(lambda: server.state == "ready" or not thread.is_alive())

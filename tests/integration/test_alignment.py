@@ -24,6 +24,7 @@ from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.service.base import Service
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
@@ -62,7 +63,7 @@ def running(service: Service) -> Iterator[None]:
 
     def run() -> None:
         try:
-            service.run()
+            Loop([service]).run()
         except BaseException as error:
             failures.append(error)
 

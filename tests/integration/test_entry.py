@@ -33,7 +33,7 @@ class Trivial(Service):
     role = "trivial"
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__(supervisor_pid=instance.supervisor_pid)
+        super().__init__()
         self.steps = Path(config.root) / "steps"
         self.wish = config.name
 
@@ -50,10 +50,9 @@ class Trivial(Service):
         if self.wish == "bug":
             raise KeyError("bug")
 
-    def poll(self, timeout_s: float) -> None:
+    def take(self) -> None:
         if self.wish == "once":
             self.stop()
-        threading.Event().wait(timeout_s)
 
     def drain(self) -> None:
         self.note("drain")

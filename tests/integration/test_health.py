@@ -19,6 +19,7 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import STUCK_S, HealthServer
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.run import HealthConfig
 
 pytestmark = pytest.mark.integration
@@ -45,9 +46,12 @@ class Worker(Service):
     def open(self) -> None:
         pass
 
-    def poll(self, timeout_s: float) -> None:
+    def deadline(self) -> float:
+        return self.clock() + 0.01
+
+    def take(self) -> None:
         self.rows += not self.stall.is_set()
-        if self.hang.wait(min(timeout_s, 0.01)):
+        if self.hang.is_set():
             self.resume.wait()
 
     def report(self) -> dict[str, object]:
@@ -60,7 +64,7 @@ class Worker(Service):
 @contextmanager
 def served(settings: HealthConfig = ANYWHERE, **page: object) -> Iterator[tuple[Worker, str]]:
     worker = Worker(**page)
-    thread = threading.Thread(target=worker.run)
+    thread = threading.Thread(target=Loop([worker]).run)
     with HealthServer(worker, settings) as health:
         thread.start()
         try:

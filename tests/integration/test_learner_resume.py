@@ -23,6 +23,7 @@ from tests.learner_fakes import (
 )
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -78,7 +79,7 @@ def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of
     config = run_config(tmp_path, total_steps=20, endpoint=f"ipc://{tmp_path}/l")
     first, again = learner_for(config), learner_for(config)
     take_part(actor_of(config), first)
-    assert [first.run(), again.run()] == [0, 0]
+    assert [Loop([first]).run(), Loop([again]).run()] == [0, 0]
     assert [first.page["agent_steps"], again.page["agent_steps"]] == [20, 20]
 
 
@@ -122,10 +123,10 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     content = (config.folder / "checkpoint.pt").read_bytes()
     other = RunConfig.model_validate({**config.model_dump(), "env": {"id": "Other-v0"}})
     with pytest.raises(CheckpointError, match=r"made with env\.id Test-v0, this run has Other-v0"):
-        learner_for(other).run()
+        Loop([learner_for(other)]).run()
     wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
     with pytest.raises(CheckpointError, match="of another architecture: parameter"):
-        learner_for(wider).run()
+        Loop([learner_for(wider)]).run()
     assert (config.folder / "checkpoint.pt").read_bytes() == content
 
 
@@ -134,9 +135,9 @@ def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:
     with opened(config):
         elsewhere = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/m")
         with pytest.raises(ConfigError, match="another process trains this run"):
-            learner_for(elsewhere).run()
+            Loop([learner_for(elsewhere)]).run()
         other = config.model_copy(update={"name": "other"})
         with pytest.raises(ConfigError, match="in use by another process"):
-            learner_for(other).run()
+            Loop([learner_for(other)]).run()
     with opened(config):
         pass

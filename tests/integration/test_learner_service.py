@@ -23,6 +23,7 @@ from zerobeast.common.health.verdict import verdict
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.nets.weights import layout_id, load_flat
 from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.services.learner.checkpoint import load_checkpoint
@@ -117,14 +118,14 @@ def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/l"
     nameless = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": ""})
     with pytest.raises(ConfigError, match="name: expected the name of the run"):
-        learner_for(nameless).run()
+        Loop([learner_for(nameless)]).run()
     (tmp_path / "file").write_text("")
     unwritable = run_config(tmp_path / "file", endpoint=endpoint)
     with pytest.raises(ConfigError, match="the run folder cannot be written: Not a directory"):
-        learner_for(unwritable).run()
+        Loop([learner_for(unwritable)]).run()
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="device 'cuda'"):
-            learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda")).run()
+            Loop([learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda"))]).run()
 
 
 def test_weights_that_are_not_finite_never_leave(open_run: Opener) -> None:

@@ -22,18 +22,19 @@ from zerobeast.common.settings.run import HealthConfig
 from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.runtime.logs import log_to_stderr
 from zerobeast.common.service.base import Service
+from zerobeast.common.service.loop import Loop
 import logging
 class Idle(Service):
     role = "broker"
     def open(self):
         for _ in range(2): logging.getLogger("x").warning("something is odd")
-    def poll(self, timeout_s): time.sleep(timeout_s)
+    def take(self): pass
     def report(self): return {"clients": 7}
 log_to_stderr("broker-0")
 service = Idle()
 with HealthServer(service, HealthConfig()) as health:
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"health": f"127.0.0.1:{health.port}"}))
-    service.run()
+    Loop([service]).run()
 """
 
 

@@ -17,6 +17,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import (
     ClientPort,
     Context,
@@ -288,7 +289,7 @@ def test_a_server_beyond_loopback_needs_keys_or_the_flag_insecure(kind: type[Ser
         return kind(RunConfig.model_validate(run), Instance())
 
     with pytest.raises(ConfigError, match=r"would be open to every machine that reaches it: expected --security"):
-        service().run()
+        Loop([service()]).run()
     told = service(insecure=True)
     told.tick = lambda _now: told.stop()
-    assert told.run() == 0
+    assert Loop([told]).run() == 0

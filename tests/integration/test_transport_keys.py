@@ -12,6 +12,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Keys, make_keys
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.envserver.service import EnvServer
@@ -144,4 +145,4 @@ def test_a_service_without_its_keys_ends_with_one_sentence(tmp_path: Path) -> No
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     config = {"envserver": {"endpoint": endpoint}, "security": {"keys": str(tmp_path)}}
     with pytest.raises(ConfigError, match=r"envserver\.key_secret cannot be read"):
-        EnvServer(RunConfig.model_validate(config), Instance()).run()
+        Loop([EnvServer(RunConfig.model_validate(config), Instance())]).run()

@@ -26,6 +26,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -135,4 +136,4 @@ def serve_broker(pipe: Connection, config: RunConfig) -> None:
 
     threading.Thread(target=answer, daemon=True).start()
     with patch("zerobeast.services.broker.sessions.make_algorithm", ConstantImpala):
-        Broker(config, Instance()).run()
+        Loop([Broker(config, Instance())]).run()

@@ -17,6 +17,7 @@ import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import random_id
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header
 from zerobeast.common.wire.records import action_record, step_record
@@ -54,7 +55,7 @@ def measure(seconds: float) -> list[Figure]:
 def serve_steps(_pipe: Connection, config: RunConfig) -> None:
     """Serve constant environments for ever."""
     with constant(ENV):
-        EnvServer(config, Instance()).run()
+        Loop([EnvServer(config, Instance())]).run()
 
 
 def _round_trip_us(seconds: float) -> float:

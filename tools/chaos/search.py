@@ -159,8 +159,7 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float, stand
     steps, longest = 0, 0.0
     while now - start < seconds or now - progress_at > 1.0:
         for service in services:
-            service.poll(0.0)
-            service.tick(service.clock())
+            service.turn()
         now = time.monotonic()
         done = learner.report()["agent_steps"]
         longest = max(longest, now - progress_at)

@@ -1,0 +1,66 @@
+"""The loop of a process: its services take turns in one thread, and wait together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from zerobeast.common.service.base import Service
+from zerobeast.common.transport import Poller
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT_S = 0.1  #: bound on how late a signal is noticed
+
+
+class Loop:
+    """Runs services until one of them is done, or told to stop.
+
+    Args:
+      services: in the order in which they start; they drain and close in the reverse.
+      supervisor_pid: it ends when this is no longer the parent process; 0: never.
+    """
+
+    def __init__(self, services: Sequence[Service], *, supervisor_pid: int = 0) -> None:
+        self.services, self._supervisor_pid = services, supervisor_pid
+        self._pollers: list[Poller] = []
+        self._poller = Poller()
+
+    def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        try:
+            for service in self.services:
+                service.start()
+            while not any(service.stopping for service in self.services):
+                self._wait(MAX_WAIT_S)
+                for service in self.services:
+                    service.turn()
+                if self._supervisor_pid and os.getppid() != self._supervisor_pid:
+                    log.warning("the supervisor is gone: stopping")
+                    self.stop()
+            for service in reversed(self.services):
+                service.finish()
+        finally:
+            for service in reversed(self.services):
+                service.close()
+        return 0
+
+    def stop(self) -> None:
+        """Ask the loop to end. Safe in a signal handler: it sets flags and nothing more."""
+        for service in self.services:
+            service.stop()
+
+    def _wait(self, timeout_s: float) -> None:
+        """Until there is something for one of them."""
+        timeout_s = max(0.0, min(timeout_s, *(each.deadline() - each.clock() for each in self.services)))
+        if len(self.services) == 1:
+            self.services[0].wait(timeout_s)
+            return
+        if (pollers := [service.poller for service in self.services]) != self._pollers:
+            self._pollers, self._poller = pollers, Poller.joined(pollers)
+        before = time.monotonic()
+        self._poller.wait(timeout_s)
+        for service in self.services:
+            service.waited(time.monotonic() - before)

@@ -2,6 +2,7 @@
 
 tcp://learner:5560      -> tcp://learner:5560,  :5561,  :5562 ...
 ipc:///run/x/learner    -> /run/x/learner.0, .1, .2 ...
+inproc://learner        -> learner.0, .1, .2 ... of services that share a process
 """
 
 from __future__ import annotations
@@ -23,19 +24,22 @@ _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A parsed endpoint: either host and port, or path."""
+    """A parsed endpoint: host and port, a path, or a name inside this process."""
 
     host: str = ""
     port: int = 0
     path: str = ""
+    name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read "tcp://host:port" or "ipc://path".
+        """Read "tcp://host:port", "ipc://path" or "inproc://name".
 
         Raises:
-          ConfigError: it is neither.
+          ConfigError: it is none of them.
         """
+        if text.startswith("inproc://") and len(text) > len("inproc://"):
+            return cls(name=text.removeprefix("inproc://"))
         if text.startswith("ipc://") and len(text) > len("ipc://"):
             path = text.removeprefix("ipc://")
             if len(os.fsencode(path)) > MAX_IPC_PATH:
@@ -47,22 +51,29 @@ class Endpoint:
         return cls(host=match[1], port=int(match[2]))
 
     def __str__(self) -> str:
-        return f"ipc://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
+        if self.is_inside:
+            return f"inproc://{self.name}" if self.name else f"ipc://{self.path}"
+        return f"tcp://{self.host}:{self.port}"
 
     def socket(self, index: int) -> str:
         """The address of the service's index-th socket, as libzmq wants it."""
-        return f"ipc://{self.path}.{index}" if self.path else f"tcp://{self.host}:{self.port + index}"
+        return f"{self}.{index}" if self.is_inside else f"tcp://{self.host}:{self.port + index}"
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether no network is between its ends: it is of this machine, or of this process."""
+        return bool(self.path or self.name)
 
     @property
     def is_name(self) -> bool:
         """Whether the host has to be looked up."""
-        return not self.path and self.host != "*" and self._number() is None
+        return not self.is_inside and self.host != "*" and self._number() is None
 
     @property
     def is_loopback(self) -> bool:
         """Whether a server that binds here can be reached from this machine alone."""
         number = self._number()
-        return bool(self.path) or (self.host == "localhost" if number is None else number.is_loopback)
+        return self.is_inside or (self.host == "localhost" if number is None else number.is_loopback)
 
     def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
@@ -84,7 +95,7 @@ class Endpoint:
 
         Raises: as `resolved`.
         """
-        if self.path:
+        if self.is_inside:
             return [self]
         self.refuse_wildcard()
         try:

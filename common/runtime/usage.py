@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from zerobeast.common.runtime.descriptors import max_files, open_files
@@ -40,17 +41,33 @@ def take_long_turns() -> None:
 
 
 class Usage:
-    """CPU share between two calls, and memory."""
+    """CPU share between two calls, and memory: of the process, or of one of several services that take turns in it."""
 
     def __init__(self, now: float) -> None:
         self._at = now
         self._cpu_s = time.process_time()
         self._share = 0.0
         self._cores = cores()
+        self._services = 1
+        self._own_s = 0.0  #: in its turns, if there are several
+
+    def share(self, services: int) -> None:
+        """From now on what is spent under `counted` is its CPU time, and its memory an equal part."""
+        self._services, self._cpu_s = services, 0.0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """A turn of the service."""
+        if self._services == 1:
+            yield
+            return
+        began = time.process_time()
+        yield
+        self._own_s += time.process_time() - began
 
     def measure(self, now: float) -> dict[str, float]:
         """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory, open files."""
-        cpu_s = time.process_time()
+        cpu_s = time.process_time() if self._services == 1 else self._own_s
         if now > self._at:
             self._share = (cpu_s - self._cpu_s) / (now - self._at)
             self._at, self._cpu_s = now, cpu_s
@@ -58,7 +75,7 @@ class Usage:
             "cpu_s": round(cpu_s, 2),
             "cpu_share": round(self._share, 3),
             "cpus": self._cores,
-            "memory_bytes": _memory_bytes(),
+            "memory_bytes": _memory_bytes() // self._services,
             "open_files": open_files(),
             "max_files": max_files(),
         }

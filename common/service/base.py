@@ -53,7 +53,13 @@ class Service(ABC):
         self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
         self.resources = contextlib.ExitStack()  #: what `open` took
+        self._shared: Context | None = None  #: that of its process, if it has several services
         self.poller = Poller()  #: what it waits for now; another one when sockets come or go
+
+    def share(self, context: Context, services: int) -> None:
+        """Live in a process with other services: `services` in all, which use this context. Before `start`."""
+        self._shared = context
+        self._usage.share(services)
 
     def start(self) -> None:
         """Open, and be ready."""
@@ -65,9 +71,10 @@ class Service(ABC):
     def turn(self) -> None:
         """Take what is there, and do what is due; never waits."""
         self._awake()
-        self.take()
-        now = self._awake()
-        self.tick(now)
+        with self._usage.counted():
+            self.take()
+            now = self._awake()
+            self.tick(now)
         if now >= self._report_at:
             self._refresh(now)
 
@@ -140,7 +147,7 @@ class Service(ABC):
 
     def open_context(self, security: SecurityConfig) -> Context:
         """The context of its sockets, which ends with `resources`."""
-        context = open_context(security, self.role)
+        context = open_context(security, self.role, self._shared)
         self.resources.callback(context.term)
         return context
 

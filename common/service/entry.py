@@ -18,6 +18,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -43,15 +44,14 @@ log = logging.getLogger(__name__)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-Build = Callable[["RunConfig", "Instance"], "Service"]
+Build = Callable[["RunConfig", "Instance"], "list[Service]"]  #: of one process, in the order in which they start
 
 
 def lazy(place: str) -> Build:
     """The service of the class at `module:Class`, which is imported once all settings are known to be right."""
 
-    def build(config: RunConfig, instance: Instance) -> Service:
-        made: Service = pkgutil.resolve_name(place)(config, instance)
-        return made
+    def build(config: RunConfig, instance: Instance) -> list[Service]:
+        return [pkgutil.resolve_name(place)(config, instance)]
 
     return build
 
@@ -73,11 +73,11 @@ class _Signals:
 
 
 def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run one service to its end; returns the exit code.
+    """Run one process to its end; returns the exit code.
 
     Args:
       role: as in `services.<role>`.
-      build: makes the service.
+      build: makes its services.
       argv: flags, without the program's name.
       environ: environment variables with settings.
     """
@@ -105,24 +105,34 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
 
     loaded = gather(argv, environ, own=Instance)
     config, instance = loaded.config, loaded.own
-    torch_threads = {"broker": config.broker.threads, "learner": config.learner.threads}
+    torch_threads = {
+        "broker": config.broker.threads,
+        "worker": config.broker.threads,
+        "learner": config.learner.threads,
+    }
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
     allow_files(MAX_FILES)
     keep_freed_memory()
     if role != "actor":  # which hardly computes, and whose turn the others wait for
         take_long_turns()
-    service = build(config, instance)
-    service.run_name = config.name
+    services = build(config, instance)
+    for service in services:
+        service.run_name = config.name
     from zerobeast.common.service.loop import Loop
 
-    signals.loop = loop = Loop([service], supervisor_pid=instance.supervisor_pid)
+    signals.loop = loop = Loop(services, supervisor_pid=instance.supervisor_pid)
     if signals.asked:
         return 0
     from zerobeast.common.service.health_server import HealthServer
 
-    with HealthServer(service, config.health) as health:
-        _write_status(role, instance, f"{config.health.host}:{health.port}")
+    with ExitStack() as pages:
+        for number, service in enumerate(services):
+            settings = config.health
+            if settings.port and number:
+                settings = settings.model_copy(update={"port": settings.port + number})
+            health = pages.enter_context(HealthServer(service, settings))
+            _write_status(service.role, instance, f"{settings.host}:{health.port}", shared=len(services) > 1)
         return loop.run()
 
 
@@ -155,10 +165,15 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
         log.info("%s", note)
 
 
-def _write_status(role: str, instance: Instance, health: str) -> None:
-    """Tell the supervisor that the health page is there; whole or not at all."""
+def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
+    """Tell the supervisor that the health page is there; whole or not at all.
+
+    Services that share a process have a file each, beside the one that the process was given.
+    """
     if (path := instance.status_file) is None:
         return
+    if shared:
+        path = path.with_name(f"{role}-{instance.index or 0}.json")
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,10 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from zerobeast.common.service.base import Service
-from zerobeast.common.transport import Poller
+from zerobeast.common.transport import Context, Poller
 
 log = logging.getLogger(__name__)
 
@@ -30,22 +31,28 @@ class Loop:
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
-        try:
-            for service in self.services:
-                service.start()
-            while not any(service.stopping for service in self.services):
-                self._wait(MAX_WAIT_S)
+        with ExitStack() as stack:
+            if len(self.services) > 1:
+                context = stack.enter_context(Context())
                 for service in self.services:
-                    service.turn()
-                if self._supervisor_pid and os.getppid() != self._supervisor_pid:
-                    log.warning("the supervisor is gone: stopping")
-                    self.stop()
-            for service in reversed(self.services):
-                service.finish()
-        finally:
-            for service in reversed(self.services):
-                service.close()
+                    service.share(context, len(self.services))
+            for service in self.services:
+                stack.callback(service.close)
+            self._run()
         return 0
+
+    def _run(self) -> None:
+        for service in self.services:
+            service.start()
+        while not any(service.stopping for service in self.services):
+            self._wait(MAX_WAIT_S)
+            for service in self.services:
+                service.turn()
+            if self._supervisor_pid and os.getppid() != self._supervisor_pid:
+                log.warning("the supervisor is gone: stopping")
+                self.stop()
+        for service in reversed(self.services):
+            service.finish()
 
     def stop(self) -> None:
         """Ask the loop to end. Safe in a signal handler: it sets flags and nothing more."""

@@ -25,7 +25,8 @@ LIMIT = 10**12  #: on counts and seconds that have no other bound, far below whe
 
 def _endpoint(value: str) -> str:
     try:
-        Endpoint.parse(value)
+        if Endpoint.parse(value).name:
+            raise ConfigError("expected tcp://host:port or ipc://path")
     except ConfigError as error:
         raise ValueError(str(error).removeprefix(f"endpoint {value!r}: ")) from error
     return value

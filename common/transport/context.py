@@ -24,12 +24,17 @@ MAX_SOCKETS = 65_535  #: of a context, as many as libzmq counts; files run out b
 
 
 class Context(AbstractContextManager["Context"]):
-    """A ZeroMQ context; create it after the process has started and never share it with a fork."""
+    """A ZeroMQ context; create it after the process has started and never share it with a fork.
 
-    def __init__(self, keys: Keys | None = None, *, insecure: bool = False) -> None:
-        self._keys = keys  #: of this process; None for plain sockets
-        self._insecure = insecure  #: plain sockets may be bound where other machines reach them
-        self._zmq: zmq.Context[Socket] = zmq.Context()
+    Args:
+      keys: of the service that it belongs to; None for plain sockets.
+      insecure: plain sockets may be bound where other machines reach them.
+      within: the context of the process, if several services share one and meet at inproc endpoints.
+    """
+
+    def __init__(self, keys: Keys | None = None, *, insecure: bool = False, within: Context | None = None) -> None:
+        self._keys, self._insecure, self._is_shared = keys, insecure, within is not None
+        self._zmq: zmq.Context[Socket] = within._zmq if within else zmq.Context()
         self._zmq.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._admission: Admission | None = None
 
@@ -58,7 +63,7 @@ class Context(AbstractContextManager["Context"]):
 
     def encrypts(self, place: Endpoint) -> bool:
         """Whether sockets there are encrypted, and messages carry the key of their sender."""
-        return self._keys is not None and not place.path
+        return self._keys is not None and not place.is_inside
 
     def protect_server(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it binds, and admit only clients whose key is one of the plane's.
@@ -73,7 +78,7 @@ class Context(AbstractContextManager["Context"]):
                     f"makes them), or --insecure where the network keeps strangers out"
                 )
             return
-        if place.path:
+        if place.is_inside:
             return
         if self._admission is None:
             self._admission = Admission(self._zmq, self._keys)
@@ -85,24 +90,26 @@ class Context(AbstractContextManager["Context"]):
 
     def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it connects, so that only the holder of the server's secret key can read it."""
-        if self._keys is None or place.path:
+        if self._keys is None or place.is_inside:
             return
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
         socket.set(zmq.CURVE_SERVERKEY, self._keys.server(plane))
 
     def term(self) -> None:
-        """Wait until the last messages have left and end; every socket has to be closed."""
+        """Wait until the last messages have left and end; every socket has to be closed. One that is shared stays."""
+        if self._is_shared:
+            return
         self._zmq.term()
         if self._admission is not None:
             self._admission.join()
 
 
-def open_context(security: SecurityConfig, role: str) -> Context:
-    """The context of a service, as its settings protect it.
+def open_context(security: SecurityConfig, role: str, within: Context | None = None) -> Context:
+    """The context of a service, as its settings protect it; `within` that of its process, if there are others in it.
 
     Raises:
       ConfigError: its keys cannot be used.
     """
     keys = Keys(security.keys, role, security.secret) if security.keys else None
-    return Context(keys, insecure=security.insecure)
+    return Context(keys, insecure=security.insecure, within=within)

@@ -38,9 +38,10 @@ def test_the_sockets_of_an_ipc_endpoint_are_numbered_files() -> None:
         "tcp://host-1.x:5555",
         "ipc://x",
         "ipc:///run/x/l",
+        "inproc://learner",
     ],
 )
-def test_an_endpoint_is_tcp_or_ipc_and_reads_as_it_was_written(text: str) -> None:
+def test_an_endpoint_is_tcp_ipc_or_inproc_and_reads_as_it_was_written(text: str) -> None:
     assert str(Endpoint.parse(text)) == text
 
 

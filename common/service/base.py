@@ -49,7 +49,7 @@ class Service(ABC):
         self._report_at = 0.0
         self._files_scarce = False
         self.hops = Hops(self.role, clock())  #: how long what takes; `zerobeast.common.health.hops` says which
-        self._usage, self._waited_idle_s = Usage(clock()), 0.0
+        self.usage, self._waited_idle_s = Usage(clock()), 0.0
         self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
         self.resources = contextlib.ExitStack()  #: what `open` took
@@ -59,7 +59,7 @@ class Service(ABC):
     def share(self, context: Context, services: int) -> None:
         """Live in a process with other services: `services` in all, which use this context. Before `start`."""
         self._shared = context
-        self._usage.share(services)
+        self.usage.share(services)
 
     def start(self) -> None:
         """Open, and be ready."""
@@ -71,10 +71,9 @@ class Service(ABC):
     def turn(self) -> None:
         """Take what is there, and do what is due; never waits."""
         self._awake()
-        with self._usage.counted():
-            self.take()
-            now = self._awake()
-            self.tick(now)
+        self.take()
+        now = self._awake()
+        self.tick(now)
         if now >= self._report_at:
             self._refresh(now)
 
@@ -116,7 +115,7 @@ class Service(ABC):
             "uptime_s": round(now - self.started_at, 3),
             **self._progress.page(now),
             "busy_fraction": round(max(0.0, busy), 3),
-            **self._usage.measure(now),
+            **self.usage.measure(now),
             "hops": self.hops.page(now),
             **report,
         }

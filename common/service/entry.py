@@ -28,8 +28,9 @@ from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.extras import how_to_install
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.memory import keep_freed_memory
+from zerobeast.common.runtime.run_files import status_of
 from zerobeast.common.runtime.text import printable
-from zerobeast.common.runtime.usage import take_long_turns
+from zerobeast.common.runtime.usage import give_way, take_long_turns
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     keep_freed_memory()
     if role != "actor":  # which hardly computes, and whose turn the others wait for
         take_long_turns()
+    if role == "worker":
+        give_way()
     services = build(config, instance)
     for service in services:
         service.run_name = config.name
@@ -173,7 +176,7 @@ def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -
     if (path := instance.status_file) is None:
         return
     if shared:
-        path = path.with_name(f"{role}-{instance.index or 0}.json")
+        path = status_of(path, role, instance.index or 0)
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

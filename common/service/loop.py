@@ -28,6 +28,7 @@ class Loop:
         self.services, self._supervisor_pid = services, supervisor_pid
         self._pollers: list[Poller] = []
         self._poller = Poller()
+        self._counted_s = time.process_time()  #: CPU time of the process that some service has spent
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
@@ -46,8 +47,7 @@ class Loop:
             service.start()
         while not any(service.stopping for service in self.services):
             self._wait(MAX_WAIT_S)
-            for service in self.services:
-                service.turn()
+            self._turn()
             if self._supervisor_pid and os.getppid() != self._supervisor_pid:
                 log.warning("the supervisor is gone: stopping")
                 self.stop()
@@ -58,6 +58,14 @@ class Loop:
         """Ask the loop to end. Safe in a signal handler: it sets flags and nothing more."""
         for service in self.services:
             service.stop()
+
+    def _turn(self) -> None:
+        for service in self.services:
+            service.turn()
+            if len(self.services) > 1:
+                now = time.process_time()
+                service.usage.spent(now - self._counted_s)
+                self._counted_s = now
 
     def _wait(self, timeout_s: float) -> None:
         """Until there is something for one of them."""

@@ -167,10 +167,15 @@ class NetConfig(Section):
 
 
 class LocalConfig(Section):
-    """How many of each service `beast train` starts on this machine."""
+    """Which processes `beast train` starts on this machine."""
 
-    env_servers: int = setting(1, "env-server processes", ge=1, le=256)
-    actors: int = setting(1, "actor processes", ge=1, le=256)
+    placement: Literal["apart", "fused"] = setting(
+        "apart",
+        "apart: each service is a process; fused: workers, each an env-server, an actor and a broker in one process",
+    )
+    env_servers: int = setting(1, "apart: env-server processes", ge=1, le=256)
+    actors: int = setting(1, "apart: actor processes", ge=1, le=256)
+    workers: int = setting(0, "fused: worker processes; 0: one for each core", ge=0, le=256)
 
 
 class HealthConfig(Section):

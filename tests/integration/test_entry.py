@@ -61,7 +61,7 @@ class Trivial(Service):
         self.note("close")
 
 
-def build(config: RunConfig, instance: Instance) -> Service:
+def build(config: RunConfig, instance: Instance) -> list[Service]:
     service = Trivial(config, instance)
     service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
     if config.name == "slow":  # such as importing torch
@@ -69,7 +69,7 @@ def build(config: RunConfig, instance: Instance) -> Service:
         threading.Event().wait(60)
     if config.name == "extra":
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    return service
+    return [service]
 
 
 Start = Callable[..., subprocess.Popen[str]]

@@ -104,7 +104,7 @@ class RunWatch:
                 continue
             if child.poll() is not None:
                 raise BeastError(child.explain())
-            if page := child.page(PAGE_LIMIT_S):
+            if page := child.page(timeout_s=PAGE_LIMIT_S):
                 yield name, page, time.monotonic()
 
     def forget(self, name: str) -> None:

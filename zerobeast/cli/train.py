@@ -35,6 +35,7 @@ from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.launcher.threads import actors_of
 from zerobeast.launcher.trust import names_code, refuse_code
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
@@ -153,10 +154,11 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:
-    tasks, groups = len(config.env.tasks), config.local.actors * config.actor.env_groups
+    tasks, actors = len(config.env.tasks), actors_of(config)
+    groups, counted = actors * config.actor.env_groups, "workers" if config.local.placement == "fused" else "actors"
     if groups < tasks:
         raise ConfigError(
-            f"actor.env_groups {config.actor.env_groups} of local.actors {config.local.actors} are {groups} groups, "
+            f"actor.env_groups {config.actor.env_groups} of local.{counted} {actors} are {groups} groups, "
             f"expected at least {tasks}: one for each environment of env.id"
         )
 

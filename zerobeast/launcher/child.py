@@ -16,6 +16,8 @@ from typing import Any
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.runtime.run_files import status_of
 
 TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
@@ -34,13 +36,20 @@ class ChildSpec:
     command: Sequence[str]  #: argv, the interpreter first
     environ: Mapping[str, str]  #: all of it
     log: Path  #: file that stdout and stderr are appended to
-    status: Path  #: file in which the service says where its health page is
+    status: Path  #: file in which it says where its health page is; services that it hosts have files beside it
     keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
 
     @property
     def name(self) -> str:
         """How people call it."""
         return f"{self.role} {self.index}"
+
+    @property
+    def statuses(self) -> dict[str, Path]:
+        """Where each of its services says where its health page is, by role."""
+        if self.role != "worker":
+            return {self.role: self.status}
+        return {role: status_of(self.status, role, self.index) for role in HOSTED}
 
 
 class Child:
@@ -68,7 +77,8 @@ class Child:
         Raises:
           BeastError: the system does not allow it.
         """
-        self.spec.status.unlink(missing_ok=True)
+        for status in self.spec.statuses.values():
+            status.unlink(missing_ok=True)
         try:
             with self.spec.log.open("ab") as log:
                 self._log_start = log.tell()
@@ -99,9 +109,9 @@ class Child:
         """Whether it was started and has not ended."""
         return self._process is not None and self.poll() is None
 
-    def page(self, timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
-        """The health page of this process; empty while it does not answer."""
-        found = announced_page(self.spec.status, timeout_s) or {}
+    def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
+        """The health page of this process, or of its service of a role; empty while it does not answer."""
+        found = announced_page(self.spec.statuses[role or self.spec.role], timeout_s) or {}
         return found if found.get("pid") == self.pid else {}
 
     def terminate(self) -> None:

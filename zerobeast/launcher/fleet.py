@@ -19,10 +19,10 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
-from zerobeast.common.runtime.roles import ROLES, STOPPING
+from zerobeast.common.runtime.roles import HOSTED, PROCESSES, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.run_folder import start
-from zerobeast.launcher.threads import thread_flags, threads_of
+from zerobeast.launcher.threads import actors_of, thread_flags, threads_of, workers_of
 
 STOP_LIMIT_S = 10.0  #: for a service to end in order
 
@@ -51,12 +51,13 @@ class Fleet:
         brokers: int = 1,
         modules: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        local = config.local
+        local, fused = config.local, config.local.placement == "fused"
         self.config = config
         self.children: list[Child] = []
         self.frozen: set[str] = set()  #: names of those that are stopped and will go on
         self.down: set[str] = set()  #: names of those that are meant to have ended
-        self._counts = {"learner": 1, "broker": brokers, "envserver": local.env_servers, "actor": local.actors}
+        apart = {"broker": brokers, "envserver": local.env_servers, "actor": local.actors}
+        self._counts = {"learner": 1, **({"worker": workers_of(config)} if fused else apart)}
         self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
         self._environ = child_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *thread_flags(config)]
@@ -84,7 +85,7 @@ class Fleet:
                 self.config.folder / run_files.CONFIG, status, health_port=_health_port(self.config, role, index)
             ),
             *("--index", str(index)),
-            *endpoint_flags(self._sockets, index % self._counts["envserver"], index % self._counts["broker"]),
+            *endpoint_flags(self._sockets, *(index % self._counts.get(role, 1) for role in ("envserver", "broker"))),
             *self._flags,
             *flags,
             module=self._modules.get(role, ""),
@@ -96,7 +97,7 @@ class Fleet:
 
     def add_all(self) -> list[Child]:
         """As many services of each role as the settings say, none of them started yet."""
-        return [self.add(role) for role in ROLES for _ in range(self._counts[role])]
+        return [self.add(role) for role in PROCESSES for _ in range(self._counts.get(role, 0))]
 
     def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""
@@ -118,7 +119,7 @@ class Fleet:
 
     def pages(self, role: str) -> list[dict[str, Any]]:
         """The health pages of all services of a role that answer."""
-        return [page for child in self.children if child.spec.role == role and (page := child.page())]
+        return [page for child in self.children if role in child.spec.statuses and (page := child.page(role))]
 
     def freeze(self, name: str) -> None:
         """SIGSTOP, to the process alone and not to its helpers."""
@@ -160,15 +161,17 @@ class Fleet:
 
 def files_needed(config: RunConfig) -> int:
     """Files that any one service of a run on this machine may have open, connections among them."""
-    groups = config.actor.env_groups * -(-config.local.actors // config.local.env_servers)  #: of one env-server
+    servers = actors_of(config) if config.local.placement == "fused" else config.local.env_servers
+    groups = config.actor.env_groups * -(-actors_of(config) // servers)  #: of one env-server
     processes = min(config.actor.envs_per_group, threads_of(config)["envserver.workers"])  #: of one group
-    return LEAST + 2 * config.local.actors + max(config.local.env_servers, 3 * groups * processes)
+    return LEAST + 2 * actors_of(config) + max(servers, 3 * groups * processes)
 
 
 def _health_port(config: RunConfig, role: str, index: int) -> int:
     """A free port each or, where one is given, that for the learner and those behind it for the others."""
-    first = {"learner": 0, "broker": 1, "envserver": 2, "actor": 2 + config.local.env_servers}
-    return config.health.port + first[role] + index if config.health.port else 0
+    first = {"learner": 0, "broker": 1, "envserver": 2, "actor": 2 + config.local.env_servers, "worker": 1}
+    services = len(HOSTED) if role == "worker" else 1  # that each has a port of its own
+    return config.health.port + first[role] + index * services if config.health.port else 0
 
 
 def service_command(role: str, *flags: str, module: str = "") -> list[str]:

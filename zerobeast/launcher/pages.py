@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
 ANSWER_LIMIT_S = 1.0
 MAX_LOG_READ = 64 * 1024
 KEPT_WARNINGS = 3
-HAS_HELPERS = ("envserver",)  #: roles that step environments in processes of their own
+HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
 #: "12:00:01.250 learner-0 W message", as `zerobeast.common.runtime.logs` writes it
 _WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
 
@@ -70,7 +70,8 @@ class Gatherer:
     def snapshot(self) -> Snapshot:
         """The newest of everything; never waits."""
         now = time.monotonic()
-        return Snapshot(tuple(source.view(now) for source in self._sources), tuple(self._warnings))
+        views = (view for source in self._sources for view in source.views(now))
+        return Snapshot(tuple(views), tuple(self._warnings))
 
     def _run(self) -> None:
         while not self._closing.wait(PERIOD_S):
@@ -92,27 +93,32 @@ class _Source:
 
     def __init__(self, child: Child) -> None:
         self.child = child
-        self._page: dict[str, Any] = {}
-        self._page_at = time.monotonic()
+        self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
+        self._pages_at = dict.fromkeys(self._pages, time.monotonic())
         self._usage = _Usage()
         self._log_at = child.spec.log.stat().st_size if child.spec.log.exists() else 0
 
-    def view(self, now: float) -> ServiceView:
-        return ServiceView(
-            name=self.child.spec.name,
-            role=self.child.spec.role,
-            page=self._page,
-            silent_s=now - self._page_at,
-            memory_bytes=self._usage.memory_bytes,
-            cpu_share=self._usage.cpu_share,
-            code=self.child.code,
-        )
+    def views(self, now: float) -> Iterator[ServiceView]:
+        """Each service of it. What the process uses is divided as its pages say."""
+        total = sum(page.get("cpu_s", 0.0) for page in self._pages.values())
+        for role, page in self._pages.items():
+            part = 1 / len(self._pages) if not total else page.get("cpu_s", 0.0) / total
+            yield ServiceView(
+                name=f"{role} {self.child.spec.index}",
+                role=role,
+                page=page,
+                silent_s=now - self._pages_at[role],
+                memory_bytes=_part(self._usage.memory_bytes, 1 / len(self._pages)),
+                cpu_share=_part(self._usage.cpu_share, part),
+                code=self.child.code,
+            )
 
     def refresh(self) -> None:
         if self.child.pid == 0 or self.child.code is not None:
             return
-        if page := announced_page(self.child.spec.status, ANSWER_LIMIT_S):
-            self._page, self._page_at = page, time.monotonic()
+        for role, status in self.child.spec.statuses.items():
+            if page := announced_page(status, ANSWER_LIMIT_S):
+                self._pages[role], self._pages_at[role] = page, time.monotonic()
         self._usage.refresh(self.child.pid, time.monotonic(), has_helpers=self.child.spec.role in HAS_HELPERS)
 
     def new_warnings(self) -> list[str]:
@@ -126,6 +132,10 @@ class _Source:
         self._log_at += len(whole)
         matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())
         return [f"{self.child.spec.name}: {match[1]}" for match in matches if match]
+
+
+def _part(whole: float | None, part: float) -> Any:
+    return whole if whole is None or part == 1 else type(whole)(whole * part)
 
 
 class _Usage:

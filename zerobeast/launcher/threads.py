@@ -33,6 +33,8 @@ def threads_of(config: RunConfig) -> dict[str, int]:
     """Setting -> threads of each service of a run on this machine: as given, or its share of the cores."""
     learner, broker, envserver = share_out(int(cores()), config.actor.envs_per_group, gpu=_uses_gpu(config))
     each = max(1, envserver // config.local.env_servers)
+    if config.local.placement == "fused":
+        broker = each = 1  # there are as many workers as cores, and more threads would wait for each other
     wanted = {
         "learner.threads": (config.learner.threads, learner),
         "broker.threads": (config.broker.threads, broker),
@@ -40,6 +42,16 @@ def threads_of(config: RunConfig) -> dict[str, int]:
         "envserver.workers": (config.envserver.workers, each),
     }
     return {name: given or share for name, (given, share) in wanted.items()}
+
+
+def workers_of(config: RunConfig) -> int:
+    """Worker processes of a run on this machine."""
+    return config.local.workers or int(cores())
+
+
+def actors_of(config: RunConfig) -> int:
+    """Actors of a run on this machine, wherever they are."""
+    return workers_of(config) if config.local.placement == "fused" else config.local.actors
 
 
 def thread_flags(config: RunConfig) -> list[str]:

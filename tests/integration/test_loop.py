@@ -1,0 +1,37 @@
+"""Services that share a process: one loop, one context, planes over inproc."""
+
+from pathlib import Path
+
+import pytest
+
+from zerobeast.common.config.process import Instance
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.service.loop import Loop
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.broker.service import Broker
+from zerobeast.services.envserver.service import EnvServer
+from zerobeast.services.learner.service import Learner
+
+pytestmark = pytest.mark.integration
+
+
+def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
+    settings = {
+        "name": "x",
+        "root": str(tmp_path),
+        "env": {"id": "CartPole-v1"},
+        "actor": {"envs_per_group": 4},
+        "learner": {"batch_size": 8, "unroll_length": 5, "when_done": "exit"},
+        "total_steps": 4000,
+    }
+    config = RunConfig.model_validate(settings)
+    for role in ("learner", "broker", "envserver"):
+        getattr(config, role).__dict__["endpoint"] = f"inproc://{role}"
+    services = [kind(config, Instance(index=0)) for kind in (Learner, Broker, EnvServer, Actor)]
+    assert Loop(services).run() == 0
+    learner, broker, env_server, actor = (service.report() for service in services)
+    assert learner["agent_steps"] == 4000
+    assert learner["updates"] == 100
+    assert min(broker["rows"], env_server["agent_steps"], actor["agent_steps"]) > 3800
+    assert [service.page["refused_by_reason"] for service in services] == [{}] * 4
+    assert all(0 < service.page["cpu_s"] < 60 for service in services)

@@ -49,6 +49,18 @@ def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) ->
     assert not any(psutil.pid_exists(pid) for pid in children_of(trained))
 
 
+def test_workers_train_to_the_end_and_their_services_have_pages(tmp_path: Path) -> None:
+    fused = ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1")
+    train = beast("train", "--root", tmp_path, "--name", "x", "--total_steps", "20000", *RECURRENT, *fused)
+    code, out, error = finished(train)
+    assert (code, error) == (0, ""), error
+    assert "x: trained 20,000 agent steps" in out
+    pids = {path.stem: json.loads(path.read_text())["pid"] for path in (tmp_path / "x" / "services").glob("*.json")}
+    assert pids.keys() == {"learner-0", *(f"{role}-{n}" for role in ("actor", "broker", "envserver") for n in range(2))}
+    assert len(set(pids.values())) == 3
+    assert not any(map(psutil.pid_exists, pids.values()))
+
+
 def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
     code, out, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
     assert (code, error) == (0, ""), error

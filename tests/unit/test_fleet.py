@@ -50,6 +50,22 @@ def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
     assert ports == ["9000", "9001", "9002", "9003"]
 
 
+def test_workers_are_one_for_each_core_and_host_three_services_with_pages_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 3.0)
+    learner, *workers = children("--local.placement", "fused", "--health.port", "9000")
+    assert [worker.spec.name for worker in workers] == ["worker 0", "worker 1", "worker 2"]
+    assert [told(worker, "--health.port") for worker in workers] == ["9001", "9004", "9007"]
+    statuses = workers[1].spec.statuses
+    assert {role: path.name for role, path in statuses.items()} == {
+        role: f"{role}-1.json" for role in ("broker", "envserver", "actor")
+    }
+    assert [path.name for path in learner.spec.statuses.values()] == ["learner-0.json"]
+    assert {told(worker, "--broker.threads") for worker in workers} == {"1"}
+    assert len(children("--local.placement", "fused", "--local.workers", "5")) == 6
+
+
 def test_the_learner_of_a_run_that_was_begun_in_a_cluster_exits_when_it_is_done() -> None:
     config = load(["--name", "x", "--learner.when_done", "stay"], {})
     learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")

@@ -61,11 +61,19 @@ class Loop:
 
     def _turn(self) -> None:
         for service in self.services:
+            began = time.monotonic()
             service.turn()
             if len(self.services) > 1:
-                now = time.process_time()
-                service.usage.spent(now - self._counted_s)
-                self._counted_s = now
+                self._count(service, time.monotonic() - began)
+
+    def _count(self, turned: Service, seconds: float) -> None:
+        """Note a turn, in which the others have waited."""
+        for other in self.services:
+            if other is not turned:
+                other.waited(seconds)
+        cpu_s = time.process_time()
+        turned.usage.spent(cpu_s - self._counted_s)
+        self._counted_s = cpu_s
 
     def _wait(self, timeout_s: float) -> None:
         """Until there is something for one of them."""

@@ -29,9 +29,11 @@ def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
         getattr(config, role).__dict__["endpoint"] = f"inproc://{role}"
     services = [kind(config, Instance(index=0)) for kind in (Learner, Broker, EnvServer, Actor)]
     assert Loop(services).run() == 0
-    learner, broker, env_server, actor = (service.report() for service in services)
-    assert learner["agent_steps"] == 4000
-    assert learner["updates"] == 100
-    assert min(broker["rows"], env_server["agent_steps"], actor["agent_steps"]) > 3800
+    learner, broker, env_server, actor = services
+    assert learner.report()["agent_steps"] == 4000
+    assert learner.report()["updates"] == 100
+    assert min(broker.report()["rows"], env_server.report()["agent_steps"], actor.report()["agent_steps"]) > 3800
     assert [service.page["refused_by_reason"] for service in services] == [{}] * 4
     assert all(0 < service.page["cpu_s"] < 60 for service in services)
+    busy = {service.role: service.page["busy_fraction"] for service in (learner, broker, actor)}
+    assert sum(busy.values()) < 1.1, f"while one has its turn the others wait: {busy}"

@@ -16,4 +16,4 @@ def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None)
     service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
     archive: Any = SimpleNamespace(report=lambda _now: {})
-    return TrainingRun(trainer, intake, service, nowhere, Meters(["Test-v0"]), archive)
+    return TrainingRun(trainer, intake, service, nowhere, None, Meters(["Test-v0"]), archive)

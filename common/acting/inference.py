@@ -21,6 +21,7 @@ from torch import Tensor
 from zerobeast.common.acting.slots import WORD, SlotState
 from zerobeast.common.algos.protocol import Algorithm, Sampling
 from zerobeast.common.nets.network import StepInput
+from zerobeast.common.nets.weights import as_kept as kinds_of
 from zerobeast.common.nets.weights import flatten, layout_id, load_flat
 from zerobeast.common.ops.columns import columns
 from zerobeast.common.ops.tree import FirstRows, tree_map
@@ -100,8 +101,8 @@ class Inference:
         self.acts: NDArray[np.uint8] = self._acts.numpy()
         self.cores: NDArray[np.float32] = self._cores.numpy()
         with self._on_stream():
-            self._net = algorithm.network().to(device).eval()
-            self._net.lower(dtype)  # the format of the weights decides the format of the forward pass
+            self.net = algorithm.network().to(device).eval()
+            self.net.lower(dtype)  # the format of the weights decides the format of the forward pass
             self._state = SlotState(env, core_size, max_rows, device)
             self._generator = torch.Generator(device).manual_seed(seed)
             # what crosses to the device and back; on the CPU the host's memory itself
@@ -109,8 +110,9 @@ class Inference:
             self._device_steps = None if self._device_rows is None else FirstRows(_Steps.of(self._device_rows, env))
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
             self._columns = FirstRows(columns(self._device_acts, answers.dtype))
-        self.layout_id = layout_id(self._net)
-        self.weights_bytes = flatten(self._net).nbytes
+        self.layout_id = layout_id(self.net)
+        self.weights_bytes = flatten(self.net).nbytes
+        self._kinds = kinds_of(self.net)
         self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
         # once on an empty observation: what cannot work fails here, not under a client's request
         self.reserve(1)
@@ -128,10 +130,10 @@ class Inference:
         with self._on_stream():
             self._state.reserve(slots)
 
-    def load(self, weights: NDArray[np.uint8]) -> None:
-        """Take new weights; a batch under way keeps the old ones."""
+    def load(self, weights: NDArray[np.uint8], *, as_kept: bool = False) -> None:
+        """Take new weights, in the formats of `net` or as they travel; a batch under way keeps the old ones."""
         with self._on_stream():
-            load_flat(self._net, weights)
+            load_flat(self.net, weights, self._kinds if as_kept else None)
 
     def reseed(self, seed: int) -> None:
         """Draw actions from here on as a policy that was made with this seed."""
@@ -168,7 +170,7 @@ class Inference:
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
-        act, after = self.algorithm.act(self._net, inputs, core, Sampling(slots, self._generator, self._greedy))
+        act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, self._greedy))
         self._state.remember(slots, act.action, after.float())
         tree_map(Tensor.copy_, self._columns(len(slots)), act.by_name())
         return core

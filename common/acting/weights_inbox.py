@@ -2,7 +2,8 @@
 
 A version is taken if its layout, size and checksum are those of the broker's own network and if it is newer
 than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
-else arrives is counted and named.
+else arrives is counted and named. What a learner of this machine shares in memory comes first, and while it does, there
+is no subscription.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter, deque
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.acting.local_weights import LocalWeights
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import Context, Incoming, WeightsSubscriber, checksum, chunks
@@ -32,10 +34,17 @@ class WeightsInbox:
     """Receives weights for one network, known by its `layout_id` and the `n_bytes` of its flat weights."""
 
     def __init__(
-        self, context: Context, endpoint: str, layout_id: int, n_bytes: int, resolve: Resolve = Endpoint.addresses
+        self,
+        context: Context,
+        endpoint: str,
+        layout_id: int,
+        n_bytes: int,
+        resolve: Resolve = Endpoint.addresses,
+        local: LocalWeights | None = None,
     ) -> None:
         self.layout_id = layout_id
         self.version = -1  #: of the current weights; negative before the first
+        self.is_local = False  #: whether the newest weights came from memory, in the formats that act
         self.complaint = ""  #: why the newest refused version cannot be used
         self._context = context
         self._epoch = 0
@@ -43,6 +52,7 @@ class WeightsInbox:
         self._buffer = np.zeros(n_bytes, np.uint8)
         self._port: WeightsSubscriber | None = None
         self._lookup = Lookup(endpoint, resolve)
+        self._local = local
         self._lookup_at = float("-inf")
         self._address: Endpoint | None = None
         self._heard_at = float("-inf")  # a version, or a new connection
@@ -63,6 +73,12 @@ class WeightsInbox:
 
         A new subscriber is served the newest version at once. True if `pollable` changed.
         """
+        if self._local is not None:
+            self._local.look(now)
+            if self._local.reader is not None:
+                was_subscribed, self._address, self._heard_at = self._port is not None, None, float("-inf")
+                self.close()
+                return was_subscribed
         silent_s = now - self._heard_at
         if silent_s < SILENCE_S:
             return False
@@ -84,6 +100,8 @@ class WeightsInbox:
 
     def newest(self, now: float) -> NDArray[np.uint8] | None:
         """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
+        if self._local is not None and (shared := self._local.newest()) is not None:
+            return self._shared(*shared)
         found: Header | None = None
         for _ in range(MAX_VERSIONS):
             try:
@@ -103,9 +121,7 @@ class WeightsInbox:
         if checksum(self._buffer) != expected:
             self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
             return None
-        if found.epoch != self._epoch:
-            self._past_epochs.append(self._epoch)
-        self._epoch, self.version, self.complaint = found.epoch, version, ""
+        self._accept(found.epoch, version, is_local=False)
         return self._buffer
 
     def close(self) -> None:
@@ -113,6 +129,20 @@ class WeightsInbox:
             self._retired += self._port.refused
             self._port.close()
             self._port = None
+
+    def _accept(self, epoch: int, version: int, *, is_local: bool) -> None:
+        if epoch != self._epoch:
+            self._past_epochs.append(self._epoch)
+        self._epoch, self.version, self.is_local, self.complaint = epoch, version, is_local, ""
+
+    def _shared(self, version: int, weights: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        assert self._local is not None, "they came from it"
+        assert self._local.reader is not None, "they came from it"
+        epoch = self._local.reader.epoch
+        if epoch == self._epoch and version <= self.version:
+            return None
+        self._accept(epoch, version, is_local=True)
+        return weights
 
     def _wanted(self, header: Header, found: Header | None) -> bool:
         """Whether to read this version's bytes; raises RemoteProtocolError if they cannot be used.

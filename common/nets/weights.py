@@ -1,13 +1,14 @@
 """Weights as one flat row of bytes, the form in which a version of the policy travels.
 
-Tensors stand one behind the other in the order of `state_dict`, each C-contiguous: float32, whatever format and memory
-layout the module keeps them in, and int64 where they are counts. `layout_id` tells two networks apart that happen to
-have the same size.
+Tensors stand one behind the other in the order of `state_dict`, each C-contiguous: as they travel in float32, whatever
+format and memory layout the module keeps them in, and in int64 where they are counts. `layout_id` tells two networks
+apart that happen to have the same size.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,45 +20,67 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import pack
 
 Bytes = npt.NDArray[np.uint8]
+Kinds = Sequence[torch.dtype]  #: number formats of the tensors of a module, in order
 
 
-def layout_id(module: nn.Module) -> int:
-    """32-bit fingerprint of names and shapes: equal ids mean that a snapshot of one fits the other."""
-    return zlib.crc32(pack([[name, list(tensor.shape)] for name, tensor in module.state_dict().items()]))
+def as_sent(module: nn.Module) -> Kinds:
+    """The number formats in which they travel."""
+    return [torch.float32 if tensor.is_floating_point() else torch.int64 for tensor in module.state_dict().values()]
+
+
+def as_kept(module: nn.Module) -> Kinds:
+    """The number formats that the module has."""
+    return [tensor.dtype for tensor in module.state_dict().values()]
+
+
+def sizes(module: nn.Module, kinds: Kinds) -> list[int]:
+    """Bytes of each tensor."""
+    tensors = module.state_dict().values()
+    return [tensor.numel() * kind.itemsize for tensor, kind in zip(tensors, kinds, strict=True)]
+
+
+def layout_id(module: nn.Module, kinds: Kinds | None = None) -> int:
+    """32-bit fingerprint of names and shapes, and of number formats if they are given.
+
+    Equal ids mean that a snapshot of one fits the other.
+    """
+    entries: list[list[Any]] = [[name, list(tensor.shape)] for name, tensor in module.state_dict().items()]
+    return zlib.crc32(pack([*entries, *map(str, kinds or ())]))
 
 
 @torch.no_grad()
 def flatten(module: nn.Module) -> Bytes:
     """A fresh snapshot [n_bytes], read-only: it stays as it is for as long as it takes to send it."""
-    parts = [_sent(tensor.detach()).view(torch.uint8) for tensor in module.state_dict().values()]
-    snapshot: Bytes = torch.cat(parts).cpu().numpy()
+    snapshot: Bytes = torch.cat(list(_parts(module, as_sent(module)))).cpu().numpy()
     snapshot.flags.writeable = False
     return snapshot
 
 
 @torch.no_grad()
-def load_flat(module: nn.Module, buffer: npt.NDArray[Any]) -> None:
-    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`, in place.
+def pack_into(module: nn.Module, kinds: Kinds, place: Tensor) -> None:
+    """Write a snapshot in these formats into `place` [n_bytes] uint8."""
+    for part, own in zip(torch.split(place, sizes(module, kinds)), _parts(module, kinds), strict=True):
+        part.copy_(own)
+
+
+@torch.no_grad()
+def load_flat(module: nn.Module, buffer: npt.NDArray[Any], kinds: Kinds | None = None) -> None:
+    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`, in place. `kinds`: its formats, or as they travel.
 
     Raises:
       RemoteProtocolError: it has another size than the module; nothing was changed.
     """
-    tensors = list(module.state_dict().values())
-    sizes = [tensor.numel() * _kind(tensor).itemsize for tensor in tensors]
-    expected = sum(sizes)
-    if buffer.nbytes != expected:
-        raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {expected}", "payload")
+    kinds = as_sent(module) if kinds is None else kinds
+    parts = sizes(module, kinds)
+    if buffer.nbytes != sum(parts):
+        raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {sum(parts)}", "payload")
     flat = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy())
-    for tensor, part in zip(tensors, torch.split(flat, sizes), strict=True):
-        kind = _kind(tensor)
+    for tensor, kind, part in zip(module.state_dict().values(), kinds, torch.split(flat, parts), strict=True):
         aligned = part if part.storage_offset() % kind.itemsize == 0 else part.clone()
         tensor.copy_(aligned.view(kind).view(tensor.shape))
 
 
-def _kind(tensor: Tensor) -> torch.dtype:
-    """Of its numbers as they travel."""
-    return torch.float32 if tensor.is_floating_point() else torch.int64
-
-
-def _sent(tensor: Tensor) -> Tensor:
-    return tensor.reshape(-1).to(_kind(tensor))
+def _parts(module: nn.Module, kinds: Kinds) -> Iterator[Tensor]:
+    """Each tensor as bytes."""
+    for tensor, kind in zip(module.state_dict().values(), kinds, strict=True):
+        yield tensor.detach().reshape(-1).to(kind).view(torch.uint8)

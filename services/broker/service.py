@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zerobeast.common.acting.inference import Inference
+from zerobeast.common.acting.local_weights import LocalWeights, place_of
 from zerobeast.common.acting.weights_inbox import WeightsInbox
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
@@ -179,7 +180,9 @@ class Broker(Service):
             return  # its subscription is still under way, and so is its next HELLO
         if self._inbox is None:
             endpoint = self.config.learner.endpoint
-            self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes)
+            place = place_of(endpoint)
+            local = LocalWeights(place, policy.net) if place else None
+            self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes, local=local)
             self.resources.callback(self._inbox.close)
         session = self._sessions.admit(header, rows, self.clock())
         if session is None:
@@ -275,6 +278,6 @@ class Broker(Service):
             self.poller = Poller([self.port, self._inbox])
         before, weights = self._inbox.version, self._inbox.newest(now)
         if weights is not None:
-            self._sessions.policy.load(weights)
+            self._sessions.policy.load(weights, as_kept=self._inbox.is_local)
             if before < 0:  # a new run draws as configured, a resumed one draws other numbers
                 self._sessions.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)

@@ -10,6 +10,7 @@ from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
+from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.service.base import Service
 from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher, checksum, chunks
@@ -41,6 +42,7 @@ class TrainingRun:
       intake: of its rollouts.
       service: whose clock and hops these are.
       publisher: of the weights.
+      shared: where those of this machine find them too.
       meters: of what is learned.
       archive: what the run leaves.
     """
@@ -51,11 +53,12 @@ class TrainingRun:
         intake: Intake,
         service: Service,
         publisher: WeightsPublisher,
+        shared: WeightsWriter | None,
         meters: Meters,
         archive: Archive,
     ) -> None:
         self.trainer, self.intake, self.meters, self.archive = trainer, intake, meters, archive
-        self._service, self._publisher = service, publisher
+        self._service, self._publisher, self._shared = service, publisher, shared
         self._published = -1  #: newest version that went out
         self._elapsed_at = service.started_at
         pace = trainer.learning.pace
@@ -126,6 +129,8 @@ class TrainingRun:
         started, net, version = self._service.clock(), self.trainer.net, self.trainer.counters.policy_version
         if version == self._published:
             return
+        if self._shared is not None:
+            self._shared.write(net, version)
         snapshot = flatten(net)
         body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self.intake.epoch, seq=version, body=body), snapshot)

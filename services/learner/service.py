@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
+from zerobeast.common.acting.local_weights import place_of
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
+from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
 from zerobeast.common.transport import (
     Poller,
@@ -178,7 +180,21 @@ class Learner(Service):
         record.recover(trainer.recovered())
         queue = RolloutQueue(trainer.storage, settings.batch_size)
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record)
-        return TrainingRun(trainer, intake, self, self._publisher, self.meters, self._archive)
+        return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
+
+    def _share(self, trainer: Trainer) -> WeightsWriter | None:
+        """Memory for the weights of those who act on this machine, in the formats of a broker on its CPU."""
+        if (place := place_of(self.config.learner.endpoint)) is None:
+            return None
+        net = trainer.algorithm.network()
+        net.lower(pick_dtype(self.config.broker.precision, torch.device("cpu")))
+        try:
+            writer = WeightsWriter(place, net, self._epoch)
+        except (OSError, ConfigError) as error:
+            log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
+            return None
+        self.resources.callback(writer.close)
+        return writer
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set a new run up for its first actor. Raises ConfigError where that cannot be."""

@@ -58,4 +58,4 @@ def test_acting_knows_how_far_the_run_was_when_the_weights_were_published(tmp_pa
     for seed in range(2):
         learn(trainer, rollout_rows(B, seed))
         inference.load(flatten(trainer.net))
-        assert int(inference._net.agent_steps) == trainer.counters.agent_steps == 20 * (seed + 1)
+        assert int(inference.net.agent_steps) == trainer.counters.agent_steps == 20 * (seed + 1)

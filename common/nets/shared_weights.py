@@ -1,0 +1,143 @@
+"""The newest weights in memory that a learner shares with processes of its user on its machine.
+
+Each version is written once, in the number formats that act, into one of two places of an unnamed memory file; readers
+copy it from there whenever they like. A place is even while it is whole and odd while it is written, so that what was
+torn is seen; and whenever a writer dies, one of the two places is whole and is the one that is announced.
+
+A small file says which process holds the memory. It goes with that process, so there is nothing to clean up.
+
+    writer = WeightsWriter(path, net, epoch)        # the net in the formats that act
+    writer.write(trained, version)
+    reader = WeightsReader(path, net)               # in another process, of a net of the same formats
+    if reader.newer(): version, weights = reader.read(); load_flat(net, weights, as_kept)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from zerobeast.common.nets.weights import Bytes, as_kept, layout_id, pack_into, sizes
+from zerobeast.common.runtime.files import write_atomically
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES = 128
+FORMAT = 1
+ATTEMPTS = 8  #: to read while a writer overtakes
+
+
+class _Memory(NamedTuple):
+    """The mapped file. Entries of the header are 64-bit words, and each is written at once."""
+
+    header: NDArray[np.int64]
+    places: tuple[Bytes, Bytes]
+
+    @classmethod
+    def of(cls, file: int, n_bytes: int, *, write: bool) -> _Memory:
+        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+        content = np.frombuffer(mmap.mmap(file, HEADER_BYTES + 2 * n_bytes, access=access), np.uint8)
+        first, second = content[HEADER_BYTES:].reshape(2, n_bytes)
+        return cls(content[:HEADER_BYTES].view(np.int64), (first, second))
+
+
+#: where in the header: what the file is, how many versions were written, and of each place state and version
+_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION = 0, 1, 2, 3, 4, 6
+
+
+class WeightsWriter:
+    """The learner's side.
+
+    Args:
+      path: of the file that says where the memory is.
+      net: in the number formats that act.
+      epoch: of this start of the learner.
+
+    Raises:
+      OSError: there is not enough memory, or the system has no such files.
+    """
+
+    def __init__(self, path: Path, net: nn.Module, epoch: int) -> None:
+        self._path, self._kinds = path, as_kept(net)
+        n_bytes = sum(sizes(net, self._kinds))
+        self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
+            self._memory = _Memory.of(self._file, n_bytes, write=True)
+            self._memory.header[: _WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
+            write_atomically(path, f"{os.getpid()} {self._file} {n_bytes}")
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def write(self, net: nn.Module, version: int) -> None:
+        """Share a version of a net of the same structure, in whatever formats."""
+        header, written = self._memory.header, int(self._memory.header[_WRITTEN])
+        place = written % 2
+        header[_STATE + place] += 1
+        pack_into(net, self._kinds, torch.from_numpy(self._memory.places[place]))
+        header[_VERSION + place] = version
+        header[_STATE + place] += 1
+        header[_WRITTEN] = written + 1
+
+    def close(self) -> None:
+        """Give the memory up; who has mapped it keeps it."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        os.close(self._file)
+
+
+class WeightsReader:
+    """The side of those who act.
+
+    Args:
+      path: as the writer's.
+      net: whose weights they are; another layout is none of this reader's business.
+
+    Raises:
+      OSError, ValueError: there is no such memory, or it is not for this net.
+    """
+
+    def __init__(self, path: Path, net: nn.Module) -> None:
+        pid, file, n_bytes = map(int, path.read_text().split())
+        kinds = as_kept(net)
+        if n_bytes != sum(sizes(net, kinds)):
+            raise ValueError(f"{path}: memory for {n_bytes} bytes of weights, expected {sum(sizes(net, kinds))}")
+        opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._memory = _Memory.of(opened, n_bytes, write=False)
+        finally:
+            os.close(opened)
+        header = self._memory.header
+        if header[_FORMAT] != FORMAT or header[_LAYOUT] != layout_id(net, kinds):
+            raise ValueError(f"{path}: weights of another layout")
+        self.epoch = int(header[_EPOCH])
+        self._read = 0  #: how many had been written when the newest was read
+        self._buffer = np.zeros(n_bytes, np.uint8)
+
+    def newer(self) -> bool:
+        """Whether there is a version that was not read yet."""
+        return bool(self._memory.header[_WRITTEN] > self._read)
+
+    def read(self) -> tuple[int, Bytes] | None:
+        """The newest version and its weights, valid until the next call; None if the writer was faster each time."""
+        header = self._memory.header
+        for _ in range(ATTEMPTS):
+            written = int(header[_WRITTEN])
+            place = (written - 1) % 2
+            state = int(header[_STATE + place])
+            version = int(header[_VERSION + place])
+            np.copyto(self._buffer, self._memory.places[place])
+            if state % 2 == 0 and state == int(header[_STATE + place]):
+                self._read = written
+                return version, self._buffer
+        return None

@@ -72,7 +72,10 @@ def part_of(code: str) -> str:
 
 def _cpu_s(run: ThrowawayRun) -> dict[str, float]:
     """CPU seconds of every service so far, by the name of its status file."""
-    return {child.spec.status.stem: float(page["cpu_s"]) for child in run.children if (page := child.page())}
+    return {
+        child.spec.status.stem: sum(float(child.page(role).get("cpu_s", 0.0)) for role in child.spec.statuses)
+        for child in run.children
+    }
 
 
 def _record(pids: dict[str, int], seconds: float, folder: Path) -> dict[str, Path]:

@@ -110,8 +110,9 @@ class Child:
         return self._process is not None and self.poll() is None
 
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
-        """The health page of this process, or of its service of a role; empty while it does not answer."""
-        found = announced_page(self.spec.statuses[role or self.spec.role], timeout_s) or {}
+        """The health page of its service of a role, or of its first; empty while it does not answer."""
+        statuses = self.spec.statuses
+        found = announced_page(statuses[role or next(iter(statuses))], timeout_s) or {}
         return found if found.get("pid") == self.pid else {}
 
     def terminate(self) -> None:

@@ -15,7 +15,7 @@ A small file says which process holds the memory. It goes with that process, so 
 from __future__ import annotations
 
 import contextlib
-import logging
+import fcntl
 import mmap
 import os
 from pathlib import Path
@@ -29,10 +29,9 @@ from torch import nn
 from zerobeast.common.nets.weights import Bytes, as_kept, layout_id, pack_into, sizes
 from zerobeast.common.runtime.files import write_atomically
 
-log = logging.getLogger(__name__)
-
 HEADER_BYTES = 128
 FORMAT = 1
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would end its readers
 ATTEMPTS = 8  #: to read while a writer overtakes
 
 
@@ -69,9 +68,10 @@ class WeightsWriter:
     def __init__(self, path: Path, net: nn.Module, epoch: int) -> None:
         self._path, self._kinds = path, as_kept(net)
         n_bytes = sum(sizes(net, self._kinds))
-        self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC)
+        self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
             self._memory = _Memory.of(self._file, n_bytes, write=True)
             self._memory.header[: _WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
             write_atomically(path, f"{os.getpid()} {self._file} {n_bytes}")
@@ -114,6 +114,8 @@ class WeightsReader:
             raise ValueError(f"{path}: memory for {n_bytes} bytes of weights, expected {sum(sizes(net, kinds))}")
         opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            if os.fstat(opened).st_uid != os.getuid() or fcntl.fcntl(opened, fcntl.F_GET_SEALS) & SEALS != SEALS:
+                raise ValueError(f"{path}: memory of another user, or memory that could shrink")
             self._memory = _Memory.of(opened, n_bytes, write=False)
         finally:
             os.close(opened)

@@ -51,29 +51,29 @@ class Endpoint:
         return cls(host=match[1], port=int(match[2]))
 
     def __str__(self) -> str:
-        if self.is_inside:
+        if self.is_local:
             return f"inproc://{self.name}" if self.name else f"ipc://{self.path}"
         return f"tcp://{self.host}:{self.port}"
 
     def socket(self, index: int) -> str:
         """The address of the service's index-th socket, as libzmq wants it."""
-        return f"{self}.{index}" if self.is_inside else f"tcp://{self.host}:{self.port + index}"
+        return f"{self}.{index}" if self.is_local else f"tcp://{self.host}:{self.port + index}"
 
     @property
-    def is_inside(self) -> bool:
+    def is_local(self) -> bool:
         """Whether no network is between its ends: it is of this machine, or of this process."""
         return bool(self.path or self.name)
 
     @property
     def is_name(self) -> bool:
         """Whether the host has to be looked up."""
-        return not self.is_inside and self.host != "*" and self._number() is None
+        return not self.is_local and self.host != "*" and self._number() is None
 
     @property
     def is_loopback(self) -> bool:
         """Whether a server that binds here can be reached from this machine alone."""
         number = self._number()
-        return self.is_inside or (self.host == "localhost" if number is None else number.is_loopback)
+        return self.is_local or (self.host == "localhost" if number is None else number.is_loopback)
 
     def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
@@ -95,7 +95,7 @@ class Endpoint:
 
         Raises: as `resolved`.
         """
-        if self.is_inside:
+        if self.is_local:
             return [self]
         self.refuse_wildcard()
         try:

@@ -14,12 +14,10 @@ TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the laun
 STORE = "store"  #: rows that an algorithm with a replay of its own keeps
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
+LAUNCHER_LOCK = ".lock"
+LEARNER_LOCK = ".learner.lock"
 
 
 def status_of(status: Path, role: str, index: int) -> Path:
     """The file of one of several services that share the process whose file would be `status`."""
     return status.with_name(f"{role}-{index}.json")
-
-
-LAUNCHER_LOCK = ".lock"
-LEARNER_LOCK = ".learner.lock"

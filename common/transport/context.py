@@ -63,7 +63,7 @@ class Context(AbstractContextManager["Context"]):
 
     def encrypts(self, place: Endpoint) -> bool:
         """Whether sockets there are encrypted, and messages carry the key of their sender."""
-        return self._keys is not None and not place.is_inside
+        return self._keys is not None and not place.is_local
 
     def protect_server(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it binds, and admit only clients whose key is one of the plane's.
@@ -78,7 +78,7 @@ class Context(AbstractContextManager["Context"]):
                     f"makes them), or --insecure where the network keeps strangers out"
                 )
             return
-        if place.is_inside:
+        if place.is_local:
             return
         if self._admission is None:
             self._admission = Admission(self._zmq, self._keys)
@@ -90,7 +90,7 @@ class Context(AbstractContextManager["Context"]):
 
     def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it connects, so that only the holder of the server's secret key can read it."""
-        if self._keys is None or place.is_inside:
+        if self._keys is None or place.is_local:
             return
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)

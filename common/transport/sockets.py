@@ -133,5 +133,5 @@ def _bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endp
     except zmq.ZMQError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
-        part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_inside else ""
+        part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_local else ""
         raise ConfigError(f"{place.socket(index)}{part} {why}") from error

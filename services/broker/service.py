@@ -145,6 +145,7 @@ class Broker(Service):
             "clients": len(self._sessions.table),
             "refused": sum(refused.values()),
             "refused_by_reason": dict(refused),
+            "weights_from_memory": self._inbox is not None and self._inbox.is_local,
             "weights_refused": self._inbox.complaint if self._inbox else "",
             "dropped": self.port.dropped,
         }

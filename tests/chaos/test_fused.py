@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.chaos.runs import TO_SEE_S
+from zerobeast.common.runtime.usage import GIVEN_WAY
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -74,5 +76,9 @@ def test_weights_come_from_memory(run: ThrowawayRun) -> None:
     places = list(Path(run.folder).glob("*.weights"))
     assert len(places) == 1
     assert places[0].read_text().split()[0] == str(run.child("learner 0").pid)
-    publisher = run.pages("learner")[0]
-    assert publisher["peers"] == 2
+    assert [page["weights_from_memory"] for page in run.pages("broker")] == [True, True]
+
+
+def test_workers_give_way_to_the_learner(run: ThrowawayRun) -> None:
+    all_take_part(run)
+    assert [psutil.Process(child.pid).nice() for child in run.children] == [0, GIVEN_WAY, GIVEN_WAY]

@@ -122,6 +122,19 @@ def test_weights_of_the_same_size_and_other_names_are_told_apart(tmp_path: Path)
         WeightsReader(tmp_path / "w", Net())
 
 
+def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) -> None:
+    sealed = WeightsWriter(tmp_path / "w", Net(), epoch=1)
+    pid, file, n_bytes = (tmp_path / "w").read_text().split()
+    plain = os.memfd_create("plain")
+    os.write(plain, os.pread(int(file), 1 << 20, 0))
+    (tmp_path / "w").write_text(f"{pid} {plain} {n_bytes}")
+    with pytest.raises(ValueError, match="could shrink"):
+        WeightsReader(tmp_path / "w", Net())
+    with pytest.raises(OSError, match="not permitted"):
+        os.ftruncate(sealed._file, 10)
+    os.close(plain)
+
+
 def test_without_memory_for_them_there_is_no_writer_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

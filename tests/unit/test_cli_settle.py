@@ -44,7 +44,15 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     assert config.folder == tmp_path / "new" / "y"
 
 
-@pytest.mark.parametrize("flag", ["--broker.endpoint tcp://host:1", "--learner.when_done stay"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--broker.endpoint tcp://host:1",
+        "--learner.when_done stay",
+        "--local.workers 3",
+        "--local.actors 2 --local.placement fused",
+    ],
+)
 def test_a_setting_that_has_no_effect_is_said(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settle(["--root", str(tmp_path), *flag.split()], {}, NOW)
     assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")

@@ -174,8 +174,12 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ineffective(given: Loaded) -> Iterator[str]:
-    """A sentence for every setting that is given and that `beast train` decides itself."""
+    """A sentence for every setting that is given in vain."""
+    placement = given.config.local.placement
+    idle = ("local.actors", "local.env_servers") if placement == "fused" else ("local.workers",)
     for path in differences(given.config):
+        if path in idle:
+            yield f"{given.origins[path]} has no effect: local.placement is {placement}"
         if path.endswith(".endpoint"):
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
         if path == "learner.when_done":

@@ -13,7 +13,7 @@ from zerobeast.common.runtime.descriptors import max_files, open_files
 STATM = Path("/proc/self/statm")
 CGROUP = Path("/sys/fs/cgroup")
 AUTOGROUP = Path("/proc/self/autogroup")
-GIVEN_WAY = 10  #: niceness
+GIVEN_WAY = 5  #: niceness
 
 
 def cores(cgroup: Path = CGROUP) -> float:

@@ -40,7 +40,7 @@ class Worker(Service):
         self.said = page
         self.stall = threading.Event()
         self.has_work = True
-        self.hang = threading.Event()
+        self.hang, self.hung = threading.Event(), threading.Event()
         self.resume = threading.Event()
 
     def open(self) -> None:
@@ -52,6 +52,7 @@ class Worker(Service):
     def take(self) -> None:
         self.rows += not self.stall.is_set()
         if self.hang.is_set():
+            self.hung.set()
             self.resume.wait()
 
     def report(self) -> dict[str, object]:
@@ -98,6 +99,7 @@ def test_a_service_answers_about_its_own_loop() -> None:
 def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
     with served() as (worker, address):
         worker.hang.set()
+        assert worker.hung.wait(60)
         clock, worker.clock = worker.clock, lambda: clock() + STUCK_S + 1
         wait_until(lambda: get(address, "/livez")[0] == 503)
         assert get(address, "/readyz")[0] == 503

@@ -42,7 +42,7 @@ def training(flags: Sequence[str], own: Sequence[str] = ()) -> Iterator[Throwawa
     Raises:
       BeastError: it does not train.
     """
-    with private_folder() as folder, ThrowawayRun(flags, folder, own=own) as run:
+    with private_folder() as folder, ThrowawayRun(flags, folder, own=own, placement="auto") as run:
         run.start_all()
         run.until_it_trains()
         yield run
@@ -70,6 +70,7 @@ class ThrowawayRun(Fleet):
       brokers: how many.
       modules: see `Fleet`.
       own: flags of every service, over its endpoints too.
+      placement: if the flags leave it to the machine.
     """
 
     def __init__(
@@ -80,8 +81,11 @@ class ThrowawayRun(Fleet):
         brokers: int = 1,
         modules: Mapping[str, str] = MappingProxyType({}),
         own: Sequence[str] = (),
+        placement: str = "apart",
     ) -> None:
         config = settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
+        if config.local.placement == "auto":
+            config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
         super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)
         self.folder = folder
         self._flags += own

@@ -109,6 +109,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     torch_threads = {
         "broker": config.broker.threads,
         "worker": config.broker.threads,
+        "serial": config.learner.threads,
         "learner": config.learner.threads,
     }
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))

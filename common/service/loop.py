@@ -21,11 +21,12 @@ class Loop:
 
     Args:
       services: in the order in which they start; they drain and close in the reverse.
-      supervisor_pid: it ends when this is no longer the parent process; 0: never.
+      supervisor_pid: it ends when this is no longer the parent process; 0, or its own: never.
     """
 
     def __init__(self, services: Sequence[Service], *, supervisor_pid: int = 0) -> None:
-        self.services, self._supervisor_pid = services, supervisor_pid
+        self.services = services
+        self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
         self._pollers: list[Poller] = []
         self._poller = Poller()
         self._counted_s = time.process_time()  #: CPU time of the process that some service has spent

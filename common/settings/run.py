@@ -92,6 +92,9 @@ class EnvServerConfig(Section):
     endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
     threads: int = setting(0, f"C++ threads of an Atari session, at least 1 for 4 games; {BY_CORES}", ge=0, le=1024)
     workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
+    in_process: bool = setting(
+        False, "pure-Python environments step in the env-server's process: a breakpoint works, a crash ends the server"
+    )
     max_envs: int = setting(8192, "environments of all sessions at most", ge=1, le=2**20)
     max_workers: int = setting(128, "processes of all sessions, beyond which no further one opens", ge=1, le=65_536)
     step_timeout_s: float = setting(
@@ -169,13 +172,18 @@ class NetConfig(Section):
 class LocalConfig(Section):
     """Which processes `beast train` starts on this machine."""
 
-    placement: Literal["apart", "fused"] = setting(
-        "apart",
-        "apart: each service is a process; fused: workers, each an env-server, an actor and a broker in one process",
+    placement: Literal["auto", "apart", "fused", "mixed", "serial"] = setting(
+        "auto",
+        "apart: each service is a process; fused: workers, each an env-server, an actor and a broker in one process; "
+        "mixed: both; serial: all in one process, the learner too; auto: apart with a GPU, otherwise fused",
     )
-    env_servers: int = setting(1, "apart: env-server processes", ge=1, le=256)
-    actors: int = setting(1, "apart: actor processes", ge=1, le=256)
-    workers: int = setting(0, "fused: worker processes; 0: one for each core", ge=0, le=256)
+    env_servers: int = setting(1, "apart, mixed: env-server processes", ge=1, le=256)
+    actors: int = setting(
+        1, "actors; fused: the workers share out their env groups, unless local.workers is given", ge=1, le=256
+    )
+    workers: int = setting(
+        0, "fused, mixed: worker processes, each with the groups of an actor; 0: as many as cores", ge=0, le=256
+    )
 
 
 class HealthConfig(Section):

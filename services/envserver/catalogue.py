@@ -17,6 +17,7 @@ from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.local import LocalVectorEnv
 from zerobeast.services.envserver.native import NativeVectorEnv, has_native
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
@@ -46,6 +47,8 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
     plain = ":" not in config.id and not config.id.startswith(MINATAR)
     if plain and _has_native(config.id) and not config.action_mask:
         return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
+    if server.in_process:
+        return LocalVectorEnv(config, num_envs, seed)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
 
 

@@ -24,6 +24,11 @@ class EpisodeTracker:
         self._returns[envs] = 0
         self._lengths[envs] = 0
 
+    def note(self, rows: NDArray[Any]) -> list[list[float | int]]:
+        """`update` by rows [N] of `step_record`, of which some may have been cut off without an end."""
+        self.forget(rows["first"])
+        return self.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
+
     def update(self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any]) -> list[list[float | int]]:
         """Add one step.
 

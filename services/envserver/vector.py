@@ -11,6 +11,7 @@ the next, its action is ignored and its reward is 0.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.infos import InfoTable
+
+log = logging.getLogger(__name__)
+
+MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
 Episodes = list[list[float | int]]
 
@@ -87,6 +92,13 @@ class VectorEnv(ABC):
         """What it has counted so far, by the names of the health page."""
         left_out = self.infos.left_out if self.infos else 0
         return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
+
+    def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
+        """Count environments that raised, each [index from `start`, traceback], and log the first of them."""
+        for index, text in failures:
+            self.errors += 1
+            if self.errors <= MAX_LOGGED:
+                log.error("environment %d, %r, raised:\n%s", start + index, env_id, text)
 
     @property
     def processes(self) -> int:

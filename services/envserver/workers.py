@@ -30,13 +30,13 @@ from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
+from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import RESET, STEP, backoff_s, serve
+from zerobeast.services.envserver.worker import RESET, STEP, serve
 
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
-MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 EXIT_S = 1.0  #: for a process whose pipe has ended to end too
 TRACEBACK_S = 1.0  #: for a process that hangs to write where
 
@@ -106,9 +106,7 @@ class WorkerVectorEnv(VectorEnv):
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        rows = self.rows
-        self._statistics.forget(rows["first"])  # an episode may have been cut off without an end
-        self.episodes = self._statistics.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
+        self.episodes = self._statistics.note(self.rows)
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
@@ -207,7 +205,7 @@ class WorkerVectorEnv(VectorEnv):
             outcome = unpack(worker.pipe.recv_bytes())
             if not isinstance(outcome, dict):
                 raise RemoteProtocolError("an outcome is a map")
-            self._count(outcome.get("failures", []), worker.part.start)
+            self.count_failures(outcome.get("failures", []), self._env_id, worker.part.start)
             if "fatal" in outcome:
                 raise EnvError(outcome["fatal"])
             if "spec" in outcome:
@@ -269,9 +267,3 @@ class WorkerVectorEnv(VectorEnv):
             )
         worker.awaits = "spec" if worker.awaits else ""
         worker.since = time.monotonic() + backoff_s(worker.deaths + 2)  # a process is dearer than an environment
-
-    def _count(self, failures: list[list[Any]], start: int) -> None:
-        for index, text in failures:
-            self.errors += 1
-            if self.errors <= MAX_LOGGED:
-                log.error("environment %d, %r, raised:\n%s", start + index, self._env_id, text)

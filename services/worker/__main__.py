@@ -2,14 +2,8 @@
 
 import sys
 
-from zerobeast.common.service.entry import lazy, main
-from zerobeast.services.worker.placement import fused
-
-build = fused(
-    lazy("zerobeast.services.broker.service:Broker"),
-    lazy("zerobeast.services.envserver.service:EnvServer"),
-    lazy("zerobeast.services.actor.service:Actor"),
-)
+from zerobeast.common.service.entry import main
+from zerobeast.services.worker.hosting import hosting
 
 if __name__ == "__main__":
-    sys.exit(main("worker", build, sys.argv[1:]))
+    sys.exit(main("worker", hosting("worker"), sys.argv[1:]))

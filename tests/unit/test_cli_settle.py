@@ -49,8 +49,9 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     [
         "--broker.endpoint tcp://host:1",
         "--learner.when_done stay",
-        "--local.workers 3",
-        "--local.actors 2 --local.placement fused",
+        "--local.workers 3 --local.placement apart",
+        "--local.workers 3 --local.placement serial",
+        "--local.env_servers 2 --local.actors 2 --local.placement fused",
     ],
 )
 def test_a_setting_that_has_no_effect_is_said(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +131,7 @@ def test_more_environments_than_groups_are_refused_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ["--env", "CartPole-v0,CartPole-v1,Acrobot-v1"]
-    with pytest.raises(ConfigError, match=r"^actor.env_groups 2 of local.actors 1 are 2 groups, expected at least 3: "):
+    with pytest.raises(ConfigError, match=r"^actor.env_groups 2: 2 env groups in all, expected at least 3: "):
         settle(flags, {}, NOW)
     for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
         assert settle([*flags, *more], {}, NOW).config.env.tasks[-1] == "Acrobot-v1"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from zerobeast.common.config.load import load
 from zerobeast.common.runtime.usage import cores
-from zerobeast.launcher import threads
+from zerobeast.launcher.placement import placement_of, share_out, spread
 
 pytestmark = pytest.mark.unit
 
@@ -15,16 +16,50 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize("envs", [1, 4, 64])
 @pytest.mark.parametrize("available", range(1, 65))
 def test_threads_fit_the_cores_and_every_service_has_one(available: int, envs: int, *, gpu: bool) -> None:
-    shares = threads.share_out(available, envs, gpu=gpu)
+    shares = share_out(available, envs, gpu=gpu)
     assert min(shares) >= 1
     assert sum(shares) <= max(3, available)
     assert shares[2] <= envs
 
 
 def test_shares_follow_the_cost_of_the_parts() -> None:
-    assert threads.share_out(2, 16, gpu=False) == (1, 1, 1)
-    assert threads.share_out(16, 16, gpu=False) == (7, 4, 5)
-    assert threads.share_out(16, 32, gpu=True) == (1, 1, 14)
+    assert share_out(2, 16, gpu=False) == (1, 1, 1)
+    assert share_out(16, 16, gpu=False) == (7, 4, 5)
+    assert share_out(16, 32, gpu=True) == (1, 1, 14)
+
+
+@pytest.mark.parametrize(
+    ("groups", "available", "expected"),
+    [(2, 2, (2, 1)), (2, 1, (1, 2)), (2, 16, (2, 1)), (6, 4, (3, 2)), (7, 4, (1, 7))],
+)
+def test_workers_have_as_many_groups_as_the_run_has(groups: int, available: int, expected: tuple[int, int]) -> None:
+    assert spread(groups, available) == expected
+
+
+@pytest.mark.parametrize(
+    ("available", "gpu", "expected"),
+    [
+        (1, False, ("fused", 1, 2)),
+        (2, False, ("fused", 2, 1)),
+        (16, False, ("fused", 2, 1)),
+        (16, True, ("apart", 0, 2)),
+    ],
+)
+def test_auto_fuses_without_a_gpu(available: int, expected: tuple[str, int, int], *, gpu: bool) -> None:
+    placement = placement_of(load([], {}), available, gpu=gpu)
+    assert (placement.name, placement.workers, placement.env_groups) == expected
+    assert placement.all_actors * placement.env_groups == 2
+    assert placement.name in str(placement)
+
+
+@pytest.mark.parametrize("available", range(1, 33))
+@pytest.mark.parametrize("name", ["apart", "fused", "mixed", "serial"])
+def test_no_placement_has_more_threads_than_cores(name: str, available: int) -> None:
+    placement = placement_of(load(["--local.placement", name], {}), available, gpu=False)
+    threads = placement.threads
+    assert min(threads.values()) >= 1
+    if name == "fused":
+        assert threads["learner.threads"] + placement.workers * threads["broker.threads"] <= max(3, available)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from tests.integration.envservers import COUNTER, ODD, STRANGE
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver import worker
+from zerobeast.services.envserver import shard as module
 from zerobeast.services.envserver.making import make_env
+from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
 from zerobeast.services.envserver.vector import rows_for
-from zerobeast.services.envserver.worker import MAX_FAILURES, Shard
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +54,7 @@ def test_an_environment_that_raises_is_made_anew_and_its_next_row_is_first() -> 
 
 
 def test_an_environment_that_raises_at_every_step_is_given_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(module, "BACKOFF_S", 0.0)
     shard = counters(1, raise_at=1)
     for _ in range(MAX_FAILURES - 1):
         shard.step(np.array([0]))
@@ -138,7 +138,7 @@ def test_minatar_games_have_their_minimal_actions_unless_v0_is_asked_for(env_id:
 
 
 def test_it_is_tried_again_ever_later() -> None:
-    waits = [worker.backoff_s(failures) for failures in range(1, MAX_FAILURES)]
+    waits = [module.backoff_s(failures) for failures in range(1, MAX_FAILURES)]
     assert waits == pytest.approx([0, 0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
-from zerobeast.launcher import fleet, threads
+from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
 
 pytestmark = pytest.mark.unit
@@ -22,8 +22,13 @@ def children(*flags: str) -> list[Child]:
     return fleet.Fleet(load(["--name", "x", *flags], {}), Path("/tmp/s"), {}, keep_open=(9,)).add_all()
 
 
+def apart(*flags: str) -> list[Child]:
+    """The same, each service in a process."""
+    return children("--local.placement", "apart", *flags)
+
+
 def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
-    found = {child.spec.name: child for child in children("--local.actors", "3", "--local.env_servers", "2")}
+    found = {child.spec.name: child for child in apart("--local.actors", "3", "--local.env_servers", "2")}
     assert list(found) == ["learner 0", "broker 0", "envserver 0", "envserver 1", "actor 0", "actor 1", "actor 2"]
     one, two = "ipc:///tmp/s/e0", "ipc:///tmp/s/e1"
     uses = {name: told(child, "--envserver.endpoint") for name, child in found.items() if name[0] in "ea"}
@@ -46,15 +51,15 @@ def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path
 
 
 def test_a_given_health_port_is_the_learners_and_the_others_follow() -> None:
-    ports = [told(child, "--health.port") for child in children("--health.port", "9000")]
+    ports = [told(child, "--health.port") for child in apart("--health.port", "9000")]
     assert ports == ["9000", "9001", "9002", "9003"]
 
 
-def test_workers_are_one_for_each_core_and_host_three_services_with_pages_of_their_own(
+def test_workers_share_out_the_groups_and_host_three_services_with_pages_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 3.0)
-    learner, *workers = children("--local.placement", "fused", "--health.port", "9000")
+    monkeypatch.setattr(placement, "cores", lambda: 4.0)
+    learner, *workers = children("--local.placement", "fused", "--actor.env_groups", "6", "--health.port", "9000")
     assert [worker.spec.name for worker in workers] == ["worker 0", "worker 1", "worker 2"]
     assert [told(worker, "--health.port") for worker in workers] == ["9001", "9004", "9007"]
     statuses = workers[1].spec.statuses
@@ -62,8 +67,26 @@ def test_workers_are_one_for_each_core_and_host_three_services_with_pages_of_the
         role: f"{role}-1.json" for role in ("broker", "envserver", "actor")
     }
     assert [path.name for path in learner.spec.statuses.values()] == ["learner-0.json"]
+    assert {told(worker, "--actor.env_groups") for worker in workers} == {"2"}
     assert {told(worker, "--broker.threads") for worker in workers} == {"1"}
-    assert len(children("--local.placement", "fused", "--local.workers", "5")) == 6
+    given = children("--local.placement", "fused", "--local.workers", "5", "--actor.env_groups", "2")
+    assert [told(worker, "--actor.env_groups") for worker in given[1:]] == ["2"] * 5
+
+
+def test_a_mixed_run_has_workers_beside_services_of_their_own_and_no_two_actors_have_one_number() -> None:
+    found = children(*("--local.placement", "mixed"), *("--local.workers", "2"), *("--local.actors", "3"))
+    names = [child.spec.name for child in found]
+    assert names == ["learner 0", "broker 0", "envserver 0", "actor 0", "actor 1", "actor 2", "worker 3", "worker 4"]
+    assert {told(child, "--actor.env_groups") for child in found} == {"2"}
+    pages = [path for child in found for path in child.spec.statuses.values()]
+    assert len(set(pages)) == len(pages) == 12
+
+
+def test_a_serial_run_is_one_process() -> None:
+    (child,) = children("--local.placement", "serial")
+    assert [path.name for path in child.spec.statuses.values()] == [
+        f"{role}-0.json" for role in ("learner", "broker", "envserver", "actor")
+    ]
 
 
 def test_the_learner_of_a_run_that_was_begun_in_a_cluster_exits_when_it_is_done() -> None:
@@ -80,8 +103,8 @@ def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> 
 
 
 def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 16.0)
-    config = load(["--name", "x", "--broker.threads", "3", "--actor.envs_per_group", "8"], {})
+    monkeypatch.setattr(placement, "cores", lambda: 16.0)
+    config = load(["--name=x", "--local.placement=apart", "--broker.threads=3", "--actor.envs_per_group=8"], {})
     learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
     found = {name: told(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
     assert found == {"learner": "7", "broker": "3", "envserver": "5"}

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from zerobeast.cli import tune
-from zerobeast.cli.tune import DIMENSIONS, Trial, Values, climb
+from zerobeast.cli.tune import DIMENSIONS, THREADS, Trial, Values, climb
 from zerobeast.common.config.load import load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.unit
 
 PATHS = {path for dimension in DIMENSIONS.values() for path in dimension.paths}
 START: Values = {
+    "local.placement": "fused",
     "learner.threads": 1,
     "broker.threads": 1,
     "envserver.threads": 1,
@@ -29,6 +30,9 @@ START: Values = {
 }
 
 
+SHARED_OUT = dict.fromkeys(THREADS, 1)
+
+
 class Machine:
     """A made-up machine: its rate is best at 64 environments, a batch of 16, 3 learner threads and bfloat16."""
 
@@ -37,7 +41,8 @@ class Machine:
 
     def measure(self, values: Values) -> Trial:
         self.tried.append(values)
-        rate = 1000.0
+        rate = 1000.0 if values["local.placement"] == "apart" else 900.0
+        values = SHARED_OUT | values
         rate /= 1 + abs(math.log2(values["actor.envs_per_group"] / 64))
         rate /= 1 + abs(math.log2(values["learner.batch_size"] / 16))
         rate /= 1 + abs(values["learner.threads"] - 3)
@@ -50,6 +55,7 @@ def test_it_finds_the_best_of_each_dimension_and_tries_nothing_twice() -> None:
     best = climb(START, list(DIMENSIONS), set(), machine.measure).values
     assert (best["actor.envs_per_group"], best["learner.batch_size"], best["learner.threads"]) == (64, 16, 3)
     assert best["learner.precision"] == best["broker.precision"] == "bfloat16"
+    assert best["local.placement"] == "apart"
     assert best["actor.env_groups"] == 2  # made no difference, so it stays
     assert all(machine.tried.count(values) == 1 for values in machine.tried)
     assert len(machine.tried) < 40
@@ -112,5 +118,5 @@ def test_where_nothing_trains_it_says_so_and_writes_nothing(tmp_path: Path, monk
 
 
 def test_an_unknown_dimension_is_named() -> None:
-    with pytest.raises(ConfigError, match="--only 'speed': expected some of threads, precision"):
+    with pytest.raises(ConfigError, match="--only 'speed': expected some of placement, threads, precision"):
         tune.main(["--only", "threads,speed"])

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -28,14 +28,15 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.launcher import run_folder, view
+from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
-from zerobeast.launcher.fleet import Fleet, files_needed
-from zerobeast.launcher.pages import Gatherer
+from zerobeast.launcher.fleet import Fleet, files_needed, service_command
+from zerobeast.launcher.pages import Gatherer, Snapshot
+from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
-from zerobeast.launcher.threads import actors_of
 from zerobeast.launcher.trust import names_code, refuse_code
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
@@ -120,7 +121,9 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         for line in values(config, origins):
             _say(line)
         run_folder.link_latest(config.folder)
-        return _run(config, sockets, lock, environ, plain=flags.plain)
+        fleet = Fleet(config, sockets, environ, keep_open=(lock,))
+        _say(str(fleet.placement))
+        return _run(fleet, plain=flags.plain)
 
 
 class Settled(NamedTuple):
@@ -154,11 +157,11 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:
-    tasks, actors = len(config.env.tasks), actors_of(config)
-    groups, counted = actors * config.actor.env_groups, "workers" if config.local.placement == "fused" else "actors"
+    placement, tasks = placement_of(config), len(config.env.tasks)
+    groups = placement.all_actors * placement.env_groups
     if groups < tasks:
         raise ConfigError(
-            f"actor.env_groups {config.actor.env_groups} of local.{counted} {actors} are {groups} groups, "
+            f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "
             f"expected at least {tasks}: one for each environment of env.id"
         )
 
@@ -175,26 +178,23 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 def _ineffective(given: Loaded) -> Iterator[str]:
     """A sentence for every setting that is given in vain."""
-    placement = given.config.local.placement
-    idle = ("local.actors", "local.env_servers") if placement == "fused" else ("local.workers",)
+    placement = placement_of(given.config)
     for path in differences(given.config):
-        if path in idle:
-            yield f"{given.origins[path]} has no effect: local.placement is {placement}"
+        if path in placement.idle:
+            yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
         if path.endswith(".endpoint"):
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
         if path == "learner.when_done":
             yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
 
 
-def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str], *, plain: bool) -> int:
-    start = time.monotonic()
-    fleet = Fleet(config, sockets, environ, keep_open=(lock,))
+def _run(fleet: Fleet, *, plain: bool) -> int:
+    start, config = time.monotonic(), fleet.config
     with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
-        screen = make_screen(config, pages.snapshot, plain=plain)
-        try:
-            ending = Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
-        finally:
-            screen.close()
+        if fleet.placement.name == "serial":
+            ending = _run_here(fleet.children[0])
+        else:
+            ending = _supervise(fleet, pages.snapshot, plain=plain)
         page = pages.snapshot().page("learner")
     final = run_folder.final_figures(config.folder)
     if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
@@ -208,6 +208,23 @@ def _run(config: RunConfig, sockets: Path, lock: int, environ: Mapping[str, str]
     elif not ending.sentence:
         _say(f"{config.name}: stopped before its first update")
     return ending.code
+
+
+def _supervise(fleet: Fleet, snapshot: Callable[[], Snapshot], *, plain: bool) -> Ending:
+    """Start the processes and wait for their end."""
+    screen = make_screen(fleet.config, snapshot, plain=plain)
+    try:
+        return Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
+    finally:
+        screen.close()
+
+
+def _run_here(child: Child) -> Ending:
+    """Do in this process what the child would do, so that a debugger sees all of it."""
+    from zerobeast.services.worker.hosting import run_serial
+
+    code = run_serial(child.spec.command[len(service_command(child.spec.role)) :], {})
+    return Ending(code, finished=not code)
 
 
 def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:

@@ -21,11 +21,13 @@ from zerobeast.common.config.table import nested, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.threads import threads_of
 from zerobeast.tools.bench.train import measure as measure_training
 
 CLEARLY = 1.05  #: times faster, from where on a change is more than noise
+
+THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
 
 Values = dict[str, Any]  #: path of a setting -> value
 
@@ -33,6 +35,12 @@ Values = dict[str, Any]  #: path of a setting -> value
 def _both_precisions(best: Values) -> Iterator[Values]:
     for value in ("float32", "bfloat16"):
         yield {**best, "broker.precision": value, "learner.precision": value}
+
+
+def _placements(best: Values) -> Iterator[Values]:
+    """Another placement shares the cores out in another way."""
+    others = {path: value for path, value in best.items() if path not in THREADS}
+    return ({**others, "local.placement": name} for name in ("fused", "apart") if name != best["local.placement"])
 
 
 class Dimension(NamedTuple):
@@ -52,9 +60,8 @@ def _one_by_one(paths: tuple[str, ...], around: Callable[[int], Iterable[int]]) 
 
 
 DIMENSIONS = {
-    "threads": _one_by_one(
-        ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers"), lambda n: (n + 1,)
-    ),
+    "placement": Dimension(("local.placement",), _placements),
+    "threads": _one_by_one(THREADS, lambda n: (n + 1,)),
     "precision": Dimension(("broker.precision", "learner.precision"), _both_precisions),
     "groups": _one_by_one(("actor.env_groups",), lambda n: (n + 1, n - 1)),
     "envs": _one_by_one(("actor.envs_per_group",), lambda n: (2 * n, n // 2)),
@@ -95,6 +102,8 @@ def main(argv: list[str]) -> int:
             rate = measure_training([*flags, *chosen], options.warmup, options.seconds).rate
         except BeastError:
             rate = 0.0
+        if "threads" in names:
+            values = {**placement_of(gather([*flags, *chosen], os.environ).config).threads, **values}
         described = "  ".join(f"{path} {value}" for path, value in values.items())
         sys.stdout.write(f"{rate:9.0f}  {described}\n")
         sys.stdout.flush()
@@ -135,7 +144,8 @@ def climb(start: Values, names: list[str], given: set[str], measure: Measure) ->
 
 def _start(config: RunConfig, names: list[str]) -> Values:
     """What `beast train` would do with these settings."""
-    shared_out = threads_of(config)
+    placement = placement_of(config)
+    shared_out = {**placement.threads, "local.placement": placement.name}
     paths = [path for name in names for path in DIMENSIONS[name].paths]
     return {path: shared_out.get(path, value_at(config, path)) for path in paths}
 

@@ -47,9 +47,9 @@ class ChildSpec:
     @property
     def statuses(self) -> dict[str, Path]:
         """Where each of its services says where its health page is, by role."""
-        if self.role != "worker":
+        if HOSTED[self.role] == (self.role,):
             return {self.role: self.status}
-        return {role: status_of(self.status, role, self.index) for role in HOSTED}
+        return {role: status_of(self.status, role, self.index) for role in HOSTED[self.role]}
 
 
 class Child:

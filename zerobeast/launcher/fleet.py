@@ -21,9 +21,10 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.common.runtime.roles import HOSTED, PROCESSES, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
+from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
-from zerobeast.launcher.threads import actors_of, thread_flags, threads_of, workers_of
 
+USED = ("envserver", "broker")  #: by an actor, one of each
 STOP_LIMIT_S = 10.0  #: for a service to end in order
 
 
@@ -51,16 +52,16 @@ class Fleet:
         brokers: int = 1,
         modules: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        local, fused = config.local, config.local.placement == "fused"
-        self.config = config
+        self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
         self.frozen: set[str] = set()  #: names of those that are stopped and will go on
         self.down: set[str] = set()  #: names of those that are meant to have ended
-        apart = {"broker": brokers, "envserver": local.env_servers, "actor": local.actors}
-        self._counts = {"learner": 1, **({"worker": workers_of(config)} if fused else apart)}
+        self._counts = self.placement.processes
+        if self._counts.get("broker"):
+            self._counts["broker"] = brokers
         self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
         self._environ = child_environ(environ)
-        self._flags = ["--start", str(start(config.folder)), *thread_flags(config)]
+        self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def __enter__(self) -> Self:
         return self
@@ -78,14 +79,14 @@ class Fleet:
           flags: over those of the run.
         """
         index = sum(child.spec.role == role for child in self.children)
+        if role == "worker":  # its services are numbered after those that are processes
+            index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
         status = self.config.folder / run_files.SERVICES / f"{role}-{index}.json"
         command = service_command(
             role,
-            *child_flags(
-                self.config.folder / run_files.CONFIG, status, health_port=_health_port(self.config, role, index)
-            ),
+            *child_flags(self.config.folder / run_files.CONFIG, status, health_port=self._health_port()),
             *("--index", str(index)),
-            *endpoint_flags(self._sockets, *(index % self._counts.get(role, 1) for role in ("envserver", "broker"))),
+            *endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED)),
             *self._flags,
             *flags,
             module=self._modules.get(role, ""),
@@ -108,6 +109,11 @@ class Fleet:
     def start_all(self) -> None:
         for child in self.add_all():
             child.start()
+
+    def _health_port(self) -> int:
+        """A free port or, if one is given, that for the learner and those behind it for the others."""
+        first = self.config.health.port
+        return first + sum(len(child.spec.statuses) for child in self.children) if first else 0
 
     @property
     def learner_endpoint(self) -> str:
@@ -161,17 +167,11 @@ class Fleet:
 
 def files_needed(config: RunConfig) -> int:
     """Files that any one service of a run on this machine may have open, connections among them."""
-    servers = actors_of(config) if config.local.placement == "fused" else config.local.env_servers
-    groups = config.actor.env_groups * -(-actors_of(config) // servers)  #: of one env-server
-    processes = min(config.actor.envs_per_group, threads_of(config)["envserver.workers"])  #: of one group
-    return LEAST + 2 * actors_of(config) + max(servers, 3 * groups * processes)
-
-
-def _health_port(config: RunConfig, role: str, index: int) -> int:
-    """A free port each or, where one is given, that for the learner and those behind it for the others."""
-    first = {"learner": 0, "broker": 1, "envserver": 2, "actor": 2 + config.local.env_servers, "worker": 1}
-    services = len(HOSTED) if role == "worker" else 1  # that each has a port of its own
-    return config.health.port + first[role] + index * services if config.health.port else 0
+    placement = placement_of(config)
+    actors, servers = placement.all_actors, placement.env_servers + placement.workers or 1
+    groups = placement.env_groups * -(-actors // servers)  #: of one env-server
+    processes = min(config.actor.envs_per_group, placement.threads["envserver.workers"])  #: of one group
+    return LEAST + 2 * actors + max(servers, 3 * groups * processes)
 
 
 def service_command(role: str, *flags: str, module: str = "") -> list[str]:

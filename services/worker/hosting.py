@@ -1,0 +1,43 @@
+"""Putting services into one process: the planes of those that act become inproc endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.service.entry import Build, lazy, main
+
+if TYPE_CHECKING:
+    from zerobeast.common.config.process import Instance
+    from zerobeast.common.config.tree import RunConfig
+    from zerobeast.common.service.base import Service
+
+SERVICES = {
+    "learner": lazy("zerobeast.services.learner.service:Learner"),
+    "broker": lazy("zerobeast.services.broker.service:Broker"),
+    "envserver": lazy("zerobeast.services.envserver.service:EnvServer"),
+    "actor": lazy("zerobeast.services.actor.service:Actor"),
+}
+INSIDE = ("broker", "envserver")  #: roles whose planes stay in the process
+
+
+def hosting(process: str) -> Build:
+    """Builds the services of a kind of process, which meet in it."""
+
+    def build(config: RunConfig, instance: Instance) -> list[Service]:
+        inside = within(config)
+        return [service for role in HOSTED[process] for service in SERVICES[role](inside, instance)]
+
+    return build
+
+
+def within(config: RunConfig) -> RunConfig:
+    """The same settings with the planes of `INSIDE` at inproc endpoints."""
+    update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
+    return config.model_copy(update=update)
+
+
+def run_serial(flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run all services of a run in this process, to its end; returns the exit code."""
+    return main("serial", hosting("serial"), flags, environ)

@@ -1,0 +1,60 @@
+"""Every placement of docs/operations.md trains to the end, in as many processes as it says."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers import ROOT, finished, killed_at_last, python
+
+pytestmark = pytest.mark.e2e
+
+TABLE = re.findall(r"^\|[^|]*\| `(--[a-z]+[.].*?)` \|", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
+#: processes of two env groups on two cores, and services in them
+EXPECTED = {"serial": (1, 4), "fused": (3, 7), "apart": (4, 4), "mixed": (5, 7)}
+CODE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Stops(CartPoleEnv):
+    def step(self, action):
+        breakpoint()
+        return super().step(action)
+
+gymnasium.register("Stops-v0", Stops, max_episode_steps=50)
+"""
+
+
+@pytest.mark.parametrize("flags", TABLE)
+def test_it_trains(flags: str, tmp_path: Path) -> None:
+    run = ("--root", tmp_path, "--name", "x", "--total_steps", "4000")
+    train = python("-m", "zerobeast", "train", *run, *SMALL, *flags.split())
+    code, out, error = finished(train)
+    assert code == 0, error
+    assert "x: trained 4,000 agent steps" in out
+    pids = [json.loads(path.read_text())["pid"] for path in (tmp_path / "x" / "services").glob("*.json")]
+    placement = re.search(r"^placement (\w+), because .*$", out, re.MULTILINE)
+    assert placement, out
+    assert placement[1] in flags or "collect_ahead" in flags
+    if "collect_ahead" not in flags:
+        assert (len(set(pids)), len(pids)) == EXPECTED[placement[1]]
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_all_rows_of_the_table_are_known() -> None:
+    assert len(TABLE) == 7
+
+
+def test_a_breakpoint_in_an_environment_of_a_serial_run_has_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "stops.py").write_text(CODE)
+    flags = ("--env", "stops:Stops-v0", "--preset", "classic", "--local.placement", "serial", "--root", tmp_path)
+    debugged = python("-m", "zerobeast", "train", *flags, stdin=subprocess.PIPE, cwd=tmp_path)
+    with killed_at_last(debugged):
+        out, _ = debugged.communicate("p self.steps_beyond_terminated\nwhere\nimport os; os._exit(7)\n")
+    assert debugged.returncode == 7
+    assert "-> return super().step(action)" in out
+    assert "services/envserver/service.py" in out, "the whole way there is in the same process"

@@ -1,0 +1,58 @@
+"""Environments in the env-server's own process give the rows that worker processes give."""
+
+import select
+
+import numpy as np
+import pytest
+
+from tests.integration.envservers import COUNTER
+from zerobeast.common.settings.run import EnvConfig
+from zerobeast.services.envserver.local import LocalVectorEnv
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.workers import WorkerVectorEnv
+
+pytestmark = pytest.mark.unit
+
+N, STEPS = 3, 120
+CONFIG = EnvConfig(id="CartPole-v1", kwargs={"max_episode_steps": 12})
+
+
+def collected(env: VectorEnv) -> VectorEnv:
+    while not env.collect():
+        select.select(env.files, (), (), 0.1)
+    return env
+
+
+def test_rows_and_episodes_are_those_of_worker_processes() -> None:
+    local, workers = LocalVectorEnv(CONFIG, N, seed=5), WorkerVectorEnv(CONFIG, N, 5, 2)
+    try:
+        assert collected(local).spec == collected(workers).spec
+        for env in (local, workers):
+            env.reset()
+        episodes = 0
+        generator = np.random.default_rng(1)
+        for _ in range(STEPS):
+            assert collected(local).rows.tobytes() == collected(workers).rows.tobytes()
+            assert local.episodes == workers.episodes
+            episodes += len(local.episodes)
+            actions = generator.integers(2, size=N)
+            for env in (local, workers):
+                env.step(actions.copy())
+        assert episodes > N
+    finally:
+        for env in (local, workers):
+            collected(env)
+            env.close()
+            while not env.closed(force=True):
+                pass
+
+
+def test_one_that_raises_is_counted_and_made_anew() -> None:
+    env = LocalVectorEnv(EnvConfig(id=COUNTER, kwargs={"raise_at": 2}), 2, seed=1)
+    collected(env).reset()
+    for _ in range(2):
+        assert collected(env).rows["first"].all() or env.errors == 0
+        env.step(np.zeros(2, np.int64))
+    assert collected(env).errors == 2
+    assert env.rows["first"].all(), "both begin another episode"
+    env.close()

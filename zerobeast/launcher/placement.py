@@ -1,0 +1,146 @@
+"""How the services of a run are placed on one machine: in which processes, and with how many threads.
+
+What is learned does not depend on the machine: there are as many env groups as the settings say, of as many
+environments, whatever processes they are in. Threads use the cores, and never more of them than there are, since
+threads that wait for a core in turn are slower than fewer of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime.usage import cores
+
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+#: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
+LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+
+
+class Placement(NamedTuple):
+    """Which processes a run has on this machine, beside the learner's."""
+
+    name: str  #: apart, fused, mixed or serial
+    brokers: int
+    env_servers: int
+    actors: int  #: that are processes
+    workers: int  #: that host an actor, an env-server and a broker each
+    env_groups: int  #: of each actor, in a worker or not
+    threads: dict[str, int]  #: by setting
+    why: str
+
+    @property
+    def all_actors(self) -> int:
+        """Actors, wherever they are."""
+        return self.actors + (1 if self.name == "serial" else self.workers)
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """How many by role."""
+        if self.name == "serial":
+            return {"serial": 1}
+        return {
+            "learner": 1,
+            "broker": self.brokers,
+            "envserver": self.env_servers,
+            "actor": self.actors,
+            "worker": self.workers,
+        }
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Settings that have no effect here."""
+        if self.name == "fused":
+            return ("local.env_servers",)
+        if self.name == "serial":
+            return ("local.env_servers", "local.actors", "local.workers")
+        return ("local.workers",) if self.name == "apart" else ()
+
+    def flags(self) -> list[str]:
+        """Settings that the services get over those of the run."""
+        settings = {**self.threads, "actor.env_groups": self.env_groups}
+        if self.name == "serial":
+            settings["envserver.in_process"] = True
+        return [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+
+    def __str__(self) -> str:
+        envs = f"{self.env_groups} env group{'s' * (self.env_groups > 1)}"
+        counts = {name: count for name, count in self.processes.items() if count}
+        parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if name != "serial"]
+        return f"placement {self.name}, because {self.why}: {', '.join(parts) or 'one process'}; actors of {envs}"
+
+
+def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool | None = None) -> Placement:
+    """Where the services of a run are on this machine.
+
+    Args:
+      config: of the run.
+      available: cores; None: those that there are.
+      gpu: whether learner and broker compute on one; None: look.
+    """
+    available = int(cores()) if available is None else available
+    gpu = _uses_gpu(config) if gpu is None else gpu
+    local, name, why = config.local, config.local.placement, "local.placement says so"
+    if name == "auto":
+        name, why = ("apart", "a GPU infers for all") if gpu else ("fused", f"{available} cores and no GPU")
+    central = name in ("apart", "mixed")
+    workers, groups = 0, config.actor.env_groups
+    if name in ("fused", "mixed"):
+        workers = local.workers or available
+    if name == "fused" and not local.workers:
+        workers, groups = spread(local.actors * groups, available)
+    return Placement(
+        name,
+        brokers=int(central),
+        env_servers=local.env_servers * central,
+        actors=local.actors * central,
+        workers=workers,
+        env_groups=groups,
+        threads=_threads(config, name, workers, available, gpu=gpu),
+        why=why,
+    )
+
+
+def spread(groups: int, available: int) -> tuple[int, int]:
+    """Workers, at most one for each core, and groups of each, so that there are as many groups in all."""
+    workers = next(count for count in range(min(groups, available), 0, -1) if groups % count == 0)
+    return workers, groups // workers
+
+
+def share_out(available: int, envs_per_group: int, *, gpu: bool) -> tuple[int, int, int]:
+    """Threads of learner, broker and env-server (C++ threads, or worker processes) for this many cores.
+
+    Args:
+      available: cores.
+      envs_per_group: environments that step side by side: more threads than these have nothing to do.
+      gpu: learner and broker compute on one and need a core each to feed it.
+    """
+    learner = 1 if gpu else max(1, round(LEARNER_SHARE * available))
+    broker = 1 if gpu else max(1, round(BROKER_SHARE * available))
+    return learner, broker, min(envs_per_group, max(1, available - learner - broker))
+
+
+def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:
+    """Threads by setting: as given, or a share of the cores."""
+    envs = config.actor.envs_per_group
+    learner, broker, steppers = share_out(available, envs, gpu=gpu)
+    if name in ("apart", "mixed"):
+        steppers = max(1, steppers // config.local.env_servers)
+    if name == "mixed":
+        broker = steppers = 1
+    elif name == "fused":  # what a worker's services do, they do in turns
+        broker = max(1, (available - learner) // workers)
+        steppers = min(envs, broker)
+    elif name == "serial":
+        learner = broker = steppers = 1
+    settings = config.learner.threads, config.broker.threads, config.envserver.threads, config.envserver.workers
+    names = "learner.threads", "broker.threads", "envserver.threads", "envserver.workers"
+    shares = learner, broker, steppers, steppers
+    return {name: given or share for name, given, share in zip(names, settings, shares, strict=True)}
+
+
+def _uses_gpu(config: RunConfig) -> bool:
+    """Whether both torch services will find one. Looking with torch would take seconds."""
+    devices = {config.learner.device, config.broker.device}
+    return "cpu" not in devices and NVIDIA.is_dir() and any(NVIDIA.iterdir())

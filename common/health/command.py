@@ -1,7 +1,7 @@
-"""`python -m zerobeast.services.<role> health`: one service, seen from beside it, as a container's health check does.
+"""`python -m zerobeast.services.<role> health`: a process, seen from beside it, as a container's health check does.
 
-0 it takes work, 1 it does not, 2 unreachable. A service that stalls takes work; whether the run trains is what `beast
-health` tells. Imports little: a health check runs every few seconds.
+0 all its services take work, 1 one does not, 2 unreachable. A service that stalls takes work; whether the run trains is
+what `beast health` tells. Imports little: a health check runs every few seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import HOSTED
 from zerobeast.common.runtime.text import printable
 
 WATCH_PERIOD_S = 2.0
@@ -24,17 +25,18 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Look at the service of a role; returns the exit code."""
+    """Look at the services of a process, or at those of which --endpoint has the pages; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m zerobeast.services.{role} health",
         description="Ask a running service how it is. Exit code: 0 it takes work, 1 it does not, 2 unreachable.",
     )
     add_flags(parser)
     flags = parser.parse_args(argv)
-    addresses = flags.endpoint or [own_address(environ)]
+    expected = role if len(HOSTED[role]) == 1 else ""
+    pages = [(address, expected) for address in flags.endpoint or ()] or own_pages(role, environ)
 
     def look() -> list[ServiceView]:
-        return [view_at(address, role) for address in addresses]
+        return [view_at(*page) for page in pages]
 
     def probe(services: Sequence[ServiceView]) -> Verdict:
         return Verdict("", good=all(map(ready, services)))
@@ -49,9 +51,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help=f"again every {WATCH_PERIOD_S:g} s, until Ctrl-C")
 
 
-def own_address(environ: Mapping[str, str]) -> str:
-    """Where the service in this container serves its page."""
-    return f"{environ.get('BEAST_HEALTH__HOST', '')}:{environ.get('BEAST_HEALTH__PORT', '')}"
+def own_pages(process: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Where the services of the process in this container serve their pages, and the role of each."""
+    host, port = environ.get("BEAST_HEALTH__HOST", ""), environ.get("BEAST_HEALTH__PORT", "")
+    ports = [str(int(port) + number) for number in range(len(HOSTED[process]))] if port.isdigit() else [port]
+    return [(f"{host}:{port}", role) for port, role in zip(ports, HOSTED[process], strict=False)]
 
 
 def view_at(address: str, role: str = "") -> ServiceView:

@@ -8,6 +8,6 @@ from __future__ import annotations
 ROLES = ("learner", "broker", "envserver", "actor")  #: in the order in which a run is started
 #: what processes host, in the order in which they start it
 HOSTED = {**{role: (role,) for role in ROLES}, "worker": ROLES[1:], "serial": ROLES}
-PROCESSES = tuple(HOSTED)  #: what the processes of a run are, in the order in which they start
+PROCESSES = (*ROLES, "worker")  #: what the processes of a run are, in the order in which they start
 STOPPING = PROCESSES[::-1]  #: in the order in which they end: who sends before who receives
 SERVERS = ROLES[:-1]  #: those with an endpoint

@@ -20,8 +20,10 @@ import numpy as np
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.run import SecurityConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
@@ -62,7 +64,8 @@ class EnvServer(Service):
         self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
 
     def open(self) -> None:
-        context, epoch = self.open_context(self._security), self.table.epoch
+        local = Endpoint.parse(self.settings.endpoint).is_local  # its only plane, where keys are of no use
+        context, epoch = self.open_context(SecurityConfig() if local else self._security), self.table.epoch
         self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=epoch)
         self.resources.callback(self.port.close)
         self.poller = Poller([self.port])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.roles import HOSTED
 from zerobeast.common.service.entry import Build, lazy, main
 
@@ -33,7 +34,16 @@ def hosting(process: str) -> Build:
 
 
 def within(config: RunConfig) -> RunConfig:
-    """The same settings with the planes of `INSIDE` at inproc endpoints."""
+    """The same settings with the planes of `INSIDE` at inproc endpoints.
+
+    Raises:
+      ConfigError: one secret key for all, where each role needs its own.
+    """
+    if config.security.secret:
+        raise ConfigError(
+            f"security.secret {config.security.secret!r}: expected nothing for a worker, which takes "
+            "secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
+        )
     update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
     return config.model_copy(update=update)
 

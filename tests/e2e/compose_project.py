@@ -7,14 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ("learner", "broker", "envserver", "actor")
+BASE = "docker-compose.yml"
+FUSED = "deploy/compose/fused.yml"
 
 
 def engine() -> str:
@@ -45,15 +46,17 @@ class Project:
     Args:
       name: of the project.
       settings: environment variables for compose.
+      files: that describe it.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, name: str, settings: Mapping[str, str], files: Sequence[str] = (BASE,)) -> None:
         self.name = name
         self.environ = os.environ | settings
+        self._files = [flag for file in files for flag in ("-f", file)]
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run docker compose for this project."""
-        command = ["docker", "compose", "-p", self.name, *arguments]
+        command = ["docker", "compose", *self._files, "-p", self.name, *arguments]
         done = subprocess.run(
             command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=1200, check=False
         )

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.compose_project import NO_ENGINE, SERVICES, Project, docker, needs_docker
+from tests.e2e.compose_project import BASE, FUSED, NO_ENGINE, Project, docker, needs_docker
 from tests.helpers import wait_until
+from zerobeast.common.runtime.roles import HOSTED, PROCESSES, ROLES
 
 pytestmark = [pytest.mark.e2e, needs_docker, pytest.mark.timeout(1500)]
 
-BASE = "python:3.11-slim-bookworm"
+PYTHON = "python:3.11-slim-bookworm"
 SETTINGS = {
     "BEAST_NAME": "cartpole",
     "BEAST_ENV__ID": "CartPole-v1",
@@ -23,9 +24,10 @@ MB = 1_000_000
 
 @pytest.fixture(scope="module")
 def images() -> None:
-    """Build all four; a second time everything comes from the cache."""
+    """Build all five; a second time everything comes from the cache."""
     assert not NO_ENGINE
-    Project("zerobeast-build", {}).compose("build")
+    for files in ([BASE], [BASE, FUSED]):
+        Project("zerobeast-build", {}, files).compose("build")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,13 @@ def recovers(project: Project) -> None:
     trains_on(project)
 
 
+def dies(container: str) -> None:
+    """Kill the process of a container, and wait until Docker has started another."""
+    started = docker("inspect", "-f", "{{.State.StartedAt}}", container)
+    docker("exec", container, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")  # process 1 is tini
+    wait_until(lambda: docker("inspect", "-f", "{{.State.StartedAt}}", container) != started, 60)
+
+
 def envs(project: Project) -> tuple[float, float]:
     return project.total("actor", "envs"), project.total("envserver", "envs")
 
@@ -62,11 +71,11 @@ def envs(project: Project) -> tuple[float, float]:
 def test_images_of_env_server_and_actor_have_no_torch_and_stay_small(images: None, role: str) -> None:
     answer = docker("run", "--rm", "--entrypoint", "python", f"zerobeast/{role}", "-c", "import torch", check=False)
     assert "No module named 'torch'" in answer
-    base, image = (int(docker("image", "inspect", "-f", "{{.Size}}", name)) for name in (BASE, f"zerobeast/{role}"))
+    base, image = (int(docker("image", "inspect", "-f", "{{.Size}}", name)) for name in (PYTHON, f"zerobeast/{role}"))
     assert image - base <= 400 * MB
 
 
-@pytest.mark.parametrize("role", SERVICES)
+@pytest.mark.parametrize("role", PROCESSES)
 def test_images_run_as_any_user_and_say_what_is_wrong(images: None, role: str) -> None:
     assert docker("image", "inspect", "-f", "{{.Config.User}}", f"zerobeast/{role}").strip() == "1000:1000"
     wrong = ["run", "--rm", "--read-only", "-e", "BEAST_SEED=minus", f"zerobeast/{role}"]
@@ -79,7 +88,7 @@ def test_the_actors_image_makes_keys_in_a_folder_of_the_users(images: None, tmp_
     user, folder = f"{os.getuid()}:{os.getgid()}", f"{tmp_path}:/work"
     python = ["run", "--rm", "-u", user, "-v", folder, "-w", "/work", "--entrypoint", "python", "zerobeast/actor"]
     docker(*python, "-m", "zerobeast", "keygen", "keys")
-    assert len(list((tmp_path / "keys" / "secret").iterdir())) == len(SERVICES)
+    assert len(list((tmp_path / "keys" / "secret").iterdir())) == len(ROLES)
 
 
 def test_a_broker_without_its_gpu_ends_with_one_line(images: None) -> None:
@@ -121,16 +130,13 @@ def test_several_brokers_share_the_groups(project: Project) -> None:
     trains_on(project)
 
 
-@pytest.mark.parametrize("role", SERVICES)
+@pytest.mark.parametrize("role", ROLES)
 def test_a_service_that_dies_is_started_again_and_the_run_goes_on(project: Project, role: str) -> None:
-    container = project.containers(role)[0]["Name"]
-    started = docker("inspect", "-f", "{{.State.StartedAt}}", container)
-    docker("exec", container, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")  # process 1 is tini
-    wait_until(lambda: docker("inspect", "-f", "{{.State.StartedAt}}", container) != started, 60)
+    dies(project.containers(role)[0]["Name"])
     recovers(project)
 
 
-@pytest.mark.parametrize("role", SERVICES)
+@pytest.mark.parametrize("role", ROLES)
 def test_a_service_that_was_killed_by_hand_comes_back_with_up(project: Project, role: str) -> None:
     """Docker takes `docker kill` for a wish, and starts nothing again by itself after it."""
     docker("kill", project.containers(role)[0]["Name"])
@@ -161,3 +167,21 @@ def test_a_service_with_a_wrong_setting_stays_down_and_health_names_the_cause(pr
     entry = next(entry for entry in broken.health()["services"] if entry["role"] == "actor")
     assert entry["state"] == "ended (2)"
     assert "BEAST_SEED" in entry["note"]
+
+
+def test_workers_train_without_the_others_and_one_that_dies_comes_back(images: None) -> None:
+    project = Project(f"zerobeast-fused-{os.getpid()}", SETTINGS, [BASE, FUSED])
+    try:
+        project.compose("up", "--detach", "--wait", "--wait-timeout", "180", "--scale", "worker=2")
+        running = [(each["Service"], each["Health"]) for each in project.containers()]
+        assert sorted(running) == [("learner", "healthy"), ("worker", "healthy"), ("worker", "healthy")]
+        trains_on(project)
+        assert [len(project.pages(role)) for role in HOSTED] == [2, 2, 2]
+        assert envs(project) == (2 * ENVS, 2 * ENVS)
+        dies(project.containers("worker")[0]["Name"])
+        recovers(project)
+        wait_until(lambda: envs(project) == (2 * ENVS, 2 * ENVS), 60)
+        project.compose("stop")
+        assert {each["ExitCode"] for each in project.containers()} == {0}
+    finally:
+        project.down()

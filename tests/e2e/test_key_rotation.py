@@ -85,6 +85,19 @@ def test_actors_keep_training_while_their_keys_are_replaced(run: Run) -> None:
     assert run.figure("learner", "peers") == 1, "the old key is of no use any more"
 
 
+def test_a_worker_has_the_keys_of_broker_and_actor_and_needs_no_other(run: Run) -> None:
+    (run.keys / "secret/envserver.key_secret").unlink()
+    run.start("learner")
+    worker = run.start("worker")
+    run.trains_on()
+    assert run.refused("learner") == 0
+    run.may_end.append(run.start("worker", "actor"))
+    wait_until(lambda: not run.may_end[0].running, TO_SEE_S)
+    assert run.may_end[0].code == 2
+    assert "security.secret" in run.may_end[0].explain()
+    assert worker.running
+
+
 @pytest.mark.parametrize("role", SERVERS)
 def test_a_servers_key_is_replaced_by_a_restart_of_that_server_alone(run: Run, role: str) -> None:
     children = {name: run.start(name) for name in (*SERVERS, "actor")}

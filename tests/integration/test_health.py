@@ -16,7 +16,7 @@ from tests.integration.envservers import running
 from zerobeast.cli.main import main
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.runtime.roles import HOSTED, ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import STUCK_S, HealthServer
 from zerobeast.common.service.loop import Loop
@@ -183,6 +183,21 @@ def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable(capsys
         capsys.readouterr()
         assert probe("envserver", ["--endpoint", address], {}) == 2
         assert "is a broker" in capsys.readouterr().out
+
+
+def test_a_worker_takes_work_once_all_its_services_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        first = free_port()
+        here = {"BEAST_HEALTH__HOST": "127.0.0.1", "BEAST_HEALTH__PORT": str(first)}
+        assert probe("worker", [], here) == 2
+        for number, role in enumerate(HOSTED["worker"]):
+            assert probe("worker", [], here) != 0
+            stack.enter_context(served(HealthConfig(port=first + number), role=role))
+            wait_until(lambda port=first + number: get(f"127.0.0.1:{port}", "/readyz")[0] == 200)
+        capsys.readouterr()
+        assert probe("worker", ["--json"], here) == 0
+        assert [each["role"] for each in json.loads(capsys.readouterr().out)["services"]] == list(HOSTED["worker"])
+        assert probe("worker", ["--endpoint", f"127.0.0.1:{first + 1}"], {}) == 0
 
 
 def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,18 @@ import yaml
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime.roles import PROCESSES, ROLES
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("learner", "broker", "envserver", "actor")
+
+
+class Loader(yaml.SafeLoader):
+    """YAML with compose's tag for what a file takes back of another."""
+
+
+Loader.add_constructor("!reset", lambda loader, node: loader.construct_sequence(node))
 
 
 def everything() -> dict[str, dict[str, Any]]:
@@ -25,11 +32,11 @@ def services(*files: str) -> dict[str, dict[str, Any]]:
     """The services of some files, their environments merged as compose does it."""
     found: dict[str, dict[str, Any]] = {}
     for file in files:
-        for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
+        for name, service in yaml.load((ROOT / file).read_text(), Loader)["services"].items():
             before = found.get(name, {})
             merged = {**before.get("environment", {}), **service.get("environment", {})}
             found[name] = {**before, **service, "environment": merged}
-    return {name: found[name] for name in ROLES}
+    return {name: found[name] for name in PROCESSES}
 
 
 def settings(service: dict[str, Any]) -> RunConfig:
@@ -47,12 +54,31 @@ def test_without_keys_no_plane_leaves_the_network_of_the_project() -> None:
 def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None:
     files = ("docker-compose.yml", "deploy/compose/keys.yml")
     secrets = yaml.safe_load((ROOT / files[1]).read_text())["secrets"]
-    for role, service in services(*files).items():
+    merged = services(*files)
+    for service in merged.values():
+        assert service["volumes"] == ["./keys/public:/keys/public:ro"]
+    for role, service in [(role, merged[role]) for role in ROLES]:
         security = settings(service).security
         assert (security.keys, security.secret, security.insecure) == ("/keys", f"/run/secrets/{role}", False)
         assert service["secrets"] == [role]
         assert secrets[role] == {"file": f"./keys/secret/{role}.key_secret"}
-        assert service["volumes"] == ["./keys/public:/keys/public:ro"]
+    worker = settings(merged["worker"]).security
+    assert (worker.keys, worker.secret, worker.insecure) == ("/keys", "", False)
+    assert [(each["source"], each["target"]) for each in merged["worker"]["secrets"]] == [
+        (role, f"/keys/secret/{role}.key_secret") for role in ("broker", "actor")
+    ]
+
+
+def test_fused_a_run_is_the_learner_and_workers_which_give_way_to_it() -> None:
+    alone = services("docker-compose.yml")
+    fused = services("docker-compose.yml", "deploy/compose/fused.yml")
+    assert [name for name in PROCESSES if not alone[name].get("profiles")] == list(ROLES)
+    assert [name for name in PROCESSES if not fused[name].get("profiles")] == ["learner", "worker"]
+    assert fused["worker"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
+    assert fused["worker"]["cpu_shares"] < 1024
+    assert "cpu_shares" not in fused["learner"], "Docker's default is 1024"
+    arguments = fused["worker"]["build"]["args"]
+    assert arguments == fused["broker"]["build"]["args"] | fused["envserver"]["build"]["args"]
 
 
 def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> None:
@@ -78,4 +104,5 @@ def test_an_actor_waits_for_the_others_instead_of_using_up_its_restarts() -> Non
         assert policy == "on-failure", "what has done its work stays down"
         assert int(most) < 20
     a_month = 30 * 24 * 3600
-    assert settings(all_services["actor"]).actor.connect_timeout_s > a_month
+    for name in ("actor", "worker"):
+        assert settings(all_services[name]).actor.connect_timeout_s > a_month

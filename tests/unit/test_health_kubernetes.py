@@ -9,6 +9,7 @@ import pytest
 
 from zerobeast.cli.health import main
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.roles import HOSTED
 
 pytestmark = pytest.mark.unit
 
@@ -61,8 +62,9 @@ class Cluster:
         self.answers(f"get pods --namespace {namespace} {SELECTOR}", listing)
 
     def serves(self, pod: str, role: str, *, namespace: str = "zerobeast", ready: bool = True, **page: Any) -> None:
-        page = {"role": role, "state": "ready" if ready else "starting", "loop_age_s": 0.1, **page}
-        answer = json.dumps({"verdict": "", "healthy": ready, "services": [{"name": role, "role": role, "page": page}]})
+        page = {"state": "ready" if ready else "starting", "loop_age_s": 0.1, **page}
+        services = [{"name": each, "role": each, "page": {"role": each, **page}} for each in HOSTED[role]]
+        answer = json.dumps({"verdict": "", "healthy": ready, "services": services})
         asked = f"exec --namespace {namespace} {pod} --container {role} -- "
         asked += f"python -m zerobeast.services.{role} health --json"
         self.answers(asked, answer, "" if ready else "command terminated with exit code 1")
@@ -123,6 +125,25 @@ def test_an_env_server_beside_an_actor_is_a_service_of_its_own(
     _, found = shown(capsys)
     assert [each["name"] for each in found["services"]] == ["actor zt4wq", "envserver zt4wq"]
     assert "no learner and no broker answers" in found["verdict"]
+
+
+def test_a_worker_is_the_three_services_that_it_hosts(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.serves("learner-0", "learner", agent_steps=20, total_steps=20)
+    cluster.serves("worker-59c8-zt4wq", "worker")
+    ended = {"terminated": {"exitCode": 2, "reason": "Error"}}
+    both = [pod("learner-0", "learner"), pod("worker-59c8-zt4wq", "worker")]
+    cluster.holds(*both)
+    code, found = shown(capsys)
+    assert (code, found["verdict"].partition(":")[0]) == (0, "finished")
+    names = [each["name"] for each in found["services"]]
+    assert names == ["learner 0", "broker zt4wq", "envserver zt4wq", "actor zt4wq"]
+    cluster.holds(*both, pod("worker-59c8-x7k2p", "worker", ended))
+    cluster.answers("logs --namespace zerobeast worker-59c8-x7k2p --container worker --tail 1", "why\n")
+    code, found = shown(capsys, "actor")
+    assert (code, [(each["state"], each["note"]) for each in found["services"]]) == (
+        1,
+        [("ended (2)", "why"), ("ready", "")],
+    )
 
 
 def test_what_does_not_run_says_why(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

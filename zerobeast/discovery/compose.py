@@ -12,12 +12,12 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.runtime.roles import PROCESSES
 from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
 
 
 def services_of(project: Sequence[str] = ()) -> list[ServiceView]:
-    """One view for every container of the project in this folder.
+    """One view for every service in the containers of the project in this folder.
 
     Args:
       project: flags for `docker compose` that name another one.
@@ -26,12 +26,12 @@ def services_of(project: Sequence[str] = ()) -> list[ServiceView]:
       ConfigError: Docker cannot be asked, or knows no such project.
     """
     listing = output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
-    containers = [entry for entry in _entries(listing) if entry.get("Service") in ROLES]
+    containers = [entry for entry in _entries(listing) if entry.get("Service") in PROCESSES]
     if not containers:
         raise ConfigError("no container of a compose project here: `docker compose up` starts one")
     containers.sort(key=lambda entry: (str(entry["Service"]), str(entry["Name"])))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(_view, containers))
+        return [view for views in pool.map(_views, containers) for view in views]
 
 
 def _entries(listing: str) -> list[dict[str, Any]]:
@@ -44,10 +44,10 @@ def _entries(listing: str) -> list[dict[str, Any]]:
         raise ConfigError(f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}") from error
 
 
-def _view(entry: dict[str, Any]) -> ServiceView:
-    role, container = str(entry["Service"]), str(entry["Name"])
-    name = f"{role} {container.rpartition('-')[2]}"
+def _views(entry: dict[str, Any]) -> list[ServiceView]:
+    process, container = str(entry["Service"]), str(entry["Name"])
+    number = container.rpartition("-")[2]
     if entry.get("State") != "running":
         words = last_words(["docker", "logs", "--tail", "1", container])
-        return unreachable(name, role, words, entry.get("ExitCode"))
-    return ask(["docker", "exec", container], name, role)
+        return unreachable(process, number, words, entry.get("ExitCode"))
+    return ask(["docker", "exec", container], process, number)

@@ -9,25 +9,40 @@ from collections.abc import Sequence
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import HOSTED
 
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time
 LAST_LINE = 200  #: characters of a line that says why a container cannot be asked or has ended
 
 
-def ask(execute: Sequence[str], name: str, role: str) -> ServiceView:
-    """The service in a running container, by the health command of its image, which `execute` runs there."""
+def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
+    """The services in a running container, by the health command of its image, which `execute` runs there.
+
+    Args:
+      execute: a command that runs another one in the container.
+      process: a role, or `worker`.
+      number: which one, for the names of its services.
+    """
     try:
-        answer = json.loads(output([*execute, "python", "-m", f"zerobeast.services.{role}", "health", "--json"]))
-        page = answer["services"][0]["page"]
-    except (ConfigError, ValueError, KeyError, IndexError, TypeError) as error:
-        return unreachable(name, role, f"cannot be asked: {error}")
-    return ServiceView(name, role, page) if page else unreachable(name, role, "no answer")
+        answer = json.loads(output([*execute, "python", "-m", f"zerobeast.services.{process}", "health", "--json"]))
+        pages = [service["page"] for service in answer["services"]]
+        found = dict(zip(HOSTED[process], pages, strict=True))
+    except (ConfigError, ValueError, KeyError, TypeError) as error:
+        return unreachable(process, number, f"cannot be asked: {error}")
+    return [
+        view
+        for role, page in found.items()
+        for view in ([ServiceView(f"{role} {number}", role, page)] if page else unreachable(role, number, "no answer"))
+    ]
 
 
-def unreachable(name: str, role: str, note: str, code: int | None = None) -> ServiceView:
-    """A service that has ended, has not started or does not answer, and why."""
-    return ServiceView(name, role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE])
+def unreachable(process: str, number: str, note: str, code: int | None = None) -> list[ServiceView]:
+    """The services of a process that has ended, has not started or does not answer, and why."""
+    return [
+        ServiceView(f"{role} {number}", role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE])
+        for role in HOSTED[process]
+    ]
 
 
 def last_words(logs: Sequence[str]) -> str:

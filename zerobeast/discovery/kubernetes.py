@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.runtime.roles import PROCESSES
 from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
 
 NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
@@ -24,9 +24,9 @@ PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evict
 
 
 class _Container(NamedTuple):
-    """One container of a pod: its name is the role of its service."""
+    """One container of a pod: its name is that of its process, a role or `worker`."""
 
-    role: str
+    process: str
     pod: str
     namespace: str
     state: dict[str, Any]  #: one key: running, waiting or terminated
@@ -49,17 +49,17 @@ def services_of(namespace: str = NAMESPACE) -> list[ServiceView]:
     if not containers:
         raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(_view, containers))
+        return [view for views in pool.map(_views, containers) for view in views]
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
-    """The services of a pod, an env-server beside an actor among them; no status is there before it has a node."""
+    """The containers of a pod, an env-server beside an actor among them; no status is there before it has a node."""
     named, status = pod["metadata"], pod["status"]
     reported = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     statuses = {each["name"]: each for each in reported}
     scheduling = [each.get("message", "") for each in status.get("conditions", []) if each["type"] == "PodScheduled"]
     for spec in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
-        if spec["name"] in ROLES:
+        if spec["name"] in PROCESSES:
             found = statuses.get(spec["name"], {})
             state, before = found.get("state", {}), found.get("lastState", {})
             ended = state.get("terminated") or before.get("terminated") or {}
@@ -68,14 +68,14 @@ def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
             )
 
 
-def _view(container: _Container) -> ServiceView:
-    role, pod, where = container.role, container.pod, ["--namespace", container.namespace]
-    name = f"{role} {pod.rpartition('-')[2]}"
+def _views(container: _Container) -> list[ServiceView]:
+    process, pod, where = container.process, container.pod, ["--namespace", container.namespace]
+    number = pod.rpartition("-")[2]
     if "running" in container.state:
-        return ask(["kubectl", "exec", *where, pod, "--container", role, "--"], name, role)
+        return ask(["kubectl", "exec", *where, pod, "--container", process, "--"], process, number)
     waiting = container.state.get("waiting", {})
     why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message")))) or container.unscheduled
     if container.ended:
         again = ["--previous"] if waiting else []
-        why = last_words(["kubectl", "logs", *where, pod, "--container", role, "--tail", "1", *again]) or why
-    return unreachable(name, role, why, container.ended.get("exitCode"))
+        why = last_words(["kubectl", "logs", *where, pod, "--container", process, "--tail", "1", *again]) or why
+    return unreachable(process, number, why, container.ended.get("exitCode"))

@@ -19,7 +19,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
-from zerobeast.common.runtime.roles import HOSTED, PROCESSES, STOPPING
+from zerobeast.common.runtime.roles import HOSTED, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
@@ -98,7 +98,7 @@ class Fleet:
 
     def add_all(self) -> list[Child]:
         """As many services of each role as the settings say, none of them started yet."""
-        return [self.add(role) for role in PROCESSES for _ in range(self._counts.get(role, 0))]
+        return [self.add(role) for role, count in self._counts.items() for _ in range(count)]
 
     def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from zerobeast.common.runtime.roles import HOSTED
+
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 README = (KUBERNETES / "README.md").read_text(encoding="utf-8")
 #: of components, as the README has it: what changes an object comes before what removes it, keys come last
-ORDER = ("small", "gpu", "brokers", "sidecar", "monitoring", "encrypted")
+ORDER = ("small", "gpu", "brokers", "sidecar", "fused", "monitoring", "encrypted")
 COMPONENT = "app.kubernetes.io/component"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the one in C is ten times as fast
 FACTORS = {"m": 1e-3, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
@@ -31,10 +33,15 @@ Object = dict[str, Any]
 class Container:
     """A container of a pod, a sidecar among them, and what its process sees."""
 
-    role: str  #: of its service: the last part of its image's name
+    process: str  #: a role, or worker: the last part of its image's name
     spec: Object
     environ: dict[str, str]
     is_sidecar: bool
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of its services."""
+        return HOSTED[self.process]
 
     @property
     def ports(self) -> dict[str, int]:
@@ -77,7 +84,7 @@ class Rendered:
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = list(objects)
         self.pods = [self._pod(found) for found in self.of_kind("Deployment", "StatefulSet")]
-        self.containers = {container.role: container for pod in self.pods for container in pod.containers}
+        self.containers = {container.process: container for pod in self.pods for container in pod.containers}
 
     def of_kind(self, *kinds: str) -> list[Object]:
         """Objects of some kinds, in order."""

@@ -45,15 +45,24 @@ def endpoint(container: Container, role: str) -> Endpoint:
     return Endpoint.parse(container.environ[f"BEAST_{role.upper()}__ENDPOINT"])
 
 
+def servers(container: Container) -> dict[str, tuple[int, ...]]:
+    """The servers outside that the services of a container connect to, and the sockets of each."""
+    found: dict[str, tuple[int, ...]] = {}
+    for (client, server), sockets in PLANES.items():
+        if client in container.roles and server not in container.roles:
+            found[server] = found.get(server, ()) + sockets
+    return found
+
+
 def links(run: Rendered) -> set[Link]:
     """What the services connect to over the network."""
     return {
         Link(pod.name, endpoint(container, server).host, endpoint(container, server).port + socket)
         for pod in run.pods
         for container in pod.containers
-        for (client, server), sockets in PLANES.items()
+        for server, sockets in servers(container).items()
         for socket in sockets
-        if container.role == client and not endpoint(container, server).path
+        if not endpoint(container, server).path
     }
 
 
@@ -93,8 +102,8 @@ NAMES, HTTPS = 53, 443
 
 
 def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
-    for client, server in PLANES:
-        theirs, ours = run.containers[server], run.containers[client]
+    for ours, server in [(each, server) for each in run.containers.values() for server in servers(each)]:
+        theirs = run.containers[server]
         place = endpoint(ours, server)
         if place.path:
             folder = place.path.rpartition("/")[0]

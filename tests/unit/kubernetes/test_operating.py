@@ -16,6 +16,7 @@ from tests.unit.kubernetes.rendered import ORDER, README, ROOT, needs_kubectl, r
 
 pytestmark = pytest.mark.unit
 
+BY_HAND = ("apps/v1/StatefulSet", "broker")  #: to be deleted: pruning StatefulSets might take a learner
 (AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
 
 #: pods are folders of keys; a call of `exec` is a line of a log, and with its fifth a kubelet brings the last pod up
@@ -61,7 +62,9 @@ def test_what_one_overlay_has_and_another_has_not_is_pruned_and_nothing_that_hol
     runs = [render("base"), *(render(f"overlays/{name}") for name in ORDER)]
     named = [{(_group(it), it["metadata"]["name"]) for it in run.objects} for run in runs]
     for before, after in itertools.permutations(named, 2):
-        assert {kind for kind, _ in before - after} - {"core/v1/ConfigMap"} <= pruned
+        gone = {kind for kind, name in before - after if (kind, name) != BY_HAND}
+        assert gone - {"core/v1/ConfigMap"} <= pruned
+    assert "delete statefulset/broker" in README
     held = {"Namespace", "PersistentVolumeClaim", "StatefulSet", "Secret", "ConfigMap"}
     assert not {kind.rpartition("/")[2] for kind in pruned} & held
 

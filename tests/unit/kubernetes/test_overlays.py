@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, needs_kubectl, quantity, render, render_own
+from zerobeast.common.runtime.roles import PROCESSES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
@@ -27,7 +28,7 @@ def test_gpu_gives_learner_and_broker_a_gpu_and_a_node_that_has_one() -> None:
     run = render("overlays/gpu")
     for pod in run.pods:
         (container,) = pod.containers
-        wanted = container.role in ("learner", "broker")
+        wanted = container.process in ("learner", "broker")
         assert container.spec["resources"]["limits"].get(GPU) == (1 if wanted else None)
         assert [each["key"] for each in pod.spec.get("tolerations", [])] == ([GPU] if wanted else [])
     seen = run.containers["learner"].environ
@@ -44,6 +45,20 @@ def test_a_sidecar_is_the_env_server_but_for_where_it_listens() -> None:
         assert beside[probe] | {"httpGet": alone[probe]["httpGet"]} == alone[probe]
 
 
+def test_fused_is_a_learner_and_workers_that_act_on_the_cpu(tmp_path: Path) -> None:
+    run = render_own(tmp_path, ["gpu", "fused"])
+    assert [pod.name for pod in run.pods] == ["worker", "learner"]
+    assert set(run.names("Service")) == {"learner"}
+    learner, worker = run.containers["learner"], run.containers["worker"]
+    assert (learner.environ["BEAST_LEARNER__DEVICE"], worker.environ["BEAST_BROKER__DEVICE"]) == ("cuda", "cpu")
+    requests = [quantity(each.spec["resources"]["requests"]["cpu"]) for each in (worker, learner)]
+    assert requests[0] < requests[1], "on a full node cores are divided as requested, and the learner comes first"
+    same = {"imagePullPolicy", "securityContext", "volumeMounts", "envFrom"}
+    actor = render("overlays/gpu").containers["actor"]
+    assert {key: worker.spec[key] for key in same} == {key: actor.spec[key] for key in same}
+    assert worker.environ.items() >= {"BEAST_ACTOR__CONNECT_TIMEOUT_S": "31536000"}.items()
+
+
 def test_every_overlay_is_the_base_and_one_component_and_the_readme_lists_it() -> None:
     assert sorted(folder.name for folder in (KUBERNETES / "components").iterdir()) == sorted(ORDER)
     assert tuple(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == ORDER
@@ -58,11 +73,14 @@ def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
     written = yaml.safe_load(example)
     assert written.pop("resources") == ["../../base"]
     components = [Path(path).name for path in written.pop("components")]
-    images = {f"{image['newName']}:{image['newTag']}" for image in written["images"]}
+    images = {Path(image["name"]).name: f"{image['newName']}:{image['newTag']}" for image in written["images"]}
+    assert set(images) == set(PROCESSES)
     moved = {key: written[key] for key in ("namespace", "images")}
     (tmp_path / "all").mkdir()
     for run in (render_own(tmp_path, components, **written), render_own(tmp_path / "all", ORDER, **moved)):
-        assert {container.spec["image"] for container in run.containers.values()} == images
+        assert {name: each.spec["image"] for name, each in run.containers.items()} == {
+            name: images[name] for name in run.containers
+        }
         assert {found["metadata"].get("namespace") for found in run.objects} == {written["namespace"]}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from tests.unit.kubernetes.rendered import Rendered, needs_kubectl, quantity
+from tests.unit.kubernetes.rendered import Container, Rendered, needs_kubectl, quantity
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
@@ -40,10 +41,13 @@ def test_pods_meet_the_profile_restricted_as_the_user_of_the_images(run: Rendere
 
 def test_probes_ask_the_health_page_and_are_patient(run: Rendered) -> None:
     for container in run.containers.values():
+        first, pages = int(container.environ["BEAST_HEALTH__PORT"]), len(container.roles)
+        declared = [port for name, port in container.ports.items() if name.startswith("health")]
+        assert declared == list(range(first, first + pages))
         for kind, path in PATHS.items():
             asked = container.spec[kind]["httpGet"]
             assert asked["path"] == path
-            assert str(container.ports[asked["port"]]) == container.environ["BEAST_HEALTH__PORT"]
+            assert container.ports[asked["port"]] == declared[-1], "who starts last and ends first answers for all"
         assert container.environ["BEAST_HEALTH__HOST"] == "0.0.0.0", "the kubelet asks from outside the pod"
         start, live = container.spec["startupProbe"], container.spec["livenessProbe"]
         assert start["periodSeconds"] * start["failureThreshold"] >= START_S
@@ -74,6 +78,15 @@ def test_a_sidecar_keeps_running_and_a_corrected_setting_reaches_a_pod_that_neve
         assert found["spec"]["podManagementPolicy"] == "Parallel"
 
 
+def secrets_of(container: Container) -> dict[str, Any]:
+    """The volume with the secret keys of a container, all that it needs beyond itself and no other."""
+    names = [f"zerobeast-{role}-key" for role in container.roles]
+    if len(names) == 1:
+        return {"secret": {"secretName": names[0], "defaultMode": 0o440}}
+    sources = [{"secret": {"name": name}} for name in names if "envserver" not in name]  # whose plane is inside
+    return {"projected": {"sources": sources, "defaultMode": 0o440}}
+
+
 def test_keys_are_of_the_role_readable_by_its_group_alone_and_in_no_file(
     run: Rendered, chosen: tuple[str, ...]
 ) -> None:
@@ -82,13 +95,12 @@ def test_keys_are_of_the_role_readable_by_its_group_alone_and_in_no_file(
     for pod, container in [(each, container) for each in run.pods for container in each.containers]:
         keyed = encrypted and not container.is_sidecar  # which listens on a unix socket
         security = (container.environ.get("BEAST_SECURITY__KEYS", ""), container.environ["BEAST_SECURITY__INSECURE"])
-        assert security == ("/keys" if keyed else "", "false" if encrypted else "true")
+        assert security == (("/keys", "false") if encrypted else ("", "true"))
         mounted = {path: mount for path, mount in container.mounts.items() if path.startswith("/keys")}
         assert mounted.keys() == ({"/keys/public", "/keys/secret"} if keyed else set())
         assert all(mount["readOnly"] for mount in mounted.values())
         if keyed:
             volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
-            secret = {"secretName": f"zerobeast-{container.role}-key", "defaultMode": 0o440}
-            assert volumes[mounted["/keys/secret"]["name"]]["secret"] == secret
+            assert volumes[mounted["/keys/secret"]["name"]].items() >= secrets_of(container).items()
             assert volumes[mounted["/keys/public"]["name"]]["configMap"] == {"name": "zerobeast-public-keys"}
-            assert len([volume for volume in volumes.values() if "secret" in volume]) == 1
+            assert len([volume for volume in volumes.values() if {"secret", "projected"} & volume.keys()]) == 1

@@ -12,10 +12,10 @@ from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kub
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
+from zerobeast.common.runtime.roles import PROCESSES, ROLES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-ROLES = {"learner", "broker", "envserver", "actor"}
 SOURCES = {"configMap": "name", "secret": "secretName"}  #: of volumes
 KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: which a person makes
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
@@ -85,17 +85,17 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
     for container in run.containers.values():
         assert container.spec["envFrom"] == [{"configMapRef": {"name": config}}]
         found = gather(container.flags, container.environ, own=Instance).config
-        assert found.learner.when_done == ("stay" if container.role == "learner" else "exit")
+        assert found.learner.when_done == ("stay" if container.process == "learner" else "exit")
 
 
 def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, chosen: tuple[str, ...]) -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
-    assert set(stages) >= ROLES
-    assert run.containers.keys() == ROLES
-    for role, container in run.containers.items():
-        assert (COMPOSE[role]["image"], COMPOSE[role]["build"]["target"]) == (f"zerobeast/{role}", role)
-        cuda = "-cuda" if "gpu" in chosen and role in ("learner", "broker") else ""
-        assert container.spec["image"] == f"zerobeast/{role}:{__version__}{cuda}"
+    assert set(stages) >= set(PROCESSES)
+    assert run.containers.keys() == ({"learner", "worker"} if "fused" in chosen else set(ROLES))
+    for name, container in run.containers.items():
+        assert (COMPOSE[name]["image"], COMPOSE[name]["build"]["target"]) == (f"zerobeast/{name}", name)
+        cuda = "-cuda" if "gpu" in chosen and name in ("learner", "broker") else ""
+        assert container.spec["image"] == f"zerobeast/{name}:{__version__}{cuda}"
 
 
 def test_the_run_is_composes_but_for_its_name() -> None:

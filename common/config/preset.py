@@ -25,7 +25,8 @@ OTHERS = "classic"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/")),
     ("minatar", re.compile(r"MinAtar/")),
-    (OTHERS, re.compile(r"(CartPole|Acrobot|MountainCar|LunarLander)-v\d")),
+    ("cartpole", re.compile(r"CartPole-v\d")),
+    (OTHERS, re.compile(r"(Acrobot|MountainCar|LunarLander)-v\d")),
     (
         "control",
         re.compile(

@@ -14,6 +14,7 @@ from zerobeast.common.transport import Context, Poller
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 0.1  #: bound on how late a signal is noticed
+COUNT_PERIOD_S = 0.2  #: asking for the CPU time of a process takes longer than many a turn
 
 
 class Loop:
@@ -29,7 +30,8 @@ class Loop:
         self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
         self._pollers: list[Poller] = []
         self._poller = Poller()
-        self._counted_s = time.process_time()  #: CPU time of the process that some service has spent
+        self._turned_s = [0.0] * len(services)  #: what the turns of each took since `_counted_at`
+        self._counted_at, self._counted_cpu_s = time.monotonic(), time.process_time()
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
@@ -61,20 +63,27 @@ class Loop:
             service.stop()
 
     def _turn(self) -> None:
-        for service in self.services:
-            began = time.monotonic()
+        if len(self.services) == 1:
+            self.services[0].turn()
+            return
+        began = time.monotonic()
+        for place, service in enumerate(self.services):
             service.turn()
-            if len(self.services) > 1:
-                self._count(service, time.monotonic() - began)
+            ended = time.monotonic()
+            self._turned_s[place] += ended - began
+            began = ended
+        if began - self._counted_at > COUNT_PERIOD_S:
+            self._count(began)
 
-    def _count(self, turned: Service, seconds: float) -> None:
-        """Note a turn, in which the others have waited."""
-        for other in self.services:
-            if other is not turned:
-                other.waited(seconds)
+    def _count(self, now: float) -> None:
+        """Divide the CPU time of the process by how long turns took; while one service had its turn, others waited."""
         cpu_s = time.process_time()
-        turned.usage.spent(cpu_s - self._counted_s)
-        self._counted_s = cpu_s
+        spent_s, turned_s = cpu_s - self._counted_cpu_s, sum(self._turned_s) or 1.0
+        for service, seconds in zip(self.services, self._turned_s, strict=True):
+            service.waited(turned_s - seconds)
+            service.usage.spent(spent_s * seconds / turned_s)
+        self._turned_s = [0.0] * len(self.services)
+        self._counted_at, self._counted_cpu_s = now, cpu_s
 
     def _wait(self, timeout_s: float) -> None:
         """Until there is something for one of them."""

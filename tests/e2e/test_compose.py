@@ -18,7 +18,7 @@ SETTINGS = {
     "BEAST_ENV__ID": "CartPole-v1",
     "BEAST_TOTAL_STEPS": "1000000000",
 }
-ENVS = 16  #: that an actor drives on CartPole
+ENVS = 128  #: that an actor drives on CartPole
 MB = 1_000_000
 
 

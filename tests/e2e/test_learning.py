@@ -59,8 +59,8 @@ def best(rows: list[dict[str, str]]) -> float:
 
 @pytest.mark.smoke
 def test_cartpole_is_solved_with_the_default_settings(tmp_path: Path) -> None:
-    rows = train(tmp_path, "cartpole", "--env", "CartPole-v1", "--total_steps", "200000")
-    assert int(rows[-1]["agent_steps"]) == 200_000
+    rows = train(tmp_path, "cartpole", "--env", "CartPole-v1", "--total_steps", "600000")
+    assert int(rows[-1]["agent_steps"]) == 600_000
     assert best(rows) >= 475
 
 

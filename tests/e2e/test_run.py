@@ -155,7 +155,7 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
     resumed = next(row for row in rows if int(row["agent_steps"]) > saved["counters"]["agent_steps"])
     assert int(resumed["updates"]) > saved["counters"]["updates"]
     at_end = torch.load(run / "checkpoint.pt", weights_only=True)
-    per_update = 8 * 16  # rollouts of the classic preset, and their steps
+    per_update = 32 * 16  # rollouts of the preset, and their steps
     done = at_end["counters"]["updates"] - saved["counters"]["updates"]
     assert done == math.ceil((20_000 - saved["counters"]["agent_steps"]) / per_update)
     (adam,) = {int(state["step"]) for state in at_end["learning"]["optimizer"]["state"]["state"].values()}

@@ -51,7 +51,7 @@ def test_every_command_explains_itself(command: str, word: str, capsys: pytest.C
     ("flags", "entries"),
     [
         ([], ["--preset atari ", "[chosen for PongNoFrameskip-v4 and impala; default ]"]),
-        (["--env", "CartPole-v1"], ["--preset classic ", "--learner.batch_size 8 ", "[preset classic; default 32]"]),
+        (["--env", "Acrobot-v1"], ["--preset classic ", "--learner.batch_size 8 ", "[preset classic; default 32]"]),
         (["--env=CartPole-v1", "--algo=ppo"], ["--ppo.epochs 4 ", "[preset classic-ppo; default 10]"]),
         (["--learner.batch_size", "4"], ["--learner.batch_size 4 ", "[flag; default 32]"]),
     ],

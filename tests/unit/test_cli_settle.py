@@ -26,7 +26,7 @@ def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
     config, flags, saved, origins = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
     assert config.name == "CartPole-v1-impala-20260131-235958"
     assert (flags.plain, flags.fresh, saved) == (True, False, None)
-    assert (config.preset, origins["preset"]) == ("classic", "chosen for CartPole-v1 and impala")
+    assert (config.preset, origins["preset"]) == ("cartpole-impala", "chosen for CartPole-v1 and impala")
 
 
 def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_
     flags = ["--root", str(tmp_path), "--env", "CartPole-v1", "--learner.batch_size", "4", "--ppo.epochs", "3"]
     settled = settle(flags, {"BEAST_SEED": "9"}, NOW)
     preset, seed, given, rest = values(settled.config, settled.origins)
-    assert preset.startswith("preset classic: total_steps 500000, ")
+    assert preset.startswith("preset cartpole-impala: total_steps 1000000, ")
     assert "learner.unroll_length 16" in preset
     assert "learner.batch_size" not in preset
     assert (seed, given) == ("environment: seed 9", "flag: learner.batch_size 4")
     assert rest.startswith(
-        "preset classic was chosen for CartPole-v1 and impala; all other settings have their defaults"
+        "preset cartpole-impala was chosen for CartPole-v1 and impala; all other settings have their defaults"
     )
 
 

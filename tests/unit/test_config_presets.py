@@ -127,7 +127,8 @@ def test_every_preset_is_valid(name: str) -> None:
         ("PongNoFrameskip-v4", "atari"),
         ("ALE/Breakout-v5", "atari"),
         ("MinAtar/Breakout", "minatar"),
-        ("CartPole-v1", "classic"),
+        ("CartPole-v1", "cartpole-impala"),
+        ("Acrobot-v1", "classic"),
         ("my.module:Env-v0", "classic"),
     ],
 )

@@ -52,10 +52,11 @@ def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) ->
 
 
 def test_a_worker_that_dies_ends_the_run_in_a_sentence_and_leaves_a_checkpoint(tmp_path: Path) -> None:
-    fused = ("--local.placement", "fused", "--local.workers", "1", "--learner.checkpoint_every_s", "0.5")
+    fused = ("--local.placement", "fused", "--local.workers", "1", "--learner.log_every_s", "0.2")
     process, run = beast("train", "--root", tmp_path, "--name", "x", *SMALL, *fused), tmp_path / "x"
+    metrics = run / "metrics.csv"
     with killed_at_last(process):
-        wait_until(lambda: (run / "checkpoint.pt").exists(), timeout_s=200)
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, 200)
         pids = children_of(run)
         os.kill(json.loads((run / "services" / "envserver-0.json").read_text())["pid"], signal.SIGKILL)
         code, _, error = finished(process)

@@ -30,6 +30,7 @@ from zerobeast.common.nets.weights import Bytes, as_kept, layout_id, pack_into, 
 from zerobeast.common.runtime.files import write_atomically
 
 HEADER_BYTES = 128
+MAX_PLACE_BYTES = 100  #: of the small file: four numbers
 FORMAT = 1
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would end its readers
 ATTEMPTS = 8  #: to read while a writer overtakes
@@ -63,18 +64,20 @@ class WeightsWriter:
 
     Raises:
       OSError: there is not enough memory, or the system has no such files.
+      ConfigError: `path` cannot be written.
     """
 
     def __init__(self, path: Path, net: nn.Module, epoch: int) -> None:
         self._path, self._kinds = path, as_kept(net)
         n_bytes = sum(sizes(net, self._kinds))
+        path.unlink(missing_ok=True)  # of a killed learner, whose memory readers must not keep if there is none now
         self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
             self._memory = _Memory.of(self._file, n_bytes, write=True)
             self._memory.header[: _WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
-            write_atomically(path, f"{os.getpid()} {self._file} {n_bytes}")
+            write_atomically(path, f"{os.getpid()} {self._file} {n_bytes} {epoch}")
         except BaseException:
             os.close(self._file)
             raise
@@ -108,7 +111,7 @@ class WeightsReader:
     """
 
     def __init__(self, path: Path, net: nn.Module) -> None:
-        pid, file, n_bytes = map(int, path.read_text().split())
+        pid, file, n_bytes, epoch = map(int, _head(path).split())
         kinds = as_kept(net)
         if n_bytes != sum(sizes(net, kinds)):
             raise ValueError(f"{path}: memory for {n_bytes} bytes of weights, expected {sum(sizes(net, kinds))}")
@@ -122,7 +125,9 @@ class WeightsReader:
         header = self._memory.header
         if header[_FORMAT] != FORMAT or header[_LAYOUT] != layout_id(net, kinds):
             raise ValueError(f"{path}: weights of another layout")
-        self.epoch = int(header[_EPOCH])
+        if header[_EPOCH] != epoch:  # its process has ended, and another learner's has the same id
+            raise ValueError(f"{path}: weights of another learner")
+        self.epoch = epoch
         self._read = 0  #: how many had been written when the newest was read
         self._buffer = np.zeros(n_bytes, np.uint8)
 
@@ -143,3 +148,12 @@ class WeightsReader:
                 self._read = written
                 return version, self._buffer
         return None
+
+
+def _head(path: Path) -> bytes:
+    """The beginning of a file, which may be anything: opening a pipe does not wait for its writer."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        return os.read(file, MAX_PLACE_BYTES)
+    finally:
+        os.close(file)

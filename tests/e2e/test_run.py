@@ -51,6 +51,22 @@ def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) ->
     assert not any(psutil.pid_exists(pid) for pid in children_of(trained))
 
 
+def test_a_worker_that_dies_ends_the_run_in_a_sentence_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+    fused = ("--local.placement", "fused", "--local.workers", "1", "--learner.log_every_s", "0.2")
+    process, run = beast("train", "--root", tmp_path, "--name", "x", *SMALL, *fused), tmp_path / "x"
+    metrics = run / "metrics.csv"
+    with killed_at_last(process):
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, 200)
+        pids = children_of(run)
+        os.kill(json.loads((run / "services" / "envserver-0.json").read_text())["pid"], signal.SIGKILL)
+        code, _, error = finished(process)
+    assert code == 1
+    assert "worker 0 was killed by SIGKILL" in error
+    assert len(set(pids)) == 2
+    assert not any(map(psutil.pid_exists, pids))
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
+
+
 def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
     code, out, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
     assert (code, error) == (0, ""), error

@@ -45,7 +45,7 @@ class Odd(gymnasium.Env):
       answer: observation of that step; "nan" and "inf", which JSON does not have, are numbers.
       reward: of that step.
       dtype: of its space.
-      once: a file; while it is missing nothing odd happens, and it is deleted first.
+      once: a file; while it is missing nothing odd happens, and it is deleted first. What it contains is the deed.
       broken: a file; while it exists no environment can be made, and each try makes it a byte longer.
       family: a file to append the ids of two processes to, which every environment starts: one in its own session.
       make_s: how long making it takes.
@@ -100,6 +100,7 @@ class Odd(gymnasium.Env):
         if not self.once:
             return True
         try:
+            self.deed = Path(self.once).read_text() or self.deed
             Path(self.once).unlink()  # by one of several environments
         except FileNotFoundError:
             return False

@@ -1,21 +1,30 @@
 """Weights in memory that a learner shares: whole versions or none, whatever ends in between."""
 
+import itertools
 import multiprocessing
 import os
-import signal
+import random
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers import wait_until
 from zerobeast.common.acting.local_weights import LOOK_PERIOD_S, LocalWeights, place_of
 from zerobeast.common.nets import shared_weights
 from zerobeast.common.nets.shared_weights import WeightsReader, WeightsWriter
-from zerobeast.common.nets.weights import as_kept, load_flat
+from zerobeast.common.nets.weights import as_kept, load_flat, sizes
 
 pytestmark = pytest.mark.unit
+
+KILLS = 40
 
 
 class Net(torch.nn.Module):
@@ -81,26 +90,66 @@ def write_for_ever(place: Path) -> None:
         version += 1
 
 
-def test_readers_of_a_writer_that_never_rests_and_is_killed_see_whole_versions_alone(tmp_path: Path) -> None:
-    place = tmp_path / "w"
-    spawn = multiprocessing.get_context("fork")
-    for _ in range(3):
-        place.unlink(missing_ok=True)
-        process = spawn.Process(target=write_for_ever, args=(place,), daemon=True)
-        process.start()
-        while not place.exists():
-            pass
-        reader, versions = WeightsReader(place, Net()), list[int]()
+def read_for_ever(place: Path) -> None:
+    reader = WeightsReader(place, Net())
+    while True:
+        taken(reader)
+
+
+@contextmanager
+def to_be_killed(target: Callable[[Path], None], place: Path) -> Iterator[BaseProcess]:
+    process = multiprocessing.get_context("fork").Process(target=target, args=(place,), daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_readers_of_a_writer_that_never_rests_see_each_version_whole_and_once(tmp_path: Path) -> None:
+    place, versions = tmp_path / "w", list[int]()
+    with to_be_killed(write_for_ever, place):
+        wait_until(place.exists)
+        reader = WeightsReader(place, Net())
         while len(versions) < 50:
             if reader.newer() and (found := reader.read()):
                 net = Net(-1.0)
                 load_flat(net, found[1], as_kept(net))
                 assert whole(net) == found[0] % 100
                 versions.append(found[0])
-        assert versions == sorted(set(versions))
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        assert whole(taken(reader)[1]) == taken(reader)[0] % 100
+    assert versions == sorted(set(versions))
+
+
+def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor_is_found(tmp_path: Path) -> None:
+    place, dice, torn = tmp_path / "w", random.Random(1), 0
+    local, clock = LocalWeights(place, Net()), itertools.count(0.0, LOOK_PERIOD_S)
+
+    def follows(epoch: int | None) -> bool:
+        local.look(next(clock))
+        return local.reader is not None and local.reader.epoch == epoch and local.reader.newer()
+
+    for _ in range(KILLS):
+        with to_be_killed(write_for_ever, place) as process:
+            wait_until(lambda: follows(process.pid))
+            time.sleep(dice.uniform(0, 0.01))
+        assert local.reader is not None
+        torn += any(state % 2 for state in local.reader._memory.header[shared_weights._STATE :][:2])
+        version, net = taken(local.reader)
+        assert whole(net) == version % 100
+    assert torn > 0, "some were killed while they wrote"
+
+
+def test_a_writer_and_other_readers_take_no_notice_of_readers_that_are_killed(tmp_path: Path) -> None:
+    place = tmp_path / "w"
+    writer = WeightsWriter(place, Net(), epoch=1)
+    reader = WeightsReader(place, Net())
+    for version in range(10):
+        with to_be_killed(read_for_ever, place):
+            writer.write(Net(float(version)), version)
+            time.sleep(0.002)
+        assert reader.newer()
+        assert (taken(reader)[0], whole(taken(reader)[1])) == (version, version)
 
 
 @pytest.mark.parametrize("other", [Net(size=3), Net().float()], ids=["size", "format"])
@@ -124,10 +173,10 @@ def test_weights_of_the_same_size_and_other_names_are_told_apart(tmp_path: Path)
 
 def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) -> None:
     sealed = WeightsWriter(tmp_path / "w", Net(), epoch=1)
-    pid, file, n_bytes = (tmp_path / "w").read_text().split()
+    pid, file, n_bytes, epoch = (tmp_path / "w").read_text().split()
     plain = os.memfd_create("plain")
     os.write(plain, os.pread(int(file), 1 << 20, 0))
-    (tmp_path / "w").write_text(f"{pid} {plain} {n_bytes}")
+    (tmp_path / "w").write_text(f"{pid} {plain} {n_bytes} {epoch}")
     with pytest.raises(ValueError, match="could shrink"):
         WeightsReader(tmp_path / "w", Net())
     with pytest.raises(OSError, match="not permitted"):
@@ -135,16 +184,52 @@ def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) 
     os.close(plain)
 
 
-def test_without_memory_for_them_there_is_no_writer_and_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_args: Any) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="Cannot allocate memory"):
-        WeightsWriter(tmp_path / "w", Net(), epoch=1)
+def test_without_memory_for_them_there_is_no_writer_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "w").write_text("of a learner that was killed")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # which counts for memory files, too
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            WeightsWriter(tmp_path / "w", Net(), epoch=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_side_by_side_have_memory_of_their_own_whichever_process_has_the_id_of_another(tmp_path: Path) -> None:
+    first, second = (WeightsWriter(tmp_path / name, Net(), epoch) for name, epoch in (("a", 1), ("b", 2)))
+    first.write(Net(1.0), 10)
+    second.write(Net(2.0), 20)
+    readers = [WeightsReader(tmp_path / name, Net()) for name in ("a", "b")]
+    assert [(reader.epoch, taken(reader)[0], whole(taken(reader)[1])) for reader in readers] == [(1, 10, 1), (2, 20, 2)]
+    first_place, second_place = (tmp_path / "a").read_text().split(), (tmp_path / "b").read_text().split()
+    (tmp_path / "a").write_text(" ".join([*second_place[:3], first_place[3]]))
+    with pytest.raises(ValueError, match="weights of another learner"):
+        WeightsReader(tmp_path / "a", Net())
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop", "socket"])
+def test_whatever_lies_in_place_of_the_file_there_is_an_answer_and_it_is_replaced_if_that_is_possible(
+    tmp_path: Path, kind: str
+) -> None:
+    place, here = tmp_path / "w", socket.socket(socket.AF_UNIX)
+    make = {
+        "folder": place.mkdir,
+        "pipe": lambda: os.mkfifo(place),
+        "endless": lambda: place.symlink_to("/dev/zero"),
+        "loop": lambda: place.symlink_to(place),
+        "socket": lambda: here.bind(str(place)),
+    }
+    make[kind]()
+    with pytest.raises((OSError, ValueError)):
+        WeightsReader(place, Net())
+    if kind == "folder":
+        with pytest.raises(OSError, match="directory"):
+            WeightsWriter(place, Net(), epoch=1)
+    else:
+        WeightsWriter(place, Net(), epoch=1)
+        assert WeightsReader(place, Net()).epoch == 1
+    here.close()
 
 
 def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_not(tmp_path: Path) -> None:
@@ -155,11 +240,15 @@ def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_no
     local.look(0.0)
     assert local.reader is None
     assert local.newest() is None
-    now = 0.0
-    for text in ("", "1 2", "999999999 3 100014", f"{os.getpid()} 0 100020"):
-        place.write_text(text)
+    now, pipe, here = 0.0, os.pipe(), socket.socket(socket.AF_UNIX)
+    n_bytes = sum(sizes(Net(), as_kept(Net())))
+    contents = [b"", b"1 2", b"999999999 3 %d 1", b"-1 -1 %d 1", b"%d " % os.getpid() + b"0 %d 1", b"9" * 10_000]
+    contents += [b"\xff\0\n", b"1 1 9999999999999999999999 1", b"9" * 30 + b" 9 %d 1"]
+    contents += [b"%d %d" % (os.getpid(), number) + b" %d 1" for number in (*pipe, here.fileno())]
+    for content in contents:
+        place.write_bytes(content.replace(b"%d", b"%d" % n_bytes))
         local.look(now := now + LOOK_PERIOD_S)
-        assert local.reader is None, text
+        assert local.reader is None, content
     first = WeightsWriter(place, Net(), epoch=1)
     first.write(Net(1.0), 1)
     assert local.newest() is None, "it looks only now and then"
@@ -172,3 +261,6 @@ def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_no
     local.look(now + LOOK_PERIOD_S)
     assert local.reader is not None
     assert (local.reader.epoch, np.size(local.newest()[1])) == (2, found[1].size)
+    here.close()
+    for file in pipe:
+        os.close(file)

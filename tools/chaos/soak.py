@@ -32,14 +32,15 @@ FIRST_LOOK_S = 15.0  #: of training in peace: what is usual
 #: a run that is as fast as its environments, so that its rate says nothing about the machine; small messages and a
 #: batch that messages do not divide
 SETTINGS = (
-    *("--local.actors", "3", "--local.env_servers", "2", "--actor.env_groups", "2", "--learner.window", "2"),
+    *("--local.actors", "3", "--local.env_servers", "2", "--local.workers", "2"),
+    *("--actor.env_groups", "2", "--learner.window", "2"),
     *("--learner.checkpoint_every_s", "5", "--learner.log_every_s", "5"),
 )
 WITNESS = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04}', "--actor.envs_per_group", "3"),
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
 )
-WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "learner")}
+WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "worker", "learner")}
 STORING = {**WITNESSES, "learner": "zerobeast.tools.chaos.witness.store learner"}
 
 
@@ -88,7 +89,7 @@ class Soak:
         witnesses = STORING if self.options.store else WITNESSES
         settings, modules = [*SETTINGS, *(() if own else WITNESS), *flags], {} if own else witnesses
         with disturbed_run(settings, folder, brokers=self.options.brokers, modules=modules) as injector:
-            self.say(f"training: {len(injector.fleet.children)} services")
+            self.say("training: " + ", ".join(child.spec.name for child in injector.fleet.children))
             try:
                 self._disturb(injector)
                 self._judge(injector)

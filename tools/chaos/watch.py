@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
+
+import psutil
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context, WeightsSubscriber
@@ -36,7 +39,7 @@ class RunWatch:
         self.memory: dict[str, list[tuple[float, float, float]]] = {}  #: name -> (moment, uptime, MiB)
         self.versions: dict[int, int] = {}  #: newest, by epoch of the learner, in order of appearance
         self.ready: dict[str, float] = {}  #: since when a process is ready, by name; of the newest one
-        self._last_pages: dict[int, dict[str, Any]] = {}  #: of every process that ever was, by its id
+        self._last_pages: dict[tuple[int, str], dict[str, Any]] = {}  #: of all services that ever were: process, role
         self._look_at = 0.0
         self._context = Context()
         self._weights = WeightsSubscriber(self._context, fleet.learner_endpoint)
@@ -83,17 +86,19 @@ class RunWatch:
         """Read everything once."""
         self._look_at = time.monotonic() + PERIOD_S
         self._listen()
-        for name, page, at in self._pages():
-            if page["state"] == "ready":
+        for name, pages, at in self._pages():
+            if is_ready(pages):
                 self.ready.setdefault(name, at)
-            self.audit.note(name, page)
-            self.memory.setdefault(name, []).append((at, page["uptime_s"], page["memory_bytes"] / MIB))
-            self._last_pages[page["pid"]] = page
-            if page["role"] == "learner" and page.get("epoch"):
-                self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
+            size = sum(page["memory_bytes"] for page in pages)
+            self.memory.setdefault(name, []).append((at, pages[0]["uptime_s"], size / MIB))
+            for page in pages:
+                self.audit.note(name, page)
+                self._last_pages[page["pid"], page["role"]] = page
+                if page["role"] == "learner" and page.get("epoch"):
+                    self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
 
-    def _pages(self) -> Iterator[tuple[str, dict[str, Any], float]]:
-        """Each service that answers now, its page, and when it was read.
+    def _pages(self) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
+        """Each process all of whose services answer now, their pages, and when they were read.
 
         Raises:
           BeastError: one has ended by itself.
@@ -104,11 +109,11 @@ class RunWatch:
                 continue
             if child.poll() is not None:
                 raise BeastError(child.explain())
-            if page := child.page(timeout_s=PAGE_LIMIT_S):
-                yield name, page, time.monotonic()
+            if all(pages := [child.page(role, PAGE_LIMIT_S) for role in child.spec.statuses]):
+                yield name, pages, time.monotonic()
 
     def forget(self, name: str) -> None:
-        """A service has ended."""
+        """A process has ended."""
         self.ready.pop(name, None)
         self.audit.actor_ended(name)
 
@@ -116,17 +121,25 @@ class RunWatch:
         """Stop the environments, wait until nothing is under way any more, and draw up the balance.
 
         Raises:
-          BeastError: something goes on moving, or does not answer.
+          BeastError: something goes on moving, does not answer, or cannot be stopped.
         """
         self.look()  # finds a service that has ended
-        servers = [child.spec.name for child in self.fleet.children if child.spec.role == "envserver"]
-        for name in servers:
-            self.fleet.freeze(name)
-        try:
+        servers = [child for child in self.fleet.children if child.spec.role == "envserver"]
+        with ExitStack() as stopped:
+            for server in servers:
+                self.fleet.freeze(server.spec.name)
+                stopped.callback(self.fleet.thaw, server.spec.name)
+            for process in self._environments():
+                process.suspend()
+                stopped.callback(_resume, process)
             return self._quiet()
-        finally:
-            for name in servers:
-                self.fleet.thaw(name)
+
+    def _environments(self) -> Iterator[psutil.Process]:
+        """The processes in which workers step their environments; a worker that is stopped could not send the rest."""
+        for worker in (child for child in self.fleet.children if child.spec.role == "worker"):
+            if not (found := psutil.Process(worker.pid).children()):
+                raise BeastError(f"{worker.spec.name} steps its environments itself: they cannot be stopped alone")
+            yield from found
 
     def wrong_accounts(self, balance: Balance) -> list[str]:
         """See `verdict.accounts`."""
@@ -135,8 +148,8 @@ class RunWatch:
 
     def wrong_messages(self, starts: int) -> list[str]:
         """What services that only restart must not send each other; `starts` of the learner, after the first."""
-        config, drops = self.fleet.config, self.total("policy_version_drops")
-        groups = config.local.actors * config.actor.env_groups
+        placement, drops = self.fleet.placement, self.total("policy_version_drops")
+        groups = placement.all_actors * placement.env_groups
         return [
             *verdict.versions(len(self.versions), starts, drops, groups),
             *verdict.strangeness(self.refused, self.total("env_errors")),
@@ -161,3 +174,15 @@ class RunWatch:
             if version < self.versions.get(header.epoch, 0):
                 raise BeastError(f"weights of version {version} came after version {self.versions[header.epoch]}")
             self.versions[header.epoch] = version
+
+
+def is_ready(pages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether all services of a process are; of a worker, which makes environments for itself, once it has them."""
+    hosts = [page for page in pages if page["role"] == "envserver"] if len(pages) > 1 else []
+    made = all(page.get("sessions") and not page["sessions_making"] for page in hosts)
+    return made and all(page["state"] == "ready" for page in pages)
+
+
+def _resume(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.resume()

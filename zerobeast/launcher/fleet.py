@@ -25,7 +25,8 @@ from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 
 USED = ("envserver", "broker")  #: by an actor, one of each
-STOP_LIMIT_S = 10.0  #: for a service to end in order
+STOP_LIMIT_S = 10.0  #: for all services to end in order
+END_LIMIT_S = 60.0  #: for one that is ended on its own, also on a machine with other work
 
 
 class Fleet:
@@ -147,9 +148,9 @@ class Fleet:
         self.down.update(names)
         for name in names:
             os.kill(self.child(name).pid, number)
-        if not await_end([self.child(name) for name in names], STOP_LIMIT_S):
+        if not await_end([self.child(name) for name in names], END_LIMIT_S):
             running = next(name for name in names if self.child(name).running)
-            raise BeastError(f"{running} has not ended {STOP_LIMIT_S:.0f} s after {number.name}")
+            raise BeastError(f"{running} has not ended {END_LIMIT_S:.0f} s after {number.name}")
         return {name: self.child(name).poll() or 0 for name in names}
 
     def restart(self, name: str) -> None:

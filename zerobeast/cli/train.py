@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 def _help(argv: list[str]) -> int:
     try:
-        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of)
+        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of, actors=actors_of)
     except ConfigError as error:
         _say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
@@ -139,13 +139,13 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
     Raises:
       ConfigError: a line for every mistake.
     """
-    given = gather(argv, environ, own=TrainFlags, describe=describe)
+    given = gather(argv, environ, own=TrainFlags, describe=describe, actors=actors_of)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
-    loaded = gather(layers, environ, own=TrainFlags, describe=describe)
+    loaded = gather(layers, environ, own=TrainFlags, describe=describe, actors=actors_of)
     refuse_code(loaded)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):

@@ -1,4 +1,4 @@
-"""Filling the tree: default < preset < YAML file < environment < flag.
+"""Filling the tree: default < preset < what `deterministic` needs < YAML file < environment < flag.
 
     config = load(sys.argv[1:], os.environ)
 

@@ -50,9 +50,8 @@ def learned(root: Path, name: str) -> dict[str, Any]:
 def same(one: Any, other: Any) -> bool:
     """Whether both hold the same, bit for bit, but for the ids of the actors that rows came from."""
     if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(
-            one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8)
-        )
+        bits, others = (each.reshape(-1).view(torch.uint8) for each in (one, other))
+        return one.dtype == other.dtype and torch.equal(bits, others)
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one if key != "origin")
     if isinstance(one, list | tuple):

@@ -53,7 +53,7 @@ def load(
     environ: Mapping[str, str],
     *,
     describe: Describe | None = None,
-    actors: lock_step.Actors | None = None,
+    groups: lock_step.Groups | None = None,
 ) -> RunConfig:
     """Read all layers.
 
@@ -61,12 +61,12 @@ def load(
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
       describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
-      actors: asked if the run is deterministic; without it `learner.batch_size` is taken as it is.
+      groups: asked if the run is deterministic; without it `learner.batch_size` is taken as it is.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ, describe=describe, actors=actors)
+    loaded = gather(argv, environ, describe=describe, groups=groups)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
@@ -78,7 +78,7 @@ def gather(
     *,
     own: type[Section] = Section,
     describe: Describe | None = None,
-    actors: lock_step.Actors | None = None,
+    groups: lock_step.Groups | None = None,
 ) -> Loaded:
     """As `load`, and keep where each value came from. `own` are flags of the command itself."""
     mistakes: list[str] = []
@@ -89,9 +89,9 @@ def gather(
     flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
     good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
     _add_counts(good, line, mistakes)
-    good |= _check(RunConfig, TREE, list(lock_step.layer(_tree(good), good, actors)), mistakes)[0]
+    good |= _check(RunConfig, TREE, list(lock_step.layer(_tree(good), good, groups)), mistakes)[0]
     config = _tree(good)
-    broken = (*relations(config), *lock_step.broken(config, actors))
+    broken = (*relations(config), *lock_step.broken(config, groups))
     mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
     mistakes += remarks.unused(config, origins)

@@ -14,16 +14,16 @@ from zerobeast.common.config.tree import RunConfig
 NAME = "deterministic"
 ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 
-#: counts the actors of a run on this machine
-Actors = Callable[[RunConfig], int]
+#: counts the env groups of a run on this machine
+Groups = Callable[[RunConfig], int]
 
 
-def implied(config: RunConfig, actors: Actors | None) -> dict[str, tuple[Any, str]]:
+def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:
     """Setting -> the value that it has to have, and why; nothing for a run that is not deterministic.
 
     Args:
       config: of the run.
-      actors: without it nothing is said of `learner.batch_size`.
+      groups: without it nothing is said of `learner.batch_size`.
     """
     if not config.deterministic:
         return {}
@@ -36,22 +36,22 @@ def implied(config: RunConfig, actors: Actors | None) -> dict[str, tuple[Any, st
     }
     for role in ("learner", "broker"):
         needed |= {f"{role}.{name}": (value, same) for name, value in ONE_THREAD.items()}
-    if actors is not None:
-        envs = actors(config) * config.actor.env_groups * config.actor.envs_per_group
+    if groups is not None:
+        envs = groups(config) * config.actor.envs_per_group
         needed["learner.batch_size"] = envs, "a batch has one rollout of every environment of the run"
     return needed
 
 
-def layer(config: RunConfig, origins: Mapping[str, Given], actors: Actors | None) -> Iterator[Given]:
+def layer(config: RunConfig, origins: Mapping[str, Given], groups: Groups | None) -> Iterator[Given]:
     """The implied values of settings that the user leaves open."""
-    for path, (value, _) in implied(config, actors).items():
+    for path, (value, _) in implied(config, groups).items():
         if path not in origins or origins[path].where.startswith("preset "):
             yield Given(path, value, f"{NAME} true: {path}")
 
 
-def broken(config: RunConfig, actors: Actors | None) -> Iterator[Relation]:
+def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
     """Values that contradict it."""
-    for path, (value, why) in implied(config, actors).items():
+    for path, (value, why) in implied(config, groups).items():
         if (given := value_at(config, path)) != value:
             expected = f"expected {as_text(value)}, so that {why}"
             yield Relation((path, NAME), f"{path} {as_text(given)} with {NAME}: {expected}")

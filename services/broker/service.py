@@ -257,7 +257,8 @@ class Broker(Service):
 
     def _counted_seed(self, session: Session[Client], version: int) -> int:
         """Of the actions of a request: the same whichever broker it goes to, and whenever."""
-        return counted(self.config.seed, index_of(session.sender), session.slot, session.seq, version)
+        group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # among those of all actors
+        return counted(self.config.seed, group, session.seq, version)
 
     def _finish(self) -> None:
         """Answer the running batch where it is done. Replies are copies: they outlive the memory they come from."""

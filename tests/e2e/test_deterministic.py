@@ -18,8 +18,12 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-APART = ("--local.actors", "2", "--actor.env_groups", "1")
-FUSED = ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1")
+PLACEMENTS = {  #: each of two env groups
+    "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
+    "fused": ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1"),
+    "serial": ("--local.placement", "serial", "--actor.env_groups", "2"),
+}
+APART = PLACEMENTS["apart"]
 CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --total_steps 3000"
 RUNS = {
     "ppo": f"{CARTPOLE} --algo ppo",
@@ -76,15 +80,16 @@ def disturb(run: "subprocess.Popen[str]", folder: Path) -> int:
 
 
 @pytest.mark.parametrize("flags", RUNS.values(), ids=RUNS)
-def test_services_apart_and_fused_learn_the_same(flags: str, tmp_path: Path) -> None:
+def test_services_learn_the_same_wherever_they_are(flags: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        runs = [train(tmp_path, name, *flags.split(), *how) for name, how in (("apart", APART), ("fused", FUSED))]
+        runs = [train(tmp_path, name, *flags.split(), *how) for name, how in PLACEMENTS.items()]
         for run in runs:
             stack.enter_context(killed_at_last(run))
         for run in runs:
             out, error = run.communicate()
             assert run.returncode == 0, out[-3000:] + error
-    assert same(learned(tmp_path, "apart"), learned(tmp_path, "fused"))
+    apart = learned(tmp_path, "apart")
+    assert [name for name in PLACEMENTS if not same(apart, learned(tmp_path, name))] == []
 
 
 def test_a_run_that_is_disturbed_learns_the_same_and_another_seed_something_else(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from zerobeast.common.acting.local_weights import shared_place
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-from zerobeast.launcher.threads import actors_of
+from zerobeast.launcher.placement import groups_of
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +17,7 @@ CARTPOLE = ["--env", "CartPole-v1", "--deterministic", "true"]
 
 def refusals(*flags: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load([*CARTPOLE, *flags], {}, actors=actors_of)
+        load([*CARTPOLE, *flags], {}, groups=groups_of)
     return str(caught.value).splitlines()
 
 
@@ -30,7 +30,7 @@ def refusals(*flags: str) -> list[str]:
     ],
 )
 def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
-    loaded = gather([*CARTPOLE, "--algo", "impala", *flags.split()], {}, actors=actors_of)
+    loaded = gather([*CARTPOLE, "--algo", "impala", *flags.split()], {}, groups=groups_of)
     config = loaded.config
     assert config.learner.batch_size == envs
     assert config.broker.max_batch_rows == config.actor.envs_per_group
@@ -41,7 +41,7 @@ def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
 
 
 def test_it_changes_nothing_where_it_is_off() -> None:
-    assert load(CARTPOLE[:2], {}, actors=actors_of) == load(CARTPOLE[:2], {})
+    assert load(CARTPOLE[:2], {}, groups=groups_of) == load(CARTPOLE[:2], {})
 
 
 def test_what_contradicts_it_is_refused() -> None:
@@ -55,20 +55,20 @@ def test_what_contradicts_it_is_refused() -> None:
         "learner.batch_size 8 with deterministic: expected 16, so that a batch has one rollout of every environment "
         "of the run (from flag --learner.batch_size, flag --deterministic)"
     ]
-    assert load([*CARTPOLE, "--learner.batch_size", "16"], {}, actors=actors_of).learner.batch_size == 16
+    assert load([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).learner.batch_size == 16
 
 
 def test_settings_that_follow_from_it_are_checked_against_the_others() -> None:
     minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
-    assert load([*CARTPOLE, *minibatches], {}, actors=actors_of).learner.batch_size == 16
+    assert load([*CARTPOLE, *minibatches], {}, groups=groups_of).learner.batch_size == 16
     (sentence,) = refusals(*minibatches, "--actor.env_groups", "1")
     assert sentence.startswith("ppo.minibatches 12 is above learner.batch_size 8")
 
 
 def test_services_read_it_back_as_it_was_saved(tmp_path: Path) -> None:
-    config = load([*CARTPOLE, "--local.actors", "3"], {}, actors=actors_of)
+    config = load([*CARTPOLE, "--local.actors", "3"], {}, groups=groups_of)
     (file := tmp_path / "config.yaml").write_text(dump(config))
-    assert load(["--config", str(file)], {}) == load(["--config", str(file)], {}, actors=actors_of) == config
+    assert load(["--config", str(file)], {}) == load(["--config", str(file)], {}, groups=groups_of) == config
 
 
 def test_weights_that_travel_are_refused() -> None:

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 PLACEMENTS = {  #: each of two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
     "fused": ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1"),
+    "mixed": ("--local.placement", "mixed", "--local.actors", "1", "--local.workers", "1", "--actor.env_groups", "1"),
     "serial": ("--local.placement", "serial", "--actor.env_groups", "2"),
 }
 APART = PLACEMENTS["apart"]

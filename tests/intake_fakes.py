@@ -65,7 +65,10 @@ class ListPort:
 class ListedRun:
     """Streams of so many rows, by their sender, and one learner after the other. Time is a number."""
 
-    def __init__(self, rows: dict[int, int], batch: int, window: int, seed: int = 0) -> None:
+    def __init__(
+        self, rows: dict[int, int], batch: int, window: int, seed: int = 0, *, lock_step: bool = False
+    ) -> None:
+        self.lock_step = lock_step
         self.now, self.random = 0.0, random.Random(seed)
         self.rows, self.batch, self.window = rows, batch, window
         terms = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T}
@@ -78,7 +81,7 @@ class ListedRun:
         self.port = ListPort()
         terms = Terms(ENV, POLICY, T, max(*self.rows.values(), self.batch))
         queue = RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
-        self.intake = Intake(self.port, epoch, self.window, terms, queue, saved)  # type: ignore[arg-type]
+        self.intake = Intake(self.port, epoch, self.window, terms, queue, saved, lock_step=self.lock_step)  # type: ignore[arg-type]
 
     def exchange(self, loss: float = 0.0) -> None:
         """Everything that is due travels, unless it is lost."""

@@ -17,6 +17,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.fleet import Fleet
+from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.trust import refuse_code
@@ -31,8 +32,8 @@ def settings(flags: Sequence[str]) -> RunConfig:
     Raises:
       ConfigError: a setting is wrong.
     """
-    refuse_code(gather(flags, os.environ))
-    return load(flags, os.environ, describe=spec_of)
+    refuse_code(gather(flags, os.environ, groups=groups_of))
+    return load(flags, os.environ, describe=spec_of, groups=groups_of)
 
 
 @contextlib.contextmanager

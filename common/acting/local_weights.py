@@ -8,9 +8,11 @@ from pathlib import Path
 
 from torch import nn
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.shared_weights import WeightsReader
 from zerobeast.common.nets.weights import Bytes
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.run import Run
 
 LOOK_PERIOD_S = 0.5  #: a learner that was started again has other memory
 
@@ -21,19 +23,39 @@ def place_of(endpoint: str) -> Path | None:
     return Path(f"{path}.weights") if path else None
 
 
+def shared_place(config: Run) -> Path | None:
+    """`place_of` the run's learner.
+
+    Raises:
+      ConfigError: the run is deterministic, and there is none: weights that travel come whenever they do.
+    """
+    place = place_of(config.learner.endpoint)
+    if place is None and config.deterministic:
+        endpoint = config.learner.endpoint
+        raise ConfigError(f"learner.endpoint {endpoint} with deterministic: expected ipc://path, all on one machine")
+    return place
+
+
 class LocalWeights:
     """Follows the memory of whichever learner there is.
 
     Args:
       place: what `place_of` says.
       net: whose weights they are.
+      only: take none from elsewhere, not even before there is a learner.
     """
 
-    def __init__(self, place: Path, net: nn.Module) -> None:
+    def __init__(self, place: Path, net: nn.Module, *, only: bool = False) -> None:
+        self.only = only
         self._place, self._net = place, net
         self._seen: tuple[int, int] | None = None  #: which file said where
         self._look_at = float("-inf")
         self.reader: WeightsReader | None = None
+
+    def serves(self, now: float) -> bool:
+        """Whether weights come from here and not from the socket; now and then it looks for a learner."""
+        self.look(now)
+        return self.only or self.reader is not None
 
     def look(self, now: float) -> None:
         """Now and then, see whether there is a learner, or another one."""

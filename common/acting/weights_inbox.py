@@ -73,12 +73,10 @@ class WeightsInbox:
 
         A new subscriber is served the newest version at once. True if `pollable` changed.
         """
-        if self._local is not None:
-            self._local.look(now)
-            if self._local.reader is not None:
-                was_subscribed, self._address, self._heard_at = self._port is not None, None, float("-inf")
-                self.close()
-                return was_subscribed
+        if self._local is not None and self._local.serves(now):
+            was_subscribed, self._address, self._heard_at = self._port is not None, None, float("-inf")
+            self.close()
+            return was_subscribed
         silent_s = now - self._heard_at
         if silent_s < SILENCE_S:
             return False

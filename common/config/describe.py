@@ -17,7 +17,8 @@ from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.settings.section import Section
 
-RANKS = ("chosen", "preset", "file", "environment", "flag")  #: how origins begin, the lowest layer first
+#: how origins begin, the lowest layer first
+RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
 LAYERS = (
     "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "

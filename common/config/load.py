@@ -1,4 +1,4 @@
-"""Filling the tree: default < preset < YAML file < environment < flag.
+"""Filling the tree: default < preset < what `deterministic` needs < YAML file < environment < flag.
 
     config = load(sys.argv[1:], os.environ)
 
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.config import lock_step, remarks, torchbeast
 from zerobeast.common.config import preset as presets
-from zerobeast.common.config import remarks, torchbeast
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
 from zerobeast.common.config.flags import CommandLine, read_flags
@@ -48,25 +48,37 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: for the log: flags without effect
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str], *, describe: Describe | None = None) -> RunConfig:
+def load(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    describe: Describe | None = None,
+    groups: lock_step.Groups | None = None,
+) -> RunConfig:
     """Read all layers.
 
     Args:
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
       describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
+      groups: asked if the run is deterministic; without it `learner.batch_size` is taken as it is.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ, describe=describe)
+    loaded = gather(argv, environ, describe=describe, groups=groups)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
 
 
 def gather(
-    argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, describe: Describe | None = None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    own: type[Section] = Section,
+    describe: Describe | None = None,
+    groups: lock_step.Groups | None = None,
 ) -> Loaded:
     """As `load`, and keep where each value came from. `own` are flags of the command itself."""
     mistakes: list[str] = []
@@ -77,10 +89,10 @@ def gather(
     flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
     good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
     _add_counts(good, line, mistakes)
+    good |= _check(RunConfig, TREE, list(lock_step.layer(_tree(good), good, groups)), mistakes)[0]
     config = _tree(good)
-    mistakes += [
-        _sentence(relation, good) for relation in relations(config) if not refused.intersection(relation.paths)
-    ]
+    broken = (*relations(config), *lock_step.broken(config, groups))
+    mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
     mistakes += remarks.unused(config, origins)
     own_good, _ = _check(own, own_table, line.own, mistakes)

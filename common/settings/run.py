@@ -214,6 +214,10 @@ class Run(Section):
     name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
     root: str = setting("runs", "folder of run folders")
     seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
+    deterministic: bool = setting(
+        default=False,
+        meaning="the same weights bit for bit whenever the run is repeated on this machine, at a price in speed",
+    )
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
     algo: str = setting("impala", "algorithm")
     preset: str = setting(

@@ -15,7 +15,7 @@ from zerobeast.common.transport.context import Context, open_context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.keys import Keys, add_key, make_keys
 from zerobeast.common.transport.ports import ServerPort
-from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, random_id
+from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, index_of, random_id
 from zerobeast.common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "add_key",
     "checksum",
     "chunks",
+    "index_of",
     "make_keys",
     "open_context",
     "random_id",

@@ -37,6 +37,7 @@ SUBSCRIPTION_BYTES = 1024  #: of what an XPUB receives; CURVE's handshake needs 
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
 
 MAX_WAIT_S = 3600.0
+RANDOM_BITS = 47  #: of the id of a counted client: 16 of 63 are left for its index
 
 CONNECT_MS = 3_000
 HANDSHAKE_MS = 5_000
@@ -44,9 +45,20 @@ RETRY_MS = 1_000  #: between attempts to connect, at most
 STUCK_MS = 10_000  #: for which a client may take nothing that a server has for it
 
 
-def random_id() -> int:
-    """A random 63-bit id, never 0: of a client, or of one start of a server."""
-    return secrets.randbits(63) | 1
+def random_id(index: int | None = None) -> int:
+    """A random 63-bit id, never 0: of a client, or of one start of a server.
+
+    Args:
+      index: of a counted client, below 2^16: ids are in its order, and `index_of` finds it.
+    """
+    if index is None:
+        return secrets.randbits(63) | 1
+    return index << RANDOM_BITS | secrets.randbits(RANDOM_BITS) | 1
+
+
+def index_of(sender: int) -> int:
+    """The index with which an id was drawn; a random number of one without."""
+    return sender >> RANDOM_BITS
 
 
 class Poller:

@@ -11,7 +11,7 @@ from typing import Any
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import PeerLost, Refusal
+from zerobeast.common.errors import ConfigError, PeerLost, Refusal
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
@@ -55,8 +55,8 @@ class Actor(Service):
         resolve: Resolve = Endpoint.addresses,
     ) -> None:
         super().__init__(clock=clock)
-        self.config, self._timeouts = config, timeouts
-        self.sender = random_id()
+        self.config, self._timeouts, self._index = config, timeouts, instance.index
+        self.sender = random_id(instance.index)
         now, count = self.clock(), config.actor.env_groups
         first = count * (self.sender if instance.index is None else instance.index)  # among the groups of all actors
 
@@ -79,7 +79,13 @@ class Actor(Service):
         self._window = SlidingWindow(RATE_SPAN_S)
 
     def open(self) -> None:
-        """Connect; names that do not resolve yet are looked up again."""
+        """Connect; names that do not resolve yet are looked up again.
+
+        Raises:
+          ConfigError: the run is deterministic, and this actor is not counted.
+        """
+        if self.config.deterministic and self._index is None:
+            raise ConfigError("index: expected a number of this actor, by which a deterministic run orders its actors")
         self._context = self.open_context(self.config.security)
         for servers in self._servers:
             self.resources.callback(servers.close)

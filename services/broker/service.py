@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import torch
 
 from zerobeast.common.acting.inference import Inference
-from zerobeast.common.acting.local_weights import LocalWeights, place_of
+from zerobeast.common.acting.local_weights import LocalWeights, shared_place
 from zerobeast.common.acting.weights_inbox import WeightsInbox
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
-from zerobeast.common.runtime.seeds import continued
+from zerobeast.common.runtime.seeds import continued, counted
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
-from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
+from zerobeast.common.transport import Incoming, Poller, ServerPort, index_of, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.services.broker.batcher import Batcher
@@ -73,9 +73,10 @@ class Broker(Service):
         """Bind the endpoint.
 
         Raises:
-          ConfigError: it is taken, or the device is not there.
+          ConfigError: it is taken, or the device is not there, or a deterministic run is not on one machine.
         """
         settings = self.config.broker
+        shared_place(self.config)
         device = pick_device(settings.device, "broker.device")
         dtype = pick_dtype(settings.precision, device)
         torch.set_num_threads(settings.threads or 1)
@@ -180,9 +181,9 @@ class Broker(Service):
         if not self.port.hears(header.sender):
             return  # its subscription is still under way, and so is its next HELLO
         if self._inbox is None:
+            place = shared_place(self.config)
+            local = LocalWeights(place, policy.net, only=self.config.deterministic) if place else None
             endpoint = self.config.learner.endpoint
-            place = place_of(endpoint)
-            local = LocalWeights(place, policy.net) if place else None
             self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes, local=local)
             self.resources.callback(self._inbox.close)
         session = self._sessions.admit(header, rows, self.clock())
@@ -249,8 +250,15 @@ class Broker(Service):
         rows, requests = self._batcher.rows, self._batcher.take()
         for request in requests:
             self.hops.add("batch_wait", now - request.at)
+        if self.config.deterministic:
+            policy.reseed(self._counted_seed(requests[0].session, inbox.version))
         policy.submit(rows, with_cores=any(request.with_core for request in requests))
         self._running = Running(policy, requests, rows, inbox.version, now)
+
+    def _counted_seed(self, session: Session[Client], version: int) -> int:
+        """Of the actions of a request: the same whichever broker it goes to, and whenever."""
+        group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # among those of all actors
+        return counted(self.config.seed, group, session.seq, version)
 
     def _finish(self) -> None:
         """Answer the running batch where it is done. Replies are copies: they outlive the memory they come from."""

@@ -24,7 +24,7 @@ from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts,
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
-from zerobeast.services.learner.window import LONG_AGO, exhausted, window
+from zerobeast.services.learner.window import LONG_AGO, all_waiting, exhausted, window
 
 GRANT_PERIOD_S = 1.0  #: to see who delivers
 
@@ -39,12 +39,22 @@ class Intake(RolloutPlane):
       terms: what every actor has to offer.
       queue: for what comes in.
       record: of the run so far.
+      lock_step: a batch has every environment's rollout, and their order is not that in which they came.
     """
 
     def __init__(
-        self, port: ServerPort, epoch: int, window: int, terms: Terms, queue: RolloutQueue, record: SavedLedger
+        self,
+        port: ServerPort,
+        epoch: int,
+        window: int,
+        terms: Terms,
+        queue: RolloutQueue,
+        record: SavedLedger,
+        *,
+        lock_step: bool = False,
     ) -> None:
         super().__init__(port, epoch)
+        self._lock_step = lock_step
         self._configured = window
         self._granted = window  #: what WELCOME and ACK say now
         self.terms, self.queue, self.ledger = terms, queue, record.ledger
@@ -101,6 +111,11 @@ class Intake(RolloutPlane):
 
     def take(self, now: float) -> Rows | None:
         """A batch to learn from: a short one if no stream has credit left to fill it; None: wait for more."""
+        if self._lock_step:
+            if not all_waiting(self._granted, self.queue.batch_size, self._here):
+                return None
+            self.queue.sort()
+            return self.queue.take(short=True)
         return self.queue.take(short=self.queue.usable > 0 and exhausted(self._granted, self._here, now))
 
     def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
@@ -222,7 +237,7 @@ class Intake(RolloutPlane):
 
     def _grant(self, now: float) -> None:
         """Widen the window where so few streams could never fill a batch, and say so: they may all be waiting."""
-        if not self._changed and now < self._grant_at:
+        if self._lock_step or (not self._changed and now < self._grant_at):
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
         granted = window(self._configured, self.queue.batch_size, self._here, now)

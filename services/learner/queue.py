@@ -119,6 +119,11 @@ class RolloutQueue:
             for entry in self._entries:
                 self._judge(entry)
 
+    def sort(self) -> None:
+        """Put the messages into the order of their senders and slots, but for one that is used in part."""
+        assert not self._taken, "not between take and release"
+        self._entries = deque(sorted(self._entries, key=lambda entry: (not entry.row, *entry.message[:3])))
+
     def take(self, *, short: bool = False) -> Rows | None:
         """The oldest batch, or None. It stays as it is until `release`.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.acting.local_weights import place_of
+from zerobeast.common.acting.local_weights import shared_place
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -96,6 +96,7 @@ class Learner(Service):
             raise ConfigError(
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
+        shared_place(config)
         self._device = pick_device(config.learner.device, "learner.device")
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
@@ -179,18 +180,23 @@ class Learner(Service):
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
         record.recover(trainer.recovered())
         queue = RolloutQueue(trainer.storage, settings.batch_size)
-        intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record)
+        in_step = self.config.deterministic
+        if in_step and trainer.learning.credit != "after_step":
+            raise ConfigError(f"algo {self.config.algo} with deterministic: expected one that gives credit after_step")
+        intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
         return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
 
     def _share(self, trainer: Trainer) -> WeightsWriter | None:
         """Memory for the weights of those who act on this machine, in the formats of a broker on its CPU."""
-        if (place := place_of(self.config.learner.endpoint)) is None:
+        if (place := shared_place(self.config)) is None:
             return None
         net = trainer.algorithm.network()
         net.lower(pick_dtype(self.config.broker.precision, torch.device("cpu")))
         try:
             writer = WeightsWriter(place, net, self._epoch)
         except (OSError, ConfigError) as error:
+            if self.config.deterministic:
+                raise ConfigError(f"deterministic: no memory to share the weights: {error}") from error
             log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
             return None
         self.resources.callback(writer.close)

@@ -55,6 +55,15 @@ def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float)
     return delivering > 0 or (used_up > 0 and (not credit or now - newest > PATIENCE_S))
 
 
+def all_waiting(window: int, rows: int, streams: Iterable[Session[StreamLedger]]) -> bool:
+    """Whether streams of so many rows or more are here, and each has used its window up: what is missing can only come
+    after the next acknowledgement. Unlike `exhausted` it does not depend on when anything came."""
+    here = list(streams)
+    return sum(each.state.rows for each in here) >= rows and all(
+        each.state.received - each.state.consumed >= window for each in here
+    )
+
+
 def window_needed(batch_size: int, rows: Sequence[int]) -> int:
     """Messages that each stream must be allowed to have under way so that a batch can always fill.
 

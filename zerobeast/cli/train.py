@@ -32,7 +32,7 @@ from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import Fleet, files_needed, service_command
 from zerobeast.launcher.pages import Gatherer, Snapshot
-from zerobeast.launcher.placement import placement_of
+from zerobeast.launcher.placement import groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 def _help(argv: list[str]) -> int:
     try:
-        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of)
+        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of, groups=groups_of)
     except ConfigError as error:
         _say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
@@ -139,13 +139,13 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
     Raises:
       ConfigError: a line for every mistake.
     """
-    given = gather(argv, environ, own=TrainFlags, describe=describe)
+    given = gather(argv, environ, own=TrainFlags, describe=describe, groups=groups_of)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
-    loaded = gather(layers, environ, own=TrainFlags, describe=describe)
+    loaded = gather(layers, environ, own=TrainFlags, describe=describe, groups=groups_of)
     refuse_code(loaded)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
@@ -157,8 +157,7 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:
-    placement, tasks = placement_of(config), len(config.env.tasks)
-    groups = placement.all_actors * placement.env_groups
+    groups, tasks = groups_of(config), len(config.env.tasks)
     if groups < tasks:
         raise ConfigError(
             f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "

@@ -102,6 +102,12 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
     )
 
 
+def groups_of(config: RunConfig) -> int:
+    """Env groups of a run on this machine, of all its actors."""
+    placement = placement_of(config)
+    return placement.all_actors * placement.env_groups
+
+
 def spread(groups: int, available: int) -> tuple[int, int]:
     """Workers, at most one for each core, and groups of each, so that there are as many groups in all."""
     workers = next(count for count in range(min(groups, available), 0, -1) if groups % count == 0)

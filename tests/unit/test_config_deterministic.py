@@ -1,0 +1,80 @@
+"""What a deterministic run asks of its other settings."""
+
+from pathlib import Path
+
+import pytest
+
+from zerobeast.common.acting.local_weights import shared_place
+from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.placement import groups_of
+
+pytestmark = pytest.mark.unit
+
+CARTPOLE = ["--env", "CartPole-v1", "--deterministic", "true"]
+
+
+def refusals(*flags: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load([*CARTPOLE, *flags], {}, groups=groups_of)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("flags", "envs"),
+    [
+        ("--local.actors 2 --actor.env_groups 1", 16),
+        ("--local.placement fused --local.workers 3", 48),
+        ("--actor.envs_per_group 4", 8),
+    ],
+)
+def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
+    loaded = gather([*CARTPOLE, "--algo", "impala", *flags.split()], {}, groups=groups_of)
+    config = loaded.config
+    assert config.learner.batch_size == envs
+    assert config.broker.max_batch_rows == config.actor.envs_per_group
+    assert (config.actor.collect_ahead, config.learner.window, config.learner.publish_every) == (False, 1, 1)
+    for service in (config.broker, config.learner):
+        assert (service.device, service.threads, service.precision) == ("cpu", 1, "float32")
+    assert loaded.origins["learner.batch_size"] == "deterministic true: learner.batch_size"
+
+
+def test_it_changes_nothing_where_it_is_off() -> None:
+    assert load(CARTPOLE[:2], {}, groups=groups_of) == load(CARTPOLE[:2], {})
+
+
+def test_what_contradicts_it_is_refused() -> None:
+    assert refusals("--actor.collect_ahead", "true", "--broker.threads", "2") == [
+        "actor.collect_ahead true with deterministic: expected false, so that acting and learning take turns "
+        "(from flag --actor.collect_ahead, flag --deterministic)",
+        "broker.threads 2 with deterministic: expected 1, so that sums are made in the same order "
+        "(from flag --broker.threads, flag --deterministic)",
+    ]
+    assert refusals("--learner.batch_size", "8") == [
+        "learner.batch_size 8 with deterministic: expected 16, so that a batch has one rollout of every environment "
+        "of the run (from flag --learner.batch_size, flag --deterministic)"
+    ]
+    assert load([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).learner.batch_size == 16
+
+
+def test_settings_that_follow_from_it_are_checked_against_the_others() -> None:
+    minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
+    assert load([*CARTPOLE, *minibatches], {}, groups=groups_of).learner.batch_size == 16
+    (sentence,) = refusals(*minibatches, "--actor.env_groups", "1")
+    assert sentence.startswith("ppo.minibatches 12 is above learner.batch_size 8")
+
+
+def test_services_read_it_back_as_it_was_saved(tmp_path: Path) -> None:
+    config = load([*CARTPOLE, "--local.actors", "3"], {}, groups=groups_of)
+    (file := tmp_path / "config.yaml").write_text(dump(config))
+    assert load(["--config", str(file)], {}) == load(["--config", str(file)], {}, groups=groups_of) == config
+
+
+def test_weights_that_travel_are_refused() -> None:
+    config = RunConfig(deterministic=True)
+    with pytest.raises(ConfigError, match=r"learner.endpoint tcp://127.0.0.1:5560 with deterministic: expected ipc://"):
+        shared_place(config)
+    assert shared_place(RunConfig()) is None
+    local = config.model_copy(update={"learner": config.learner.model_copy(update={"endpoint": "ipc:///r/l"})})
+    assert shared_place(local) == Path("/r/l.weights")

@@ -1,0 +1,90 @@
+"""What makes runs repeat: batches in the order of actors, ids and seeds that hold who asks, not when."""
+
+import itertools
+import random
+
+import pytest
+
+from tests.intake_fakes import ListedRun
+from tests.learner_fakes import rollout_rows
+from zerobeast.common.config.process import Instance
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.seeds import counted
+from zerobeast.common.transport import index_of, random_id
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.learner.ledger import SavedLedger
+
+pytestmark = pytest.mark.unit
+
+
+def push(run: ListedRun, sender: int) -> None:
+    """One rollout of an actor, whose reward says of whom it is."""
+    rows = rollout_rows(run.rows[sender])
+    rows["reward"] = sender
+    run.outboxes[sender].push(rows, [], run.now)
+
+
+def batch(run: ListedRun) -> list[float] | None:
+    """Of whom the next batch's rows are."""
+    run.exchange()
+    rows = run.intake.take(run.now)
+    if rows is None:
+        return None
+    senders = rows["reward"][:, 0].tolist()
+    run.intake.use(run.intake.queue.release(), len(rows), learned=True)
+    run.exchange()
+    return senders
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_a_batch_has_a_rollout_of_every_actor_in_their_order(order: tuple[int, ...]) -> None:
+    run = ListedRun({1: 2, 2: 2, 3: 2}, batch=6, window=1, lock_step=True)
+    run.start(epoch=7, saved=SavedLedger())
+    run.exchange()
+    for _ in range(3):
+        run.now += 100.0  # as long as it may take
+        for sender in order:
+            assert batch(run) is None
+            assert run.outboxes[sender].room
+            push(run, sender)
+            assert not run.outboxes[sender].room
+        assert batch(run) == [1, 1, 2, 2, 3, 3]
+
+
+def test_no_batch_is_short_before_all_actors_have_come() -> None:
+    run = ListedRun({1: 2, 2: 2}, batch=4, window=1, lock_step=True)
+    run.start(epoch=7, saved=SavedLedger())
+    late = run.outboxes.pop(2)
+    run.exchange()
+    push(run, 1)
+    for _ in range(3):
+        run.now += 100.0
+        assert batch(run) is None
+    assert not run.outboxes[1].room, "one rollout each, whoever is there"
+    run.outboxes[2] = late
+    run.exchange()
+    push(run, 2)
+    assert batch(run) == [1, 1, 2, 2]
+
+
+def test_the_id_of_a_counted_client_begins_with_its_number() -> None:
+    rng = random.Random(0)
+    numbers = [0, 1, 65_535, *(rng.randrange(65_536) for _ in range(50))]
+    ids = {random_id(number): number for number in numbers for _ in range(20)}
+    assert len(ids) == 20 * len(numbers)
+    assert all(0 < each < 2**63 and index_of(each) == number for each, number in ids.items())
+    assert [ids[each] for each in sorted(ids)] == sorted(ids.values())
+
+
+def test_seeds_depend_on_every_number_in_the_bits_that_torch_uses() -> None:
+    asked = [*itertools.product(range(3), repeat=5), (2**31 - 1, 65_535, 63, 2**63, 2**63)]
+    seeds = [counted(*numbers) for numbers in asked]
+    assert len({seed % 2**32 for seed in seeds}) == len(asked)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert counted(1, 2, 3) == 6_520_558_355_739_401_531
+
+
+def test_a_deterministic_run_has_no_actor_without_a_number() -> None:
+    with pytest.raises(ConfigError, match="index: expected a number of this actor"):
+        Actor(RunConfig(deterministic=True), Instance()).open()

@@ -25,7 +25,7 @@ PLACEMENTS = {  #: each of two env groups
     "serial": ("--local.placement", "serial", "--actor.env_groups", "2"),
 }
 APART = PLACEMENTS["apart"]
-CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --total_steps 3000"
+CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --actor.envs_per_group 8 --total_steps 3000"
 RUNS = {
     "ppo": f"{CARTPOLE} --algo ppo",
     "replay": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64",

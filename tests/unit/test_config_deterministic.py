@@ -12,7 +12,7 @@ from zerobeast.launcher.placement import groups_of
 
 pytestmark = pytest.mark.unit
 
-CARTPOLE = ["--env", "CartPole-v1", "--deterministic", "true"]
+CARTPOLE = ["--env", "CartPole-v1", "--actor.env_groups", "2", "--actor.envs_per_group", "8", "--deterministic", "true"]
 
 
 def refusals(*flags: str) -> list[str]:
@@ -41,7 +41,7 @@ def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
 
 
 def test_it_changes_nothing_where_it_is_off() -> None:
-    assert load(CARTPOLE[:2], {}, groups=groups_of) == load(CARTPOLE[:2], {})
+    assert load(CARTPOLE[:-2], {}, groups=groups_of) == load(CARTPOLE[:-2], {})
 
 
 def test_what_contradicts_it_is_refused() -> None:

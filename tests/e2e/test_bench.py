@@ -51,12 +51,12 @@ def test_keys_reports_the_rate_without_and_with_them(tmp_path: Path) -> None:
 
 def test_compare_lets_runs_take_turns(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    more = ["--against", "--actor.envs_per_group 4 --seed 7", "--against", ""]
+    more = ["--against", "--actor.envs_per_group 4 --learner.batch_size 8", "--against", ""]
     assert cli.main(["bench", "compare", *CARTPOLE, *SHORT, *more, "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     assert [entry["flags"] for entry in found] == [
         "--env CartPole-v1",
-        "--env CartPole-v1 --actor.envs_per_group 4 --seed 7",
+        "--env CartPole-v1 --actor.envs_per_group 4 --learner.batch_size 8",
         "--env CartPole-v1",
     ]
     assert all(rate > 0 for entry in found for rate in entry["rates"])

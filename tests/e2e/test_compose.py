@@ -176,7 +176,7 @@ def test_workers_train_without_the_others_and_one_that_dies_comes_back(images: N
         running = [(each["Service"], each["Health"]) for each in project.containers()]
         assert sorted(running) == [("learner", "healthy"), ("worker", "healthy"), ("worker", "healthy")]
         trains_on(project)
-        assert [len(project.pages(role)) for role in HOSTED] == [2, 2, 2]
+        assert [len(project.pages(role)) for role in HOSTED["worker"]] == [2, 2, 2]
         assert envs(project) == (2 * ENVS, 2 * ENVS)
         dies(project.containers("worker")[0]["Name"])
         recovers(project)

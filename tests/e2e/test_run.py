@@ -132,7 +132,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
         process.send_signal(number)
         code, _, error = finished(process)
     assert (code, error) == (expected, ""), error
-    assert len(pids) == 4
+    assert len(pids) >= 2
     if number is signal.SIGKILL:
         wait_until(lambda: not any(map(psutil.pid_exists, pids)))
     assert not any(map(psutil.pid_exists, pids))

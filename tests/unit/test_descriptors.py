@@ -67,7 +67,8 @@ def test_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_on_one_machine_counts_the_connections_of_its_busiest_service() -> None:
-    def needed(**local: int) -> int:
+    def needed(**counts: int) -> int:
+        local = {"placement": "apart", **counts}
         threads = {"threads": 1}
         tree = {"local": local, "envserver": {"workers": 4, **threads}, "learner": threads, "broker": threads}
         return files_needed(RunConfig.model_validate(tree))

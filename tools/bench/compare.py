@@ -5,6 +5,7 @@ A shared machine changes its speed by more than most settings do, so figures of 
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Iterable
@@ -82,7 +83,8 @@ def _summary(flags: list[str], runs: list[Training], first: float) -> dict[str, 
 
 def _line(result: dict[str, Any]) -> str:
     used, lag = result["cpu_s_per_s"], result["policy_lag_mean"]
-    costs = ", ".join(f"{role} {1e6 * share / result['rate']:.0f}" for role, share in used.items())
+    rate = result["rate"] or math.inf
+    costs = ", ".join(f"{role} {1e6 * share / rate:.0f}" for role, share in used.items())
     return (
         f"{result['rate']:7.0f} {result['ratio']:5.2f}  {sum(used.values()):.2f} cores ({costs} us)  "
         f"lag {'-' if lag is None else f'{lag:.1f}'}  {result['flags'] or 'default settings'}"

@@ -23,6 +23,7 @@ TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
 PAGE_LIMIT_S = 5.0
+KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
 #: "12:00:01.250 learner-0 I message", as `zerobeast.common.runtime.logs` writes what needs no attention
 _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
@@ -178,7 +179,7 @@ def stop(children: Sequence[Child], limit_s: float) -> None:
     await_end(children, limit_s)
     for child in children:
         child.kill()
-        child.poll()
+    await_end(children, KILL_LIMIT_S)
 
 
 BAD_INPUT = 2  #: exit code of a service whose settings are wrong

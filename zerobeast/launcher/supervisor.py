@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.runtime.roles import STOPPING
 from zerobeast.common.runtime.signals import handled
-from zerobeast.launcher.child import BAD_INPUT, TURN_S, Child, await_end
+from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the clearest of them first
 #: how long the next role waits for one to stop; the learner is asked after at most 2 s
 HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
-KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED_ON = (BAD_INPUT, PeerLost.exit_code)
 

@@ -7,6 +7,7 @@ import pytest
 
 from zerobeast.common.config.load import load
 from zerobeast.common.runtime.usage import cores
+from zerobeast.launcher import placement as module
 from zerobeast.launcher.placement import placement_of, share_out, spread
 
 pytestmark = pytest.mark.unit
@@ -50,6 +51,20 @@ def test_auto_fuses_without_a_gpu(available: int, expected: tuple[str, int, int]
     assert (placement.name, placement.workers, placement.env_groups) == expected
     assert placement.all_actors * placement.env_groups == 2
     assert placement.name in str(placement)
+
+
+@pytest.mark.parametrize("name", ["auto", "apart", "fused", "mixed", "serial"])
+def test_half_a_core_is_enough_to_run_on(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(module, "cores", lambda: 0.5)
+    placement = placement_of(load(["--local.placement", name], {}), gpu=False)
+    assert min(placement.threads.values()) == 1
+    assert placement.all_actors >= 1
+
+
+@pytest.mark.parametrize("name", ["apart", "fused", "serial"])
+def test_a_run_has_as_many_env_groups_in_whatever_processes(name: str) -> None:
+    placement = placement_of(load(["--local.placement", name, "--local.actors", "3"], {}), 4, gpu=False)
+    assert placement.all_actors * placement.env_groups == 6
 
 
 @pytest.mark.parametrize("available", range(1, 33))

@@ -54,7 +54,7 @@ class Placement(NamedTuple):
         if self.name == "fused":
             return ("local.env_servers",)
         if self.name == "serial":
-            return ("local.env_servers", "local.actors", "local.workers")
+            return ("local.env_servers", "local.workers")
         return ("local.workers",) if self.name == "apart" else ()
 
     def flags(self) -> list[str]:
@@ -79,17 +79,23 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
       available: cores; None: those that there are.
       gpu: whether learner and broker compute on one; None: look.
     """
-    available = int(cores()) if available is None else available
+    available = max(1, int(cores())) if available is None else available  # a container may have half a core
     gpu = _uses_gpu(config) if gpu is None else gpu
     local, name, why = config.local, config.local.placement, "local.placement says so"
     if name == "auto":
-        name, why = ("apart", "a GPU infers for all") if gpu else ("fused", f"{available} cores and no GPU")
+        name, why = (
+            ("apart", "a GPU infers for all")
+            if gpu
+            else ("fused", f"{available} core{'s' * (available > 1)} and no GPU")
+        )
     central = name in ("apart", "mixed")
     workers, groups = 0, config.actor.env_groups
     if name in ("fused", "mixed"):
         workers = local.workers or available
     if name == "fused" and not local.workers:
         workers, groups = spread(local.actors * groups, available)
+    elif name == "serial":
+        groups *= local.actors
     return Placement(
         name,
         brokers=int(central),

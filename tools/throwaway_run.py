@@ -13,7 +13,7 @@ from typing import Self
 
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import BeastError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.launcher.fleet import Fleet
@@ -72,6 +72,9 @@ class ThrowawayRun(Fleet):
       modules: see `Fleet`.
       own: flags of every service, over its endpoints too.
       placement: if the flags leave it to the machine.
+
+    Raises:
+      ConfigError: a setting is wrong, or everything would be in this process.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class ThrowawayRun(Fleet):
         placement: str = "apart",
     ) -> None:
         config = settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
+        if config.local.placement == "serial":
+            raise ConfigError("local.placement is serial, expected one of several processes: apart, fused or mixed")
         if config.local.placement == "auto":
             config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
         super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
@@ -26,6 +27,11 @@ def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path, early: 
         _end(ended)
         run.thaw_all()
         wait_until(lambda: [_state(child.pid) for child in (first, last)] == ["S", "S"])
+
+
+def test_everything_in_one_process_is_no_run_to_measure_from_outside(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="serial, expected"):
+        ThrowawayRun(["--local.placement", "serial"], tmp_path)
 
 
 def _end(child: Child) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
+from zerobeast.launcher.placement import placement_of
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, numeric
 from zerobeast.tools.bench.peers.catalogue import ENV_ID, OURS, PEERS, Peer, choose
@@ -87,7 +88,7 @@ def measure_ours(flags: list[str], warmup_s: float, seconds: float) -> Row:
 
     flags = [*flags, *OUR_FLAGS]
     config = settings(flags)
-    what = f"{config.algo}, 4 services, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
+    what = f"{config.algo}, {placement_of(config).name}, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
     try:
         run = measure(flags, warmup_s, seconds)
     except BeastError as error:

@@ -25,7 +25,6 @@ from zerobeast.tools.bench.peers.process import PeerFailed, run
 from zerobeast.tools.throwaway_run import settings
 from zerobeast.version import __version__
 
-GOAL = Goal(">=", 2.5, of_ratio=True)  #: times the rate of every peer
 RUNNERS = Path(__file__).parent / "runners"
 MARGIN_S = 600.0  #: for imports, the first update and an orderly end, on a busy machine too
 OUR_FLAGS = ["--env", ENV_ID, "--net.torso", "shallow"]
@@ -123,5 +122,6 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
         if row.rate is not None and (ours is None or row.peer == OURS):
             found.append(figure(what, row.rate, STEPS_S))
         elif row.rate is not None and ours is not None:
-            found.append(figure(f"ours beside {what}", ours, STEPS_S, GOAL, row.rate))
+            goal = Goal(">=", PEERS[row.peer].goal, of_ratio=True)
+            found.append(figure(f"ours beside {what}", ours, STEPS_S, goal, row.rate))
     return found

@@ -21,6 +21,7 @@ class Peer(NamedTuple):
     settings: str  #: those that were the fastest of several on two cores, for its row
     packages: tuple[str, ...]  #: what its virtual environment holds besides torch, itself first; every version exact
     runner: str  #: the script in `runners/` that trains with it
+    goal: float  #: of the ratio of our rate to its
     environ: Mapping[str, str] = MappingProxyType({})  #: variables that its process gets
     rom: bool = False  #: whether its emulator has to be given Pong's ROM
 
@@ -42,6 +43,7 @@ _PEERS = (
             "opencv-python-headless==4.13.0.92",
         ),
         runner="sb3_a2c.py",
+        goal=3.0,
     ),
     Peer(
         name="sample-factory",
@@ -54,6 +56,7 @@ _PEERS = (
             "opencv-python==4.11.0.86",
         ),
         runner="sample_factory_appo.py",
+        goal=3.0,
         rom=True,
     ),
     Peer(
@@ -67,6 +70,7 @@ _PEERS = (
             "opencv-python-headless==4.13.0.92",
         ),
         runner="rllib_impala.py",
+        goal=4.0,
         environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.common.ops.losses import masked_reduce

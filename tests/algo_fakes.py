@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Algorithm, Batch
+from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.actions import OneHots
 from zerobeast.common.ops.tree import leaves, tree_map

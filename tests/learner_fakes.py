@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tests.helpers import wait_until
 from zerobeast.common.algos.actor_critic import logits_and_value
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane

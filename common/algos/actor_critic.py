@@ -7,8 +7,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Batch, Metrics, Sampling
+from zerobeast.common.algos.protocol import Act, Metrics, Sampling
 from zerobeast.common.algos.returns import explained_variance
 from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.nets.network import StepInput

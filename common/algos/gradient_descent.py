@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from zerobeast.common.algos.protocol import Learned, Metrics
-from zerobeast.common.algos.settings import ActorCriticSettings
+from zerobeast.common.algos.settings import OptimizerSettings
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.ops.finite import squares_finite
@@ -45,7 +45,7 @@ class GradientDescent:
       parameters: to train, on the device where they are.
     """
 
-    def __init__(self, config: Run, settings: ActorCriticSettings, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, config: Run, settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> None:
         self._settings = settings
         self._algo = config.algo
         self._total_steps = config.total_steps
@@ -124,7 +124,7 @@ def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
     )
 
 
-def make_optimizer(settings: ActorCriticSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """RMSProp of either kind, or Adam."""
     if settings.optimizer == "adam":
         # fused: one pass over the memory, four to ten times faster on a CPU than torch's default

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.pace import Pace
-from zerobeast.common.algos.protocol import Batch, Credit, Learned
+from zerobeast.common.algos.protocol import Credit, Learned
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.wire.records import Origin
 
 
@@ -22,9 +24,9 @@ class OneBatch(ABC):
         """Whether there is a batch that was not learned from."""
         return self._added is not None
 
-    def add(self, batch: Batch, agent_steps: int) -> None:
-        """Hold a batch for the next step."""
-        self._added = batch, agent_steps
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Hold their batch for the next step."""
+        self._added = rollouts.batch, agent_steps
 
     def step(self, agent_steps: int) -> Learned:
         """Learn from the batch; schedules stand where they stood before it."""

@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.protocol import Learned, Metrics
 
 LossFunction = Callable[[PolicyAndValue, Batch], tuple[Tensor, Metrics]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Batch
-from zerobeast.common.algos.settings import ActorCriticSettings
+from zerobeast.common.algos.batch import Batch
+from zerobeast.common.algos.settings import ActorCriticSettings, LearnerSettings
 from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.common.ops.losses import masked_reduce
 from zerobeast.common.ops.vtrace import VTrace, vtrace
@@ -13,7 +13,7 @@ from zerobeast.common.ops.vtrace import VTrace, vtrace
 CLIP = 10.0  #: of rewards in units of the deviation of returns
 
 
-def shaped(rewards: Tensor, settings: ActorCriticSettings) -> Tensor:
+def shaped(rewards: Tensor, settings: LearnerSettings) -> Tensor:
     """Rewards as the learner sees them: scaled, then clipped."""
     scaled = rewards * settings.reward_scale
     return scaled.clamp(-1.0, 1.0) if settings.reward_clipping == "abs_one" else scaled

@@ -35,6 +35,28 @@ CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, e
 Batches = Annotated[int, Field(description="N: how many batches the circular buffer holds", ge=1, le=1000)]
 Uses = Annotated[int, Field(description="K: how often each batch is learned from", ge=1, le=1000)]
 
+# the replay
+ReplaySize = Annotated[int, Field(description="agent steps that the replay holds, the newest", ge=1, le=10**10)]
+ReplayMinSize = Annotated[int, Field(description="agent steps in it before the first update", ge=1, le=10**10)]
+SamplesPerInsert = Annotated[
+    float, Field(description="how often each agent step is learned from: transitions drawn for each one stored", gt=0)
+]
+BatchSize = Annotated[int, Field(description="transitions, or sequences, that an update draws", ge=1, le=65_536)]
+UpdatesPerStep = Annotated[
+    int, Field(description="updates between two looks at messages; the policy is published after them", ge=1, le=1000)
+]
+PriorityExponent = Annotated[
+    float, Field(description="alpha: drawn in proportion to |TD error|^alpha; 0: all alike", ge=0, le=1)
+]
+ImportanceExponent = Annotated[
+    float, Field(description="beta of the importance weights at the start, 1 at total_steps", ge=0, le=1)
+]
+TargetPeriod = Annotated[int, Field(description="updates after which the target network follows", ge=1)]
+TargetRate = Annotated[float, Field(description="tau: the share of the way that the target follows", gt=0, le=1)]
+Steps = Annotated[
+    int, Field(description="n: rewards that are summed before a value stands for the rest", ge=1, le=1000)
+]
+
 # the optimiser
 Optimizer = Annotated[
     Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: TensorFlow 1's semantics")
@@ -49,14 +71,9 @@ Epsilon = Annotated[float, Field(description="RMSProp's or Adam's", gt=0)]
 MaxGradNorm = Annotated[float, Field(description="clip on the global norm of the gradient", gt=0)]
 
 
-class ActorCriticSettings(Section):
-    """What every actor-critic has."""
+class OptimizerSettings(Section):
+    """What `zerobeast.common.algos.gradient_descent` asks for."""
 
-    discount: Discount = 0.99
-    trace_decay: TraceDecay = 1.0
-    baseline_cost: BaselineCost
-    reward_clipping: RewardClipping = "none"
-    reward_scale: RewardScale = 1.0
     optimizer: Optimizer = "adam"
     learning_rate: LearningRate
     schedule: Schedule = "linear"
@@ -64,6 +81,33 @@ class ActorCriticSettings(Section):
     momentum: Momentum = 0.0
     epsilon: Epsilon
     max_grad_norm: MaxGradNorm
+
+
+class LearnerSettings(OptimizerSettings):
+    """What every algorithm has."""
+
+    discount: Discount = 0.99
+    reward_clipping: RewardClipping = "none"
+    reward_scale: RewardScale = 1.0
+
+
+class ActorCriticSettings(LearnerSettings):
+    """What every actor-critic has."""
+
+    trace_decay: TraceDecay = 1.0
+    baseline_cost: BaselineCost
+
+
+class ReplaySettings(LearnerSettings):
+    """What every algorithm with a replay has; see `zerobeast.common.algos.replay_learning`."""
+
+    replay_size: ReplaySize = 100_000
+    replay_min_size: ReplayMinSize = 1_000
+    samples_per_insert: SamplesPerInsert = 1.0
+    batch_size: BatchSize = 32
+    updates_per_step: UpdatesPerStep = 1
+    priority_exponent: PriorityExponent = 0.0
+    importance_exponent: ImportanceExponent = 0.4
 
 
 class VTraceSettings(ActorCriticSettings):

@@ -8,10 +8,11 @@ from typing import NamedTuple, TypeVar
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Learning, Metrics
+from zerobeast.common.algos.protocol import Learning, Metrics
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.algos.settings import VTraceSettings
 from zerobeast.common.ops.distributions import Family

@@ -6,7 +6,7 @@
     trainer.wait()                       # from now on the rows may be reused
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
-It assembles batches and counts. How a batch is learned from is the algorithm's: `zerobeast.common.algos.protocol`.
+It counts. How rollouts are learned from, or stored, is the algorithm's: `zerobeast.common.algos.protocol`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.algos.protocol import Learned
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
-from zerobeast.common.ops.columns import columns
-from zerobeast.common.ops.frames import stack_frames
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin, rollout_record
-from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec, PolicySpec
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10
-#: fields of a batch that are those of the rollout record, time first
-AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version", "action_mask"]
 
 
 @dataclass
@@ -117,7 +112,7 @@ class Trainer:
     def add(
         self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None, origins: NDArray[np.int64] | None = None
     ) -> Added:
-        """Hand one batch to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
+        """Hand rollouts to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
 
         Args:
           rows: [B] of `record`; in use until `wait` returns.
@@ -126,10 +121,10 @@ class Trainer:
         """
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
-        batch = assemble(rows, self.record, self.env, steps, self.device, tasks, origins)
-        self.learning.add(batch, self.counters.agent_steps)
+        rollouts = Rollouts(rows, self.record, self.env, self.device, steps, tasks, origins)
+        self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
-        return Added(steps, rows["policy_version"][_valid(rows, steps)], time.perf_counter() - started)
+        return Added(steps, rows["policy_version"][rollouts.valid], time.perf_counter() - started)
 
     def step(self) -> Update:
         """Learn from what was added. Only while `learning.due`.
@@ -209,68 +204,3 @@ class Trainer:
         if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
             often = f"in {MAX_NONFINITE_IN_A_ROW} updates in a row"
             raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
-
-
-def assemble(
-    rows: NDArray[np.void],
-    record: RecordSpec,
-    env: EnvSpec,
-    steps: int,
-    device: torch.device,
-    tasks: NDArray[np.int64] | None = None,
-    origins: NDArray[np.int64] | None = None,
-) -> Batch:
-    """Make a batch of rollout rows: one copy to the device, then views.
-
-    Args:
-      rows: [B] of `record`.
-      record: the layout of a row.
-      env: what the rows hold.
-      steps: agent steps that may be learned from; those beyond, counted row by row, are masked.
-      device: where the batch shall be.
-      tasks: [B], which of the run's environments each row is of; None: all of the first.
-      origins: [B, 5], an `Origin` of each row; None: of no message.
-    """
-    tasks = np.zeros(len(rows), np.int64) if tasks is None else tasks
-    origins = np.zeros((len(rows), len(Origin._fields)), np.int64) if origins is None else origins
-    fields = _fields(rows, record, device)
-    first = torch.from_numpy(_bools(rows, "first"))  # stack_frames looks at it on the CPU
-    return Batch(
-        obs=tree_map(lambda frames: stack_frames(frames, first, env.frame_stack), fields["obs"]),
-        first=_time_major(first).to(device),
-        core_state=fields["core_state"],
-        **{name: tree_map(_time_major, fields[name]) for name in AS_RECORDED if name in fields},
-        extras={name: _time_major(fields[name]) for name in fields if name not in ROLLOUT_FIELDS},
-        mask=_time_major(torch.from_numpy(_valid(rows, steps))).to(device),
-        task=torch.from_numpy(tasks).to(device),
-        origin=torch.from_numpy(origins).to(device),
-    )
-
-
-def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Any]:
-    """The fields of rows [B] as tensors [B, ...], or trees of them, that share one copy of the rows on the device."""
-    content = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1)).to(device, non_blocking=True)
-    # a peer may send any byte as a bool
-    fields: dict[str, Any] = tree_map(_any_byte, columns(content, record.dtype))
-    return fields
-
-
-def _any_byte(values: Tensor) -> Tensor:
-    return values.view(torch.uint8) != 0 if values.dtype is torch.bool else values
-
-
-def _valid(rows: NDArray[np.void], steps: int) -> NDArray[np.bool_]:
-    """[B, T]: the transitions that are no seam between episodes and within the budget of `steps`."""
-    seam = _bools(rows, "first")[:, 1:]
-    count = np.arange(seam.size).reshape(seam.shape)
-    valid: NDArray[np.bool_] = ~seam & (count < steps)
-    return valid
-
-
-def _bools(rows: NDArray[np.void], name: str) -> NDArray[np.bool_]:
-    values: NDArray[np.bool_] = rows[name].view(np.uint8) != 0
-    return values
-
-
-def _time_major(values: Tensor) -> Tensor:
-    return values.transpose(0, 1)

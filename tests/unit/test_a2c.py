@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
 from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
-from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.wire.specs import EnvSpec
 
 pytestmark = pytest.mark.unit

@@ -26,9 +26,10 @@ from tests.algo_fakes import (
     with_logits,
 )
 from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, steps, unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Algorithm, Batch, Sampling
+from zerobeast.common.algos.protocol import Algorithm, Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Batch, Sampling
+from zerobeast.common.algos.batch import Batch
+from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.wire.spaces import ArraySpace

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
 from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.impact.loss import log_ratio, loss
 from zerobeast.common.algos.policy_and_value import Answer
 from zerobeast.common.algos.ppo.loss import loss as ppo_loss
 from zerobeast.common.algos.ppo.samples import Samples
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.returns import discounts
 from zerobeast.common.algos.vtrace_loss import loss as impala_loss
 from zerobeast.common.nets.network import StepInput

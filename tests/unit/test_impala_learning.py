@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.dual import FLOOR
 from zerobeast.common.algos.impala import algorithm as module
 from zerobeast.common.algos.impala.algorithm import ImpalaLearning
 from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.errors import ConfigError
 
 pytestmark = pytest.mark.unit

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import algorithm as module
 from zerobeast.common.algos.impala.replay import Replay
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace

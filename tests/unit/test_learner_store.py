@@ -13,10 +13,12 @@ import torch
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, rollout_rows, run_config
 from tests.training_fakes import training_run
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.protocol import Batch, Credit, Learned
+from zerobeast.common.algos.protocol import Credit, Learned
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import Origin
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
@@ -171,9 +173,9 @@ class Noting(OneBatch):
     def __init__(self, credit: Credit, said: list[str]) -> None:
         self.credit, self._said = credit, said
 
-    def add(self, batch: Batch, agent_steps: int) -> None:
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         self._said.append("add")
-        super().add(batch, agent_steps)
+        super().add(rollouts, agent_steps)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         del batch, agent_steps
@@ -211,9 +213,9 @@ class Thirsty(OneStep):
     def due(self) -> bool:
         return self.left > 0
 
-    def add(self, batch: Batch, agent_steps: int) -> None:
-        self.left, self.batch = 3, batch.copy()
-        super().add(batch, agent_steps)
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        self.left, self.batch = 3, rollouts.batch.copy()
+        super().add(rollouts, agent_steps)
 
     def step(self, agent_steps: int) -> Learned:
         self.left -= 1

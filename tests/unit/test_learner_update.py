@@ -8,13 +8,14 @@ import torch
 
 from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.algos.actor_critic import logits_and_value
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer, assemble
+from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +37,7 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path))
     rows = rollout_rows(B)
-    batch = assemble(rows, trainer.record, ENV, B * T, CPU)
+    batch = Rollouts(rows, trainer.record, ENV, CPU).batch
     assert batch.obs.shape == (T + 1, B, 4)
     for name in ("obs", "first", "reward", "terminated", "truncated", "last_action"):
         np.testing.assert_array_equal(getattr(batch, name), rows[name].swapaxes(0, 1))
@@ -51,7 +52,7 @@ def test_frame_stacks_are_rebuilt_within_episodes() -> None:
     rows = rollout_rows(B, env=STACKED, seams=False)
     rows["first"][1, 2] = True
     record = record_of(STACKED)
-    batch = assemble(rows, record, STACKED, B * T, CPU)
+    batch = Rollouts(rows, record, STACKED, CPU).batch
     assert batch.obs.shape == (T + 1, B, 3, 3, 3)
     np.testing.assert_array_equal(batch.obs[4, 0], rows["obs"][0, 4:7])
     np.testing.assert_array_equal(batch.obs[2, 1], rows["obs"][1, [4, 4, 4]])
@@ -62,7 +63,7 @@ def test_a_peers_odd_bytes_for_booleans_mean_true() -> None:
     rows = rollout_rows(B, seams=False)
     rows["terminated"].view(np.uint8)[0, 3] = 7
     rows["first"].view(np.uint8)[0, 4] = 255
-    batch = assemble(rows, record_of(ENV), ENV, B * T, CPU)
+    batch = Rollouts(rows, record_of(ENV), ENV, CPU).batch
     assert bool(batch.terminated[3, 0])
     assert int(batch.terminated.sum()) == 1
     assert not bool(batch.mask[3, 0])
@@ -70,14 +71,14 @@ def test_a_peers_odd_bytes_for_booleans_mean_true() -> None:
 
 def test_the_mask_leaves_out_seams_between_episodes() -> None:
     rows = rollout_rows(B)
-    batch = assemble(rows, record_of(ENV), ENV, B * T, CPU)
+    batch = Rollouts(rows, record_of(ENV), ENV, CPU).batch
     np.testing.assert_array_equal(batch.mask, ~rows["first"][:, 1:].T)
     assert not batch.mask.all(), "the rows have seams"
 
 
 def test_the_mask_leaves_out_what_is_beyond_the_budget_row_by_row() -> None:
     rows = rollout_rows(B, seams=False)
-    batch = assemble(rows, record_of(ENV), ENV, T + 2, CPU)
+    batch = Rollouts(rows, record_of(ENV), ENV, CPU, T + 2).batch
     assert batch.mask.T.int().tolist() == [[1] * T, [1, 1, 0, 0, 0], [0] * T, [0] * T]
 
 
@@ -114,7 +115,7 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
 
     net, settings = reference.net, config.impala
     optimizer = torch.optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
-    loss, _ = reference.algorithm.loss(net, assemble(rows, reference.record, ENV, B * T, CPU))
+    loss, _ = reference.algorithm.loss(net, Rollouts(rows, reference.record, ENV, CPU).batch)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), settings.max_grad_norm)
     optimizer.step()

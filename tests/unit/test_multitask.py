@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
 from tests.unit.test_popart import of_task
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vtrace_loss import loss
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, answer, rollout_rows, run_config
 from tests.training_fakes import training_run
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.pace import Pace
-from zerobeast.common.algos.protocol import Batch, Credit, Learned
+from zerobeast.common.algos.protocol import Credit, Learned
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.pace_meter import PaceMeter
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
@@ -98,10 +100,10 @@ class Paced(OneBatch):
         assert self.pace is not None
         return self.pace.may_sample(8)
 
-    def add(self, batch: Batch, agent_steps: int) -> None:
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         assert self.pace is not None
         del agent_steps
-        self.pace.insert(batch.mask.shape[1])
+        self.pace.insert(len(rollouts))
 
     def step(self, agent_steps: int) -> Learned:
         assert self.pace is not None

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.ppo import algorithm as module
 from zerobeast.common.algos.ppo.samples import Samples
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.specs import EnvSpec

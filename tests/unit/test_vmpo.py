@@ -22,8 +22,8 @@ from tests.algo_fakes import (
     with_logits,
 )
 from zerobeast.common.algos.actor_critic import unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch
 from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.wire.specs import EnvSpec

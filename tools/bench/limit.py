@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Batch, Sampling
+from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.ops.tree import tree_map
@@ -29,7 +30,6 @@ from zerobeast.common.runtime.usage import cores
 from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import Space, by_array
 from zerobeast.services.envserver.actions import legal
-from zerobeast.services.learner.update import assemble
 from zerobeast.tools.bench.figures import aligned, per_second
 from zerobeast.tools.bench.in_process import finish, make_envs
 from zerobeast.tools.bench.options import emit, parse
@@ -163,7 +163,7 @@ class Parts:
 
     def _inference(self, dtype: torch.dtype, rows: int, seconds: float) -> float:
         net, generator = self._algorithm.network(), torch.Generator().manual_seed(0)
-        batch, core = self._batch(rows), net.initial_state(rows)
+        batch, core = self._rollouts(rows).batch, net.initial_state(rows)
         inputs = tree_map(lambda field: field[:1].contiguous(), batch.inputs)
         sampling = Sampling(torch.arange(rows), generator, greedy=False)
 
@@ -178,7 +178,7 @@ class Parts:
         learner = self._config.learner.model_copy(update={"precision": precision})
         algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
         learning = algorithm.learning(algorithm.network())
-        batch = self._batch(rollouts)
+        batch = self._rollouts(rollouts)
 
         def work() -> int:
             learning.add(batch, 0)
@@ -188,15 +188,15 @@ class Parts:
 
         return per_second(work, seconds)
 
-    def _batch(self, rollouts: int) -> Batch:
-        """Rollouts of noise, as the learner assembles them."""
+    def _rollouts(self, rollouts: int) -> Rollouts:
+        """Rollouts of noise, which are assembled once, not again for each step."""
         env, steps = self._algorithm.env, self._config.learner.unroll_length
         record = rollout_record(env, self._algorithm.policy, steps)
         rows = np.zeros(rollouts, record.dtype)
         random = np.random.default_rng(0)
         for _, column in by_array(env.obs, rows["obs"]):
             column[...] = random.integers(0, 2, column.shape)
-        return assemble(rows, record, env, rollouts * steps, CPU)
+        return Rollouts(rows, record, env, CPU)
 
 
 def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:

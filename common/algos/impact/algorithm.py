@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impact.config import ImpactConfig
@@ -16,7 +17,7 @@ from zerobeast.common.algos.impact.divergence import DivergenceWeight
 from zerobeast.common.algos.impact.loss import loss
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.protocol import Learned, Metrics
 from zerobeast.common.algos.target import Target
 
 

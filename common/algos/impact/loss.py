@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics, three_terms, unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Family

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
@@ -12,7 +13,7 @@ from zerobeast.common.algos.impala.entropy import EntropyWeight, check
 from zerobeast.common.algos.impala.replay import Replay
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Learned, Learning, Metrics
+from zerobeast.common.algos.protocol import Learned, Learning, Metrics
 from zerobeast.common.algos.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import EnvSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.algos.protocol import Batch
+from zerobeast.common.algos.batch import Batch
 
 
 class Replay:

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, lag_metrics, steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.ppo.loss import loss
 from zerobeast.common.algos.ppo.samples import Samples
-from zerobeast.common.algos.protocol import Batch, Learned, Metrics
+from zerobeast.common.algos.protocol import Learned, Metrics
 from zerobeast.common.algos.returns import ReturnScale, estimate, explained_variance
 from zerobeast.common.ops.losses import normalized
 from zerobeast.common.ops.vtrace import VTrace

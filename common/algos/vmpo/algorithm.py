@@ -9,10 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, policy_logits, steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Learned
+from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.loss import loss

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import lag_metrics, unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.algos.returns import estimate, explained_variance
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.multipliers import Multipliers

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import three_terms, unroll
 from zerobeast.common.algos.awr.config import AWRConfig
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Metrics
+from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.ops.distributions import Family
 from zerobeast.common.ops.losses import normalized, policy_gradient_loss

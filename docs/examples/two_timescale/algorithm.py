@@ -7,10 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import ActorCritic, steps, unroll
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Batch, Learned, Sampling
+from zerobeast.common.algos.protocol import Act, Learned, Sampling
 from zerobeast.common.algos.returns import estimate
 from zerobeast.common.algos.two_timescale.config import TwoTimescaleConfig
 from zerobeast.common.nets.network import StepInput

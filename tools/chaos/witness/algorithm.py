@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import logits_and_value
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.impala import algorithm as impala
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Batch, Metrics, Sampling
+from zerobeast.common.algos.protocol import Act, Metrics, Sampling
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.nets.network import StepInput

@@ -19,7 +19,8 @@ from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala import algorithm as impala
 from zerobeast.common.algos.one_step import LossFunction, OneStep
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Batch, Credit
+from zerobeast.common.algos.protocol import Credit
+from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.wire.records import Origin
 from zerobeast.tools.chaos.witness.algorithm import Witness
 
@@ -68,11 +69,11 @@ class StoringLearning(OneStep):
         super().__init__(net, descent, loss)
         self._store, self._known = store, 0
 
-    def add(self, batch: Batch, agent_steps: int) -> None:
-        """Store where each row came from, and hold the batch for the next step."""
-        for origin in batch.origin.tolist():
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Store where each row came from, and hold a copy of the batch for the next step."""
+        for origin in rollouts.batch.origin.tolist():
             self._store.append(origin)
-        super().add(batch.copy(), agent_steps)
+        self._added = rollouts.batch.copy(), agent_steps
 
     def recovered(self) -> Sequence[Origin]:
         """Rows that the checkpoint does not know."""

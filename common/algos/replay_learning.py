@@ -1,0 +1,107 @@
+"""Off policy: rollouts are stored as they come and acknowledged then; steps draw from the store at a pace of their own.
+
+class DQNLearning(ReplayLearning[Transitions]):
+    def update(self, batch, weights, agent_steps): ...      # what an algorithm adds: one update, new priorities
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
+
+from torch import Tensor
+
+from zerobeast.common.algos.gradient_descent import Step, summary
+from zerobeast.common.algos.pace import Pace
+from zerobeast.common.algos.protocol import Credit, Learned, Metrics
+from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.common.algos.settings import ReplaySettings
+from zerobeast.common.replay.replay import Replay
+from zerobeast.common.replay.samples import S
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.records import Origin
+
+
+class Updated(NamedTuple):
+    """What one update did."""
+
+    step: Step  #: of the optimiser whose loss and learning rate are reported
+    metrics: Metrics  #: the same names every time
+    priorities: Tensor | None  #: [N] float32 >= 0, new ones of what was drawn, not yet raised to alpha; None: unchanged
+
+
+class ReplayLearning(ABC, Generic[S]):
+    """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`.
+
+    Args:
+      config: of the run.
+      settings: of the algorithm.
+      replay: what was stored, and draws from it.
+      per_sample: transitions that one drawn item is worth, for the pace: 1, or those of a sequence.
+    """
+
+    credit: Credit = "after_store"
+
+    def __init__(self, config: Run, settings: ReplaySettings, replay: Replay[S], per_sample: int = 1) -> None:
+        self._settings, self._replay = settings, replay
+        self._total_steps = config.total_steps
+        self._drawn = settings.batch_size * per_sample  #: transitions of an update
+        step, batch = self._drawn * settings.updates_per_step, config.learner.batch_size * config.learner.unroll_length
+        error_buffer = max(float(step), settings.samples_per_insert * batch)
+        self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size, error_buffer)
+
+    @property
+    def due(self) -> bool:
+        """Whether enough was stored for a step, and more than was learned from."""
+        step = self._drawn * self._settings.updates_per_step
+        return self._pace.may_sample(step) and self._replay.size >= self._settings.batch_size
+
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Store rollouts: when this returns they outlive the process."""
+        del agent_steps
+        self._replay.insert(rollouts)
+        self._pace.insert(rollouts.valid.size)
+
+    def step(self, agent_steps: int) -> Learned:
+        """Draw and learn, `updates_per_step` times."""
+        done = [self._update(agent_steps) for _ in range(self._settings.updates_per_step)]
+        return summary([(each.step, each.metrics) for each in done])
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows in the file that the checkpoint does not know."""
+        return self._replay.recovered()
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember besides networks and optimisers; the rows are in their file."""
+        return {"pace": self._pace.state(), "replay": self._replay.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._pace.load(state["pace"])
+        self._replay.load(state["replay"])
+
+    @abstractmethod
+    def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:
+        """Learn from what was drawn.
+
+        Args:
+          batch: on the device of the network.
+          weights: [N] float32 of each item in the loss.
+          agent_steps: of the run so far.
+        """
+
+    @property
+    def _pace(self) -> Pace:
+        assert self.pace is not None, "a replay has a pace"
+        return self.pace
+
+    def _update(self, agent_steps: int) -> Updated:
+        start = self._settings.importance_exponent
+        beta = start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)
+        drawn = self._replay.draw(self._settings.batch_size, beta)
+        updated = self.update(drawn.batch, drawn.weights, agent_steps)
+        self._pace.sample(self._drawn)
+        if updated.priorities is not None and updated.step.applied:
+            self._replay.update(drawn.ids, updated.priorities)
+        return updated

@@ -47,9 +47,8 @@ class ReplayLearning(ABC, Generic[S]):
         self._settings, self._replay = settings, replay
         self._total_steps = config.total_steps
         self._drawn = settings.batch_size * per_sample  #: transitions of an update
-        step, batch = self._drawn * settings.updates_per_step, config.learner.batch_size * config.learner.unroll_length
-        error_buffer = max(float(step), settings.samples_per_insert * batch)
-        self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size, error_buffer)
+        self._unroll_length = config.learner.unroll_length
+        self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size)
 
     @property
     def due(self) -> bool:
@@ -61,7 +60,7 @@ class ReplayLearning(ABC, Generic[S]):
         """Store rollouts: when this returns they outlive the process."""
         del agent_steps
         self._replay.insert(rollouts)
-        self._pace.insert(rollouts.valid.size)
+        self._pace.insert(len(rollouts) * self._unroll_length)
 
     def step(self, agent_steps: int) -> Learned:
         """Draw and learn, `updates_per_step` times."""
@@ -70,7 +69,9 @@ class ReplayLearning(ABC, Generic[S]):
 
     def recovered(self) -> Sequence[Origin]:
         """Rows in the file that the checkpoint does not know."""
-        return self._replay.recovered()
+        rows = self._replay.recovered()
+        self._pace.insert(len(rows) * self._unroll_length)
+        return rows
 
     def state(self) -> dict[str, Any]:
         """What training has to remember besides networks and optimisers; the rows are in their file."""

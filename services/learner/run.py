@@ -70,9 +70,9 @@ class TrainingRun:
         return not self.trainer.steps_left and not self.trainer.learning.due
 
     def settle(self) -> None:
-        """Let go of rollouts whose policy is too old."""
-        settings = self.trainer.config.learner
-        oldest = self._published - settings.max_policy_lag * settings.publish_every
+        """Let go of rollouts whose policy is too old; an algorithm with a replay learns from any."""
+        settings, lag_counts = self.trainer.config.learner, self.trainer.learning.credit == "after_step"
+        oldest = self._published - settings.max_policy_lag * settings.publish_every if lag_counts else 0
         self.meters.finished(self.intake.settle(oldest))
 
     def learn(self, waited_s: float) -> bool:

@@ -14,5 +14,6 @@ class Instance(Section):
     start: int = setting(
         0, "agent steps that the run continues after: an actor with an index plays on by other seeds", ge=0
     )
+    core: int | None = setting(None, "number of the core to stay on; without it any", ge=0, le=65_535)
     supervisor_pid: int = setting(0, "end when this is no longer the parent process; 0: never", ge=0)
     status_file: Path | None = setting(None, "JSON file to write the address of the health page to")

@@ -30,7 +30,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.runtime.run_files import status_of
 from zerobeast.common.runtime.text import printable
-from zerobeast.common.runtime.usage import give_way, take_long_turns
+from zerobeast.common.runtime.usage import give_way, stay_on, take_long_turns
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     }
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
+    stay_on(instance.core)
     allow_files(MAX_FILES)
     keep_freed_memory()
     if role != "actor":  # which hardly computes, and whose turn the others wait for

@@ -73,6 +73,27 @@ def test_workers_share_out_the_groups_and_host_three_services_with_pages_of_thei
     assert [told(worker, "--actor.env_groups") for worker in given[1:]] == ["2"] * 5
 
 
+@pytest.mark.parametrize(
+    ("cores", "flags", "own"),
+    [
+        ({3, 5}, (), ["3", "5"]),
+        ({3, 5}, ("--net.torso", "deep"), None),
+        ({3, 5, 7}, (), None),
+        ({3, 5}, ("--local.placement", "mixed"), None),
+    ],
+    ids=["one each", "a learner that never waits", "more cores than workers", "not fused"],
+)
+def test_workers_stay_on_cores_of_their_own_if_each_can_have_one(
+    monkeypatch: pytest.MonkeyPatch, cores: set[int], flags: tuple[str, ...], own: list[str] | None
+) -> None:
+    monkeypatch.setattr(placement.os, "sched_getaffinity", lambda _pid: cores)
+    monkeypatch.setattr(placement, "cores", lambda: float(len(cores)))
+    found = children("--local.placement", "fused", "--actor.env_groups", "2", *flags)
+    told_of = [told(child, "--core") for child in found if "--core" in child.spec.command]
+    assert told_of == (own or [])
+    assert own is None or all(child.spec.role == "worker" for child in found if "--core" in child.spec.command)
+
+
 def test_a_mixed_run_has_workers_beside_services_of_their_own_and_no_two_actors_have_one_number() -> None:
     found = children(*("--local.placement", "mixed"), *("--local.workers", "2"), *("--local.actors", "3"))
     names = [child.spec.name for child in found]

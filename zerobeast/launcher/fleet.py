@@ -89,6 +89,7 @@ class Fleet:
             *("--index", str(index)),
             *endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED)),
             *self._flags,
+            *(self.placement.core_of(index) if role == "worker" else ()),
             *flags,
             module=self._modules.get(role, ""),
         )

@@ -7,6 +7,7 @@ threads that wait for a core in turn are slower than fewer of them.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from zerobeast.common.runtime.usage import cores
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they may move
 
 
 class Placement(NamedTuple):
@@ -29,6 +31,7 @@ class Placement(NamedTuple):
     env_groups: int  #: of each actor, in a worker or not
     threads: dict[str, int]  #: by setting
     why: str
+    worker_cores: tuple[int, ...] = ()  #: numbers of the cores that workers stay on, one each; none: wherever
 
     @property
     def all_actors(self) -> int:
@@ -63,6 +66,11 @@ class Placement(NamedTuple):
         if self.name == "serial":
             settings["envserver.in_process"] = True
         return [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+
+    def core_of(self, worker: int) -> tuple[str, ...]:
+        """The flag that keeps a worker of this number on its core."""
+        cores = self.worker_cores
+        return ("--core", str(cores[worker % len(cores)])) if cores else ()
 
     def __str__(self) -> str:
         envs = f"{self.env_groups} env group{'s' * (self.env_groups > 1)}"
@@ -105,6 +113,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         env_groups=groups,
         threads=_threads(config, name, workers, available, gpu=gpu),
         why=why,
+        worker_cores=_one_each(workers) if name == "fused" and config.net.torso not in FILLS_A_CORE else (),
     )
 
 
@@ -131,6 +140,12 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool) -> tuple[int, i
     learner = 1 if gpu else max(1, round(LEARNER_SHARE * available))
     broker = 1 if gpu else max(1, round(BROKER_SHARE * available))
     return learner, broker, min(envs_per_group, max(1, available - learner - broker))
+
+
+def _one_each(workers: int) -> tuple[int, ...]:
+    """Cores of so many workers: all, if each worker can have one to itself, what the learner takes of it aside."""
+    usable = sorted(os.sched_getaffinity(0))
+    return tuple(usable) if workers == len(usable) <= cores() else ()
 
 
 def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:

@@ -33,6 +33,7 @@ class QNetwork(Network):
       dueling: whether they are made of a value of the state and the advantages of its actions (Wang et al. 2016).
       atoms: None: one value per action. K: K logits per action, of a distribution over returns (Bellemare et al. 2017).
       head_size: width of a hidden layer before the last one, in each stream of the head; 0: none.
+      clip_reward: whether the reward that the body sees is clipped.
 
     Raises:
       ConfigError: its actions are not discrete, the named torso cannot take what the environment sends, or there would
@@ -40,12 +41,19 @@ class QNetwork(Network):
     """
 
     def __init__(
-        self, config: NetConfig, env: EnvSpec, *, dueling: bool = False, atoms: int | None = None, head_size: int = 0
+        self,
+        config: NetConfig,
+        env: EnvSpec,
+        *,
+        dueling: bool = False,
+        atoms: int | None = None,
+        head_size: int = 0,
+        clip_reward: bool = True,
     ) -> None:
         super().__init__()
         if env.action.kind != "discrete":
             raise ConfigError(f"{env.env_id}: actions are {env.action.kind}, expected discrete, to give each a value")
-        self.body = Body(config, env)
+        self.body = Body(config, env, clip_reward=clip_reward)
         self.core_size = self.body.core_size
         [n_actions] = env.action.choices
         self.head = QHead(self.body.out_size, n_actions, dueling=dueling, atoms=atoms, hidden_size=head_size)

@@ -12,6 +12,7 @@ from zerobeast.common.algos.a2c.config import A2CConfig
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.r2d2.config import R2D2Config
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.settings.section import Section
 
@@ -24,6 +25,7 @@ class Algorithms(Section):
     ppo: PPOConfig = PPOConfig()
     vmpo: VMPOConfig = VMPOConfig()
     impact: ImpactConfig = ImpactConfig()
+    r2d2: R2D2Config = R2D2Config()
 
 
 ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

@@ -48,9 +48,8 @@ UpdatesPerStep = Annotated[
 PriorityExponent = Annotated[
     float, Field(description="alpha: drawn in proportion to |TD error|^alpha; 0: all alike", ge=0, le=1)
 ]
-ImportanceExponent = Annotated[
-    float, Field(description="beta of the importance weights at the start, 1 at total_steps", ge=0, le=1)
-]
+ImportanceExponent = Annotated[float, Field(description="beta of the importance weights at the start", ge=0, le=1)]
+ImportanceSchedule = Annotated[Literal["linear", "constant"], Field(description="of beta; linear: to 1 at total_steps")]
 TargetPeriod = Annotated[int, Field(description="updates after which the target network follows", ge=1)]
 TargetRate = Annotated[float, Field(description="tau: the share of the way that the target follows", gt=0, le=1)]
 Steps = Annotated[
@@ -108,6 +107,7 @@ class ReplaySettings(LearnerSettings):
     updates_per_step: UpdatesPerStep = 1
     priority_exponent: PriorityExponent = 0.0
     importance_exponent: ImportanceExponent = 0.4
+    importance_schedule: ImportanceSchedule = "linear"
 
 
 class VTraceSettings(ActorCriticSettings):

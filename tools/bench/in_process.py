@@ -24,7 +24,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import pick_dtype
 from zerobeast.common.nets.weights import Bytes, flatten
 from zerobeast.common.transport import Poller
-from zerobeast.common.wire.records import act_record
+from zerobeast.common.wire.records import Origin, act_record
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
@@ -38,8 +38,9 @@ class InProcess(AbstractContextManager["InProcess"]):
     """A run on the CPU. Every batch holds one rollout of each of its `learner.batch_size` environments.
 
     Args:
-      config: of the run.
-      lag: updates between the policy that acts and the one that learns; in the first so many the initial policy acts.
+      config: of the run; an algorithm with a replay keeps it in `config.store`.
+      lag: batches between the policy that acts and the one that learns; in the first so many the initial policy acts.
+        An update each, unless the algorithm has a pace of its own.
 
     Raises:
       ConfigError: the algorithm cannot learn such an environment.
@@ -62,6 +63,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._acts = act_record(spec, algorithm.policy).dtype
         self._builder = RolloutBuilder(spec, algorithm.policy, config.learner.unroll_length, n)
         self._policies: deque[tuple[int, Bytes]] = deque(maxlen=lag + 1)  #: version and weights, oldest first
+        self._origins = np.array([Origin(sender=0, slot=0, seq=0, row=row, rows=n) for row in range(n)])
         self._keep()
         self._builder.restart(self._envs.rows)
 
@@ -70,7 +72,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._envs.closed(force=True)
 
     def collect(self) -> Rows:
-        """A rollout of every environment, by the policy of `lag` updates ago. [learner.batch_size]."""
+        """A rollout of every environment, by the policy of `lag` batches ago. [learner.batch_size]."""
         version, weights = self._policies[0]
         self._inference.load(weights)
         self.episodes = []
@@ -84,7 +86,8 @@ class InProcess(AbstractContextManager["InProcess"]):
         Raises:
           Diverged: as the learner would.
         """
-        self.trainer.add(rows)
+        self._origins[:, Origin._fields.index("seq")] += 1
+        self.trainer.add(rows, origins=self._origins)
         while self.trainer.learning.due:
             self.trainer.step()
         self._builder.recycle(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class QActing(ABC, Generic[Settings]):
       ConfigError: the network cannot handle these observations or actions.
     """
 
+    clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
+
     def __init__(self, config: Run, env: EnvSpec) -> None:
         self.env = env
         self.config = config
@@ -50,10 +52,16 @@ class QActing(ABC, Generic[Settings]):
 
     def network(self) -> QNetwork:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        dueling, head_size = self.settings.dueling, self.settings.head_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            return QNetwork(self.config.net, self.env, dueling=dueling, atoms=self.values.atoms, head_size=head_size)
+            return QNetwork(
+                self.config.net,
+                self.env,
+                dueling=self.settings.dueling,
+                atoms=self.values.atoms,
+                head_size=self.settings.head_size,
+                clip_reward=self.clip_reward,
+            )
 
     @torch.inference_mode()
     def act(self, net: QNetwork, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:

@@ -31,7 +31,7 @@ def network(seed: int = 1, *, use_lstm: bool = True) -> QNetwork:
 
 
 def config(**settings: Any) -> R2D2Config:
-    return R2D2Config(**{"n_steps": 3, "discount": 0.9, "priority_mix": 0.7, **settings})
+    return R2D2Config(**{"n_step": 3, "discount": 0.9, "priority_mix": 0.7, **settings})
 
 
 def sequences(seed: int = 1) -> Sequences:
@@ -80,7 +80,7 @@ def errors(settings: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequenc
         if not batch.mask[start, row]:
             break
         total, weight, t = 0.0, 1.0, start
-        while t < L and t < start + settings.n_steps and batch.mask[t, row]:
+        while t < L and t < start + settings.n_step and batch.mask[t, row]:
             t += 1
             total += weight * batch.inputs.reward[t, row].item()
             weight *= 0.0 if batch.terminated[t, row] else settings.discount
@@ -92,7 +92,7 @@ def errors(settings: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequenc
 
 @pytest.mark.parametrize(("use_lstm", "n"), [(True, 3), (True, 1), (False, 20)])
 def test_loss_and_priorities_are_those_of_each_sequence_on_its_own(*, use_lstm: bool, n: int) -> None:
-    settings, batch, weights = config(n_steps=n), sequences(), torch.rand(N, generator=generator())
+    settings, batch, weights = config(n_step=n), sequences(), torch.rand(N, generator=generator())
     net, target = network(use_lstm=use_lstm), network(2, use_lstm=use_lstm)
     by_row = [errors(settings, net, target, batch, row) for row in range(N)]
     found = loss(settings, net, target, batch, weights)
@@ -132,7 +132,7 @@ def test_without_rescaling_targets_are_plain_and_clipping_is_the_learners_own_se
     batch, net = sequences(), network()
     reward = torch.full_like(batch.inputs.reward, 9.0)
     batch = batch._replace(inputs=batch.inputs._replace(reward=reward))
-    plain = config(value_rescaling=False, n_steps=1, discount=0.0, priority_mix=0.0)
+    plain = config(value_rescaling=False, n_step=1, discount=0.0, priority_mix=0.0)
     for settings, aim in ((plain, 9.0), (plain.model_copy(update={"reward_clipping": "abs_one"}), 1.0)):
         found = loss(settings, net, net, batch, torch.ones(N)).metrics
         assert found["target"].item() == pytest.approx(aim)
@@ -142,7 +142,7 @@ def test_without_rescaling_targets_are_plain_and_clipping_is_the_learners_own_se
 @pytest.mark.parametrize("n", [1, 3])
 def test_first_priorities_are_those_under_the_weights_that_acted(n: int) -> None:
     """All transitions count but the last of an episode that goes on or was cut short."""
-    settings, batch, net = config(n_steps=n), sequences(), network()
+    settings, batch, net = config(n_step=n), sequences(), network()
     said = torch.tensor([answers(net, batch, row)[:-1] for row in range(N)]).transpose(0, 1)
     taken = said.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
     unseen = batch.inputs._replace(obs=torch.empty(0))

@@ -44,9 +44,9 @@ def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, 
     """
     answers = unroll(net, batch)
     with torch.no_grad():
-        action_mask = batch.inputs.action_mask
-        chosen = best(answers, None if action_mask is None else action_mask[batch.burn_in :])
-        values = _of(unroll(target, batch), chosen)
+        aimed, action_mask = unroll(target, batch), batch.inputs.action_mask
+        legal = None if action_mask is None else action_mask[batch.burn_in :]
+        values = _of(aimed, best(answers if config.double else aimed, legal))
     mask, q = batch.mask[batch.burn_in :], _of(answers[:-1], batch.action[batch.burn_in :])
     aims = targets(config, batch, values, mask)
     errors = (aims - q).masked_fill(~mask, 0.0)
@@ -89,7 +89,7 @@ def targets(config: R2D2Config, batch: Sequences, values: Tensor, mask: Tensor) 
         discounts=(~batch.terminated[begin:]).float() * config.discount,
         values=unrescale(values) if config.value_rescaling else values,
         mask=mask,
-        n=config.n_steps,
+        n=config.n_step,
     )
     return rescale(returns) if config.value_rescaling else returns
 

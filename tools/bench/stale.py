@@ -1,9 +1,8 @@
 """How algorithms stand old policies and old batches: learning curves under both, in exact doses.
 
 The policy that acts is always the same number of updates behind the one that learns, and every batch is learned from
-the same number of times. An algorithm with a replay has a pace of its own: it is that number of batches behind, and its
-rows lie in the temporary folder (TMPDIR). Each run is one process with one thread and repeats bit for bit; runs go side
-by side.
+the same number of times. With a replay, which has a pace of its own, it is the same number of batches behind. Each run
+is one process with one thread and repeats bit for bit; runs go side by side.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
-from tempfile import TemporaryDirectory
 
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.load import gather
@@ -114,7 +112,7 @@ def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
       BeastError: the environment cannot be made, or the algorithm cannot learn it.
     """
     episodes, curve, diverged = EpisodeStatistics(), Curve(), False
-    with TemporaryDirectory() as folder, InProcess(config.model_copy(update={"root": folder}), lag) as run:
+    with InProcess(config, lag) as run:
         counters, start = run.trainer.counters, time.perf_counter()
         while run.trainer.steps_left and not diverged:
             try:

@@ -1,6 +1,7 @@
 """R2D2 on what environments played: what is drawn begins with the memory that the policy had there."""
 
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,7 +183,7 @@ def test_training_goes_on_bit_for_bit(tmp_path: Path, played: Played) -> None:
     whole = fed(Trainer(config.model_copy(update={"name": "whole"}), CPU, run.trainer.env), range(15))
     again = config.model_copy(update={"name": "again"})
     shutil.copytree(whole.config.folder, again.folder)
-    state = whole.state()
+    state = deepcopy(whole.state())
     second = Trainer(again, CPU, run.trainer.env)
     second.load(tmp_path, state)
     assert not second.recovered()

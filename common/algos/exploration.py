@@ -25,3 +25,40 @@ def epsilons(slots: Tensor, places: int, base: float = BASE, alpha: float = ALPH
     """
     place = (slots % places).float() / max(1, places - 1)
     return torch.pow(base, 1.0 + alpha * place)
+
+
+def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:
+    """Probability of a random action, in a line from 1 at the start to `final` after `over` agent steps, then `final`.
+
+    Mnih et al. 2015, "Training details".
+
+    Args:
+      agent_steps: [] int64, of the run.
+      final: what it ends at.
+      over: agent steps until then, at least 1.
+
+    Returns:
+      [] float32.
+    """
+    return 1.0 - (1.0 - final) * (agent_steps.float() / over).clamp(max=1.0)
+
+
+def best(q: Tensor, legal: Tensor | None = None) -> Tensor:
+    """The legal action of the highest value: [...] int64 of values [..., A] and the mask [..., A], if there is one."""
+    return (q if legal is None else q.masked_fill(~legal, float("-inf"))).argmax(-1)
+
+
+def epsilon_greedy(q: Tensor, epsilon: Tensor, generator: torch.Generator, legal: Tensor | None = None) -> Tensor:
+    """The best action, or with probability epsilon any of the legal ones, each as likely as the others.
+
+    Args:
+      q: [B, A].
+      epsilon: [B] or [].
+      generator: source of all randomness.
+      legal: [B, A] bool; None: all are.
+
+    Returns:
+      [B] int64.
+    """
+    draws = torch.rand(q.shape[0], q.shape[1] + 1, generator=generator, device=q.device)
+    return torch.where(draws[:, -1] < epsilon, best(draws[:, :-1], legal), best(q, legal))

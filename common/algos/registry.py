@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zerobeast.common.algos.a2c.config import A2CConfig
+from zerobeast.common.algos.c51.config import C51Config
+from zerobeast.common.algos.dqn.config import DQNConfig
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.r2d2.config import R2D2Config
+from zerobeast.common.algos.rainbow.config import RainbowConfig
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.settings.section import Section
 
@@ -24,6 +28,10 @@ class Algorithms(Section):
     ppo: PPOConfig = PPOConfig()
     vmpo: VMPOConfig = VMPOConfig()
     impact: ImpactConfig = ImpactConfig()
+    dqn: DQNConfig = DQNConfig()
+    c51: C51Config = C51Config()
+    rainbow: RainbowConfig = RainbowConfig()
+    r2d2: R2D2Config = R2D2Config()
 
 
 ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

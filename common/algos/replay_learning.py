@@ -98,11 +98,15 @@ class ReplayLearning(ABC, Generic[S]):
         return self.pace
 
     def _update(self, agent_steps: int) -> Updated:
-        start = self._settings.importance_exponent
-        beta = start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)
-        drawn = self._replay.draw(self._settings.batch_size, beta)
+        drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
         self._pace.sample(self._drawn)
         if updated.priorities is not None and updated.step.applied:
             self._replay.update(drawn.ids, updated.priorities)
         return updated
+
+    def _beta(self, agent_steps: int) -> float:
+        start = self._settings.importance_exponent
+        if self._settings.importance_schedule == "constant":
+            return start
+        return start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)

@@ -48,13 +48,33 @@ UpdatesPerStep = Annotated[
 PriorityExponent = Annotated[
     float, Field(description="alpha: drawn in proportion to |TD error|^alpha; 0: all alike", ge=0, le=1)
 ]
-ImportanceExponent = Annotated[
-    float, Field(description="beta of the importance weights at the start, 1 at total_steps", ge=0, le=1)
-]
+ImportanceExponent = Annotated[float, Field(description="beta of the importance weights at the start", ge=0, le=1)]
+ImportanceSchedule = Annotated[Literal["linear", "constant"], Field(description="of beta; linear: to 1 at total_steps")]
 TargetPeriod = Annotated[int, Field(description="updates after which the target network follows", ge=1)]
 TargetRate = Annotated[float, Field(description="tau: the share of the way that the target follows", gt=0, le=1)]
 Steps = Annotated[
     int, Field(description="n: rewards that are summed before a value stands for the rest", ge=1, le=1000)
+]
+
+# values of actions
+Double = Annotated[
+    bool, Field(description="the network chooses the action that its target values (van Hasselt et al. 2016)")
+]
+Dueling = Annotated[bool, Field(description="a value of the state, and advantages of actions (Wang et al. 2016)")]
+HeadSize = Annotated[
+    int, Field(description="width of a hidden layer in each stream of the head; 0: none", ge=0, le=65_536)
+]
+Exploration = Annotated[
+    Literal["annealed", "ladder"],
+    Field(description="random actions: all environments less and less, or each its own share of Ape-X's ladder"),
+]
+ExplorationFinal = Annotated[float, Field(description="annealed: share of random actions, from 1 to this", ge=0, le=1)]
+ExplorationSteps = Annotated[int, Field(description="annealed: agent steps until that is reached", ge=1, le=10**10)]
+ExplorationPlaces = Annotated[
+    int,
+    Field(
+        description="ladder: places of it, from a share of 0.4 to one of 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
+    ),
 ]
 
 # the optimiser
@@ -108,6 +128,23 @@ class ReplaySettings(LearnerSettings):
     updates_per_step: UpdatesPerStep = 1
     priority_exponent: PriorityExponent = 0.0
     importance_exponent: ImportanceExponent = 0.4
+    importance_schedule: ImportanceSchedule = "linear"
+
+
+class QSettings(ReplaySettings):
+    """What every algorithm that learns values of actions has; see `zerobeast.common.algos.q_learning`."""
+
+    schedule: Schedule = "constant"
+    double: Double = True
+    dueling: Dueling = False
+    head_size: HeadSize = 0
+    n_step: Steps = 1
+    target_period: TargetPeriod
+    target_rate: TargetRate = 1.0
+    exploration: Exploration = "annealed"
+    exploration_final: ExplorationFinal = 0.01
+    exploration_steps: ExplorationSteps = 250_000
+    exploration_places: ExplorationPlaces = 32
 
 
 class VTraceSettings(ActorCriticSettings):

@@ -33,6 +33,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
         )
     yield from _minibatches(config)
+    yield from _atoms(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -63,3 +64,13 @@ def _minibatches(config: RunConfig) -> Iterator[Relation]:
             f"ppo.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
             f"the {rows * steps} steps of a batch",
         )
+
+
+def _atoms(config: RunConfig) -> Iterator[Relation]:
+    """A distribution over returns reaches from a lower one to a higher one."""
+    if config.algo not in ("c51", "rainbow"):
+        return
+    settings = config.c51 if config.algo == "c51" else config.rainbow
+    if settings.v_min >= settings.v_max:
+        low, high = f"{config.algo}.v_min", f"{config.algo}.v_max"
+        yield Relation((low, high), f"{low} {settings.v_min:g} with {high} {settings.v_max:g}: expected a lower one")

@@ -25,21 +25,23 @@ from zerobeast.common.wire.specs import EnvSpec
 class Body(nn.Module):
     """Features of one environment's steps.
 
-    As in IMPALA and TorchBeast the reward, clipped to [-1, 1], and the last action join the torso's features; both are
-    0 in the first step of an episode, and the recurrent state is zeroed before it.
+    As in IMPALA and TorchBeast the reward, clipped to [-1, 1] unless that is declined, and the last action join the
+    torso's features; both are 0 in the first step of an episode, and the recurrent state is zeroed before it.
 
     Args:
       config: which torso, how wide, with memory or without.
       env: its observations and actions.
       heads: how many look at the features. Each gets a torso of its own if the torsos are small ones, not to be shared,
         and there is no memory.
+      clip_reward: whether the reward is clipped.
 
     Raises:
       ConfigError: the named torso cannot take what the environment sends.
     """
 
-    def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1) -> None:
+    def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> None:
         super().__init__()
+        self._clip_reward = clip_reward
         self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
         torso = make_torso(config, env)
         own = 1 if torso.shared or config.use_lstm else heads
@@ -62,8 +64,9 @@ class Body(nn.Module):
           head's the last; and the state after the last step, [B, core_size].
         """
         unknown = inputs.first.unsqueeze(-1)
-        reward = inputs.reward.clamp(-1.0, 1.0).unsqueeze(-1)
-        others = [other.masked_fill(unknown, 0.0) for other in (self.last_action(inputs.last_action), reward)]
+        reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward
+        known = (self.last_action(inputs.last_action), reward.unsqueeze(-1))
+        others = [other.masked_fill(unknown, 0.0) for other in known]
         features = [torch.cat([self._over_time(torso, inputs.obs), *others], dim=-1) for torso in self.torsos]
         if self.core is None:
             return features, core

@@ -1,7 +1,8 @@
 """How algorithms stand old policies and old batches: learning curves under both, in exact doses.
 
 The policy that acts is always the same number of updates behind the one that learns, and every batch is learned from
-the same number of times. Each run is one process with one thread and repeats bit for bit; runs go side by side.
+the same number of times. With a replay, which has a pace of its own, it is the same number of batches behind. Each run
+is one process with one thread and repeats bit for bit; runs go side by side.
 """
 
 from __future__ import annotations

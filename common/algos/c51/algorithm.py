@@ -1,0 +1,20 @@
+"""C51: a distribution over the returns of each action, towards the target network's after the rewards of n steps."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from zerobeast.common.algos.c51.config import C51Config
+from zerobeast.common.algos.q_learning import QAlgorithm
+from zerobeast.common.algos.q_values import Distributions
+
+Settings = TypeVar("Settings", bound=C51Config)
+
+
+class C51(QAlgorithm[Settings]):
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
+
+    @property
+    def values(self) -> Distributions:
+        """Distributions."""
+        return Distributions(self.settings.atoms, self.settings.v_min, self.settings.v_max)

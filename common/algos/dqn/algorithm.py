@@ -1,0 +1,16 @@
+"""DQN: one value per action, towards the rewards of n steps and the target network's value after them."""
+
+from __future__ import annotations
+
+from zerobeast.common.algos.dqn.config import DQNConfig
+from zerobeast.common.algos.q_learning import QAlgorithm
+from zerobeast.common.algos.q_values import Scalars
+
+
+class DQN(QAlgorithm[DQNConfig]):
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
+
+    @property
+    def values(self) -> Scalars:
+        """Numbers."""
+        return Scalars(self.settings.huber)

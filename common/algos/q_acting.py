@@ -1,0 +1,91 @@
+"""What all algorithms that learn values of actions share: the network, and how it acts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.exploration import annealed, best, epsilon_greedy, epsilons
+from zerobeast.common.algos.protocol import Act, Sampling
+from zerobeast.common.algos.q_network import QNetwork
+from zerobeast.common.algos.q_values import Values
+from zerobeast.common.algos.settings import QSettings
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.layout import Field
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+Settings = TypeVar("Settings", bound=QSettings)
+
+
+class QActing(ABC, Generic[Settings]):
+    """The acting half of `algos.protocol.Algorithm`: take the best action, or now and then any.
+
+    If priorities are TD errors, the values that were acted by travel along, for the first of them (Horgan et al. 2018).
+    Those of distributions are divergences, which an expected return or two do not tell.
+
+    Args:
+      config: of the run; its section that `algo` names is `settings`.
+      env: what the environment sends and takes.
+
+    Raises:
+      ConfigError: the network cannot handle these observations or actions.
+    """
+
+    clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
+
+    def __init__(self, config: Run, env: EnvSpec) -> None:
+        self.env = env
+        self.config = config
+        self.settings: Settings = getattr(config, config.algo)
+        core_size = self.network().core_size  # which also checks that observations, actions and torso fit
+        by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
+        self.policy = PolicySpec(ACTED_BY if by_errors else (), core_size)
+
+    @property
+    @abstractmethod
+    def values(self) -> Values:
+        """What the network says of each action."""
+
+    def network(self) -> QNetwork:
+        """A new network on the CPU; its weights depend on the run's seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return QNetwork(
+                self.config.net,
+                self.env,
+                dueling=self.settings.dueling,
+                atoms=self.values.atoms,
+                head_size=self.settings.head_size,
+                clip_reward=self.clip_reward,
+            )
+
+    @torch.inference_mode()
+    def act(self, net: QNetwork, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
+        """One step of B environments."""
+        answers, core = net(inputs, core)
+        q, legal = self.values.expected(answers[0]), None if inputs.action_mask is None else inputs.action_mask[0]
+        if sampling.greedy:
+            action = best(q, legal)
+        else:
+            action = epsilon_greedy(q, self._epsilon(net, sampling.slots), sampling.generator, legal)
+        extras = acted_by(q, action, legal) if self.policy.extras else {}
+        return Act(action, extras), core
+
+    def _epsilon(self, net: QNetwork, slots: Tensor) -> Tensor:
+        settings = self.settings
+        if settings.exploration == "ladder":
+            return epsilons(slots, settings.exploration_places)
+        return annealed(net.agent_steps, settings.exploration_final, settings.exploration_steps)
+
+
+ACTED_BY = (Field("q", "<f4", ()), Field("q_max", "<f4", ()))  #: values of the action taken, and of the best one
+
+
+def acted_by(q: Tensor, action: Tensor, legal: Tensor | None) -> dict[str, Tensor]:
+    """The extras of those names, [B] each, of values [B, A] and actions [B]."""
+    taken, highest = (q.gather(-1, which.unsqueeze(-1)).squeeze(-1) for which in (action, best(q, legal)))
+    return {"q": taken, "q_max": highest}

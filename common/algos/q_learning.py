@@ -1,0 +1,127 @@
+"""Q-learning from a replay: DQN and its descendants (Mnih et al. 2015 and later, as Hessel et al. 2018 sum them up).
+
+    target of Z(s, a):  sum of n discounted rewards + gamma^n Z_target(s', argmax_a' E Z(s', a'))
+
+Z is a number or a distribution, as `zerobeast.common.algos.q_values` has it. Without `double` the action is the one
+that Z_target prefers.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.exploration import best
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.q_acting import QActing, Settings
+from zerobeast.common.algos.q_network import QNetwork
+from zerobeast.common.algos.replay_learning import ReplayLearning, Updated
+from zerobeast.common.algos.returns import shaped
+from zerobeast.common.algos.target import Target
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.replay.items import NStep
+from zerobeast.common.replay.replay import Replay
+from zerobeast.common.replay.samples import Transitions
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec
+
+
+class QAlgorithm(QActing[Settings]):
+    """See `zerobeast.common.algos.protocol.Algorithm`.
+
+    Raises:
+      ConfigError: as `QActing`, or the network is to have a memory.
+    """
+
+    def __init__(self, config: Run, env: EnvSpec) -> None:
+        if config.net.use_lstm:
+            raise ConfigError(
+                f"net.use_lstm true: expected false, because {config.algo} learns from single transitions"
+            )
+        super().__init__(config, env)
+
+    def learning(self, net: QNetwork) -> QLearning:
+        """Steps on transitions of the replay."""
+        return QLearning(self, net)
+
+
+class QLearning(ReplayLearning[Transitions]):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      algorithm: whose settings and values these are.
+      net: the policy, which is what is trained.
+    """
+
+    def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
+        config, settings = algorithm.config, algorithm.settings
+        replay = Replay(
+            config.store,
+            rollout_record(algorithm.env, algorithm.policy, config.learner.unroll_length),
+            algorithm.env,
+            NStep(settings.n_step, settings.discount, partial(shaped, settings=settings)),
+            settings,
+            seed=config.seed,
+            device=net.device,
+            first_priorities=first_priorities if algorithm.policy.extras else None,
+        )
+        super().__init__(config, settings, replay)
+        self._net, self._values, self._double = net, algorithm.values, settings.double
+        self._descent = GradientDescent(config, settings, net.parameters())
+        copy = deepcopy(net).requires_grad_(requires_grad=False)
+        self._target = Target(source=net, copy=copy, period=settings.target_period, tau=settings.target_rate)
+
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+        """One step on what was drawn; observations count for their statistics as often as they are learned from."""
+        with self._descent.autocast():
+            chosen = of_actions(answers(self._net, batch.inputs), batch.action)
+            bootstrap = self._bootstrap(batch.next_inputs)
+        loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
+        step = self._descent.step((weights * loss).mean(), agent_steps)
+        if step.applied:
+            self._net.observe(batch.inputs.obs)
+            self._target.count()
+        metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
+        return Updated(step, metrics, priority)
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember."""
+        target = self._target.state(other=self._target.copy)
+        return super().state() | {"optimizer": self._descent.state(), "target": target}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._descent.load(state["optimizer"])
+        self._target.load(state["target"], other=self._target.copy)
+
+    @torch.no_grad()
+    def _bootstrap(self, inputs: StepInput) -> Tensor:
+        """[N] or [N, K]: what the target network says of the best action."""
+        target = answers(self._target.copy, inputs)
+        judge = answers(self._net, inputs) if self._double else target
+        legal = None if inputs.action_mask is None else inputs.action_mask[0]
+        return of_actions(target, best(self._values.expected(judge), legal))
+
+
+def answers(net: QNetwork, inputs: StepInput) -> Tensor:
+    """[N, A] or [N, A, K] to steps [1, N, ...], each by itself."""
+    every, _ = net(inputs, net.initial_state(inputs.first.shape[1]))
+    of_step: Tensor = every[0]
+    return of_step
+
+
+def of_actions(every: Tensor, actions: Tensor) -> Tensor:
+    """[N] or [N, K]: those of actions [N] among [N, A] or [N, A, K]."""
+    return every[torch.arange(len(actions), device=actions.device), actions.long()]
+
+
+def first_priorities(new: Transitions) -> Tensor:
+    """[N] |TD errors| of new items by the values that were acted by (Horgan et al. 2018, algorithm 1)."""
+    return (new.reward + new.discount * new.next_extras["q_max"] - new.extras["q"]).abs()

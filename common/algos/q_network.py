@@ -1,0 +1,120 @@
+"""The network of algorithms that learn values of actions: a body with a head that says what each action is worth.
+
+net = QNetwork(config.net, env, dueling=True)
+q, core = net(inputs, core)                         # [T, B, A]
+net = QNetwork(config.net, env, atoms=51)           # [T, B, A, 51], logits of a distribution over returns
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.actions import head
+from zerobeast.common.nets.body import Body
+from zerobeast.common.nets.network import Network, StepInput
+from zerobeast.common.nets.precision import without_autocast
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+
+VALUE_GAIN = 0.01  #: all values begin near 0, so that no seed decides which action looks best
+
+
+class QNetwork(Network):
+    """Values of the actions of one environment.
+
+    Args:
+      config: of the body.
+      env: its observations and actions.
+      dueling: whether they are made of a value of the state and the advantages of its actions (Wang et al. 2016).
+      atoms: None: one value per action. K: K logits per action, of a distribution over returns (Bellemare et al. 2017).
+      head_size: width of a hidden layer before the last one, in each stream of the head; 0: none.
+      clip_reward: whether the reward that the body sees is clipped.
+
+    Raises:
+      ConfigError: its actions are not discrete, the named torso cannot take what the environment sends, or there would
+        be too many weights.
+    """
+
+    def __init__(
+        self,
+        config: NetConfig,
+        env: EnvSpec,
+        *,
+        dueling: bool = False,
+        atoms: int | None = None,
+        head_size: int = 0,
+        clip_reward: bool = True,
+    ) -> None:
+        super().__init__()
+        if env.action.kind != "discrete":
+            raise ConfigError(f"{env.env_id}: actions are {env.action.kind}, expected discrete, to give each a value")
+        self.body = Body(config, env, clip_reward=clip_reward)
+        self.core_size = self.body.core_size
+        [n_actions] = env.action.choices
+        self.head = QHead(self.body.out_size, n_actions, dueling=dueling, atoms=atoms, hidden_size=head_size)
+        self.limit_size(env.env_id)
+
+    def forward(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
+        """Unroll T steps.
+
+        Args:
+          inputs: T steps of B environments.
+          core: [B, core_size] the state before step 0.
+
+        Returns:
+          [T, B, A] or, with atoms, [T, B, A, K], float32 whatever it computed in; and the state after the last step,
+          [B, core_size].
+        """
+        [features], core = self.body(inputs, core)
+        with without_autocast(core.device):  # heads are small, and the gaps between values are smaller still
+            return self.head(features, inputs.action_mask), core
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        self.body.observe(obs)
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep the weights of the body in `dtype`."""
+        self.body.lower(dtype)
+
+
+class QHead(nn.Module):
+    """From features to the values of A actions, or to K logits of each. Other arguments are those of `QNetwork`."""
+
+    def __init__(self, width: int, n_actions: int, *, dueling: bool, atoms: int | None, hidden_size: int) -> None:
+        super().__init__()
+        self._shape = (n_actions, atoms or 1)
+        self._scalar = atoms is None
+        self.advantages = _stream(width, hidden_size, math.prod(self._shape))
+        self.value = _stream(width, hidden_size, atoms or 1) if dueling else None
+
+    def forward(self, features: Tensor, legal: Tensor | None = None) -> Tensor:
+        """[..., width], and the mask [..., A] of legal actions if there is one -> [..., A] or [..., A, K].
+
+        Dueling: q = v + a - mean a (Wang et al. 2016, equation 9), the mean over legal actions.
+        """
+        q: Tensor = self.advantages(features).unflatten(-1, self._shape)
+        if self.value is not None:
+            q = self.value(features).unsqueeze(-2) + q - _mean(q, legal)
+        return q.squeeze(-1) if self._scalar else q
+
+
+def _stream(width: int, hidden_size: int, n: int) -> nn.Module:
+    if not hidden_size:
+        return head(width, n, VALUE_GAIN)
+    return nn.Sequential(
+        head(width, hidden_size, math.sqrt(2)), nn.ReLU(inplace=True), head(hidden_size, n, VALUE_GAIN)
+    )
+
+
+def _mean(advantages: Tensor, legal: Tensor | None) -> Tensor:
+    """[..., 1, K] of [..., A, K], over the actions that are legal in [..., A]."""
+    if legal is None:
+        return advantages.mean(-2, keepdim=True)
+    mask = legal.unsqueeze(-1)
+    return advantages.masked_fill(~mask, 0.0).sum(-2, keepdim=True) / mask.sum(-2, keepdim=True).clamp(min=1)

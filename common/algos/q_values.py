@@ -1,0 +1,90 @@
+"""What a network says of an action's return, and how far that is from a target: one number, or a distribution.
+
+    values.expected(answers)                                        # [..., A], what actions are chosen by
+    values.compare(chosen, bootstrap, reward, discount)             # [N] losses and priorities
+
+Everything else of learning values is the same for both: `zerobeast.common.algos.q_learning`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from zerobeast.common.ops.return_distributions import atoms, project
+
+
+class Compared(NamedTuple):
+    """How far answers are from their targets, each."""
+
+    loss: Tensor  #: [N], with gradient
+    priority: Tensor  #: [N] >= 0, without: how much there is to learn
+
+
+class Values(Protocol):
+    """The meaning of the answers of a `QNetwork`."""
+
+    atoms: int | None  #: as a `QNetwork` is told
+
+    def expected(self, answers: Tensor) -> Tensor:
+        """The expected return of each action: answers [..., A] or [..., A, K] -> [..., A]."""
+
+    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
+        """Compare answers with the target reward + discount Z, Z being the answer some steps later.
+
+        Args:
+          chosen: [N] or [N, K], to the actions that were taken, with gradient.
+          bootstrap: [N] or [N, K], Z, without gradient.
+          reward: [N], of the steps between, discounted and summed.
+          discount: [N], 0 if the episode terminated.
+        """
+
+
+class Scalars:
+    """One number per action. See `Values`.
+
+    Args:
+      huber: the error from which on the loss is linear, so that gradients are at most this (Mnih et al. 2015).
+    """
+
+    atoms: int | None = None
+
+    def __init__(self, huber: float) -> None:
+        self._huber = huber
+
+    def expected(self, answers: Tensor) -> Tensor:
+        """Answers [..., A], as they are."""
+        return answers
+
+    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
+        """Huber's loss of the TD error, whose size is the priority."""
+        targets = reward + discount * bootstrap
+        loss = functional.huber_loss(chosen, targets, reduction="none", delta=self._huber)
+        return Compared(loss, (targets - chosen.detach()).abs())
+
+
+class Distributions:
+    """Logits of a distribution over K returns per action (Bellemare et al. 2017). See `Values`.
+
+    Args:
+      n_atoms: K.
+      v_min: the lowest return.
+      v_max: the highest.
+    """
+
+    def __init__(self, n_atoms: int, v_min: float, v_max: float) -> None:
+        self.atoms: int | None = n_atoms
+        self._ends = v_min, v_max
+
+    def expected(self, answers: Tensor) -> Tensor:
+        """The means of the distributions, [..., A] of [..., A, K]."""
+        return answers.softmax(-1) @ atoms(answers, *self._ends)
+
+    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
+        """KL(target || answer), which is the cross-entropy less what the answer cannot change."""
+        targets = project(bootstrap.softmax(-1), reward, discount, *self._ends)
+        divergence = (torch.xlogy(targets, targets) - targets * chosen.log_softmax(-1)).sum(-1)
+        return Compared(divergence, divergence.detach().clamp(min=0.0))

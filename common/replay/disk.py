@@ -1,0 +1,61 @@
+"""Whether a folder is on a disk that a memory-mapped file of some size may be on."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from zerobeast.common.errors import ConfigError
+
+MOUNTS = Path("/proc/self/mountinfo")
+IN_MEMORY = ("tmpfs", "ramfs")
+#: file systems of other machines, which may be gone or disagree about a page in the middle of a write
+REMOTE = ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "lustre", "nfs", "nfs4", "smb3")
+
+
+def demand(folder: Path, size: int) -> None:
+    """Refuse a folder where a file of `size` bytes would not outlive the process, or not fit.
+
+    Raises:
+      ConfigError: it is in memory, on another machine, or its disk is too full.
+    """
+    kind = file_system(folder)
+    if kind in IN_MEMORY or kind in REMOTE:
+        where = "is in memory" if kind in IN_MEMORY else "is on another machine"
+        raise ConfigError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
+    if (room := free(folder)) < size:
+        raise ConfigError(
+            f"{folder}: the replay takes {gigabytes(size)}, the disk has {gigabytes(room)}: lower replay_size"
+        )
+
+
+def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
+    """The type of the file system that a folder is on, as the kernel names it; "" where there is no such table."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    path, found = folder.resolve(), (0, "")
+    for line in lines:
+        mount, kind = line.split()[4], line.partition(" - ")[2].split()[0]
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount))
+        if path.is_relative_to(point) and len(point.parts) >= found[0]:  # of two at one point the later hides the other
+            found = len(point.parts), kind
+    return found[1]
+
+
+def free(folder: Path) -> int:
+    """Bytes that may still be written to the disk of a folder."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+def memory() -> int:
+    """Bytes of physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gigabytes(size: int) -> str:
+    """A size for people."""
+    return f"{size / 1e9:.3g} GB"

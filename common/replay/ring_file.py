@@ -1,0 +1,203 @@
+"""A ring of rows in one memory-mapped file, which the next process finds as a killed one left it.
+
+    ring = RingFile(config.store, record, env, capacity=50_000)
+    ring.numbered                       # slots of the rows that are there, oldest first
+    slots = ring.next(len(rows))        # that the next rows will overwrite
+    ring.write(row, origin, task)       # when this returns, the row outlives the process
+
+The kernel keeps the pages of a mapped file when a process dies, so a store to memory is all that durability takes: no
+flush, no log. It does not outlive the machine; rows that were torn when it lost power are found by their checksums.
+
+    page 0            MAGIC, format, capacity, T, bytes of a row, digest of the layout
+    headers           [capacity, 8] int64: insert number, `Origin`, task, checksum
+    priorities        [capacity, T] float32, of items that begin at a step; 0: none yet
+    rows              [capacity] of the rollout record
+
+Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone say where the ring begins. While a
+row is written its number is 0: a kill loses that row and no other.
+
+A step takes the row's bytes / T: of Atari (84 x 84, stack of 4, T = 20) 24 frames and 0.5 kB per 20 steps, 8.5 kB or
+0.3 of the 28.2 kB that its stack takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.replay.disk import demand, free, gigabytes, memory
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.layout import Block, Field, RecordSpec
+from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire.specs import EnvSpec
+
+log = logging.getLogger(__name__)
+
+NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and while it is made
+MAGIC, FORMAT, PAGE = b"ZBREPLAY", 1, 4096
+_START = struct.Struct("<8s4q32s")
+_HEADER = struct.Struct("<7q")  #: what a checksum is of, besides the row
+_ENTRIES = 8  #: of a header, int64 each
+NUMBER, ORIGIN, TASK, CHECKSUM = 0, slice(1, 1 + len(Origin._fields)), 6, 7
+
+Ints = NDArray[np.int64]
+
+
+class RingFile:
+    """See the module. One process at a time has it: the learner holds a lock on the run's folder.
+
+    Args:
+      folder: where it is, or will be.
+      record: of a row, made for unrolls.
+      env: what the rows hold.
+      capacity: rows.
+
+    Raises:
+      ConfigError: there is no room, no disk, or another file than one of these rows.
+    """
+
+    def __init__(self, folder: Path, record: RecordSpec, env: EnvSpec, capacity: int) -> None:
+        self.path, self.capacity = folder / NAME, capacity
+        self.steps = record.dtype["first"].shape[0] - 1  #: T
+        self._row_bytes = record.row_bytes
+        priorities_at = PAGE + _pages(capacity * _ENTRIES * 8)
+        rows_at = priorities_at + _pages(capacity * self.steps * 4)
+        self._size = rows_at + _pages(capacity * record.row_bytes)
+        digest = blake2b(pack([env.env_id, [_plain(field) for field in record.fields]]), digest_size=32).digest()
+        self._start = _START.pack(MAGIC, FORMAT, capacity, self.steps, record.row_bytes, digest)
+        content = self._open()
+        self._headers: Ints = np.ndarray((capacity, _ENTRIES), np.int64, content, PAGE)
+        self.priorities: NDArray[np.float32] = np.ndarray((capacity, self.steps), np.float32, content, priorities_at)
+        self.rows: NDArray[np.void] = np.ndarray((capacity,), record.dtype, content, rows_at)
+        self._bytes: NDArray[np.uint8] = np.ndarray((capacity, record.row_bytes), np.uint8, content, rows_at)
+        self.number = 0  #: of the newest insert
+        self._drop_torn()
+        log.info(
+            "the replay takes %s, %.0f bytes a step; its disk has %s free, and memory, which caches it, is %s",
+            gigabytes(self._size),
+            self._size / (capacity * self.steps),
+            gigabytes(free(folder)),
+            gigabytes(memory()),
+        )
+
+    @property
+    def numbered(self) -> Ints:
+        """Slots of the rows that are there, oldest first."""
+        numbers = self._headers[:, NUMBER]
+        slots: Ints = np.flatnonzero(numbers)
+        return slots[np.argsort(numbers[slots])]
+
+    def after(self, number: int) -> Ints:
+        """Slots of the rows that were inserted after this one, oldest first."""
+        slots = self.numbered
+        return slots[self._headers[slots, NUMBER] > number]
+
+    def origins(self, slots: Ints) -> list[Origin]:
+        """Where rows came from."""
+        return [Origin._make(origin) for origin in self._headers[slots, ORIGIN].tolist()]
+
+    def next(self, count: int) -> Ints:
+        """Slots of the next rows: at most as many as there are."""
+        return (self.number + np.arange(min(count, self.capacity))) % self.capacity
+
+    def write(self, row: NDArray[np.uint8], origin: Sequence[int], task: int) -> int:
+        """Put the bytes of a row in place of the oldest; returns its slot."""
+        slot, number = self.number % self.capacity, self.number + 1
+        header = self._headers[slot]
+        header[NUMBER] = 0  # from here on nothing is in the slot
+        self._bytes[slot] = row
+        self.priorities[slot] = 0.0
+        header[ORIGIN], header[TASK], header[CHECKSUM] = origin, task, _checksum(number, *origin, task, row=row)
+        header[NUMBER] = number  # one aligned store: the row is there
+        self.number = number
+        return slot
+
+    def skip_to(self, number: int) -> None:
+        """Go on as if so many had been inserted, because they were, into a file that is lost."""
+        self.number = number
+        self._headers[self._headers[:, NUMBER] <= number - self.capacity, NUMBER] = 0
+
+    def _open(self) -> mmap.mmap:
+        """The file's content, for as long as anything refers to it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                self._make()
+            with self.path.open("r+b") as file:
+                self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
+                os.posix_fallocate(file.fileno(), 0, self._size)  # a copy may have holes
+                return mmap.mmap(file.fileno(), self._size)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(f"{self.path}: no room for a replay of {gigabytes(self._size)}: {reason}") from error
+
+    def _make(self) -> None:
+        """A file without rows. All its blocks are there before it has its name: a full disk would be a SIGBUS later."""
+        draft = self.path.with_name(DRAFT)
+        demand(self.path.parent, self._size)
+        try:
+            with draft.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, self._size)
+                file.write(self._start)
+            draft.replace(self.path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _check(self, start: bytes, size: int) -> None:
+        """Refuse a file that has not these rows, and leave it as it is."""
+        another = "use another run name, or --fresh to begin anew"
+        if len(start) < _START.size or not start.startswith(MAGIC):
+            raise ConfigError(f"{self.path} is no replay of this program: {another}")
+        _, form, capacity, steps, _, _ = _START.unpack(start)
+        for what, theirs, ours in (
+            ("format", form, FORMAT),
+            ("rows", capacity, self.capacity),
+            ("T", steps, self.steps),
+        ):
+            if theirs != ours:
+                raise ConfigError(f"{self.path} is a replay of {what} {theirs}, this run has {ours}: {another}")
+        if start != self._start:
+            raise ConfigError(f"{self.path} is a replay of another environment or policy: {another}")
+        if size != self._size:
+            raise ConfigError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
+        demand(self.path.parent, 0)
+
+    def _drop_torn(self) -> None:
+        """Keep the rows that are whole and that the ring has not come round to since."""
+        headers = self._headers
+        slots = np.flatnonzero(headers[:, NUMBER])
+        self.number = 0
+        torn = [slot for slot in slots.tolist() if not self._whole(slot)]
+        headers[torn, NUMBER] = 0
+        self.skip_to(int(headers[:, NUMBER].max()))
+        if torn:
+            log.warning("%s: %d rows are dropped, which were torn when the machine went down", self.path, len(torn))
+
+    def _whole(self, slot: int) -> bool:
+        *header, checksum = self._headers[slot].tolist()
+        number = header[0]
+        in_place = number > 0 and (number - 1) % self.capacity == slot
+        return in_place and bool(checksum == _checksum(*header, row=self._bytes[slot]))
+
+
+def _checksum(*header: int, row: NDArray[np.uint8]) -> int:
+    return zlib.crc32(row.data, zlib.crc32(_HEADER.pack(*header)))
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def _plain(field: Field | Block) -> list[object]:
+    content = field.dtype if isinstance(field, Field) else [_plain(part) for part in field.fields]
+    return [field.name, content, list(field.shape)]

@@ -1,0 +1,91 @@
+"""Values of actions: what the heads put out, and which actions are taken by them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import BOX, MULTI, NESTED, VECTORS, B, T, generator, values_of
+from zerobeast.common.algos.exploration import annealed, best, epsilon_greedy
+from zerobeast.common.algos.q_network import QHead, QNetwork
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.spaces import Space
+
+pytestmark = pytest.mark.unit
+
+A, K, WIDTH = 3, 5, 4
+MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
+FEATURES = torch.randn(3, WIDTH, generator=generator())
+
+
+def dueling(atoms: int | None = None) -> QHead:
+    torch.manual_seed(2)
+    return QHead(WIDTH, A, dueling=True, atoms=atoms, hidden_size=7)
+
+
+def steps() -> StepInput:
+    first = torch.zeros(T, B, dtype=torch.bool)
+    first[0] = True
+    return StepInput(values_of(VECTORS.obs, T, B), values_of(VECTORS.action, T, B), torch.randn(T, B), first)
+
+
+@pytest.mark.parametrize("atoms", [None, K])
+def test_dueling_values_are_the_state_s_and_advantages_whose_mean_over_legal_actions_is_zero(atoms: int | None) -> None:
+    head = dueling(atoms)
+    assert head.value is not None
+    q, value, advantages = head(FEATURES, MASK), head.value(FEATURES), head.advantages(FEATURES)
+    assert q.shape == (3, A) if atoms is None else (3, A, K)
+    for row in range(3):
+        legal = MASK[row]
+        torch.testing.assert_close(q[row][legal].mean(0).view(-1), value[row])
+        of_row = advantages[row].view(A, -1)
+        torch.testing.assert_close(
+            q[row].view(A, -1) - value[row], of_row - of_row[legal].mean(0), msg="the gaps are those of the advantages"
+        )
+    torch.testing.assert_close(head(FEATURES), head(FEATURES, torch.ones_like(MASK)))
+
+
+@pytest.mark.parametrize("use_lstm", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"dueling": True, "atoms": K, "head_size": 6}])
+def test_a_network_unrolls_and_a_step_at_a_time_comes_to_the_same(use_lstm: bool, settings: dict[str, Any]) -> None:
+    net, inputs = QNetwork(NetConfig(use_lstm=use_lstm, lstm_size=8), VECTORS, **settings), steps()
+    q, last = net(inputs, net.initial_state(B))
+    assert q.shape == ((T, B, A, K) if settings else (T, B, A))
+    core, alone = net.initial_state(B), list[Tensor]()
+    for t in range(T):
+        one = StepInput(*(part[t : t + 1] for part in inputs[:4]))
+        answer, core = net(one, core)
+        alone.append(answer)
+    torch.testing.assert_close(torch.cat(alone), q)
+    torch.testing.assert_close(core, last)
+    assert q.abs().max() < 0.2, "a fresh one knows of no difference"
+
+
+@pytest.mark.parametrize("action", [BOX, MULTI, NESTED.action])
+def test_actions_without_a_value_each_are_refused_in_a_sentence(action: Space) -> None:
+    with pytest.raises(ConfigError, match=f"Vectors-v0: actions are {action.kind}, expected discrete"):
+        QNetwork(NetConfig(), replace(VECTORS, action=action))
+
+
+def test_only_legal_actions_are_taken_the_best_or_any() -> None:
+    q = torch.tensor([[1.0, 3.0, 2.0]]).expand(3, -1)
+    assert best(q).tolist() == [1, 1, 1]
+    assert best(q, MASK).tolist() == [1, 2, 2]
+    rows = 6000
+    many, legal = q[1:2].expand(rows, -1), MASK[1:2].expand(rows, -1)
+    counts = epsilon_greedy(many, torch.tensor(0.5), generator(), legal).bincount(minlength=A).tolist()
+    assert counts[1] == 0
+    assert counts[0] == pytest.approx(rows / 4, rel=0.1), "half explore, half of them here"
+    assert epsilon_greedy(many, torch.zeros(rows), generator(), legal).tolist() == [2] * rows
+    each = torch.arange(rows) % 2  # some explore always, others never
+    assert (epsilon_greedy(many, each.float(), generator(), legal)[each == 0] == 2).all()
+
+
+def test_exploration_ends_in_a_line() -> None:
+    assert [annealed(torch.tensor(at), 0.1, 200).item() for at in (0, 50, 100, 200, 900)] == pytest.approx(
+        [1.0, 0.775, 0.55, 0.1, 0.1]
+    )

@@ -1,0 +1,90 @@
+"""What is learned of a return: numbers and distributions, against what is written out."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import generator
+from zerobeast.common.algos.q_values import Distributions, Scalars
+from zerobeast.common.ops.return_distributions import atoms, project
+
+pytestmark = pytest.mark.unit
+
+N, K, LOW, HIGH = 6, 11, -2.0, 3.0
+Z = [LOW + i * (HIGH - LOW) / (K - 1) for i in range(K)]
+
+
+def probs(seed: int = 1) -> Tensor:
+    return torch.randn(N, K, generator=generator(seed), dtype=torch.float64).mul(2).softmax(-1)
+
+
+def random(seed: int = 2) -> Tensor:
+    return torch.randn(N, generator=generator(seed), dtype=torch.float64)
+
+
+def projected(p: Tensor, reward: Any, discount: Any) -> Tensor:
+    rewards, discounts = (torch.full((N,), float(x)) if isinstance(x, float) else x for x in (reward, discount))
+    return project(p, rewards.double(), discounts.double(), LOW, HIGH)
+
+
+def test_the_projection_is_equation_7_of_the_paper() -> None:
+    p, r, gamma, dz = probs(), random(), torch.rand(N, generator=generator(3)).double(), Z[1] - Z[0]
+    for row, got in enumerate(projected(p, r, gamma)):
+        for i in range(K):
+            moved = [min(max(float(r[row]) + float(gamma[row]) * z, LOW), HIGH) for z in Z]
+            hats = [min(max(1 - abs(tz - Z[i]) / dz, 0.0), 1.0) for tz in moved]
+            assert got[i].item() == pytest.approx(sum(h * q for h, q in zip(hats, p[row].tolist(), strict=True)))
+
+
+def test_no_reward_and_no_discount_change_nothing() -> None:
+    torch.testing.assert_close(projected(probs(), 0.0, 1.0), probs())
+
+
+def test_mass_and_within_the_ends_the_mean_are_kept() -> None:
+    p, r = probs(), random() / 10
+    z = torch.tensor(Z).double()
+    torch.testing.assert_close(projected(p, random() * 9, 0.9).sum(-1), torch.ones(N).double())
+    torch.testing.assert_close(projected(p, r, 0.5) @ z, r + 0.5 * (p @ z))
+    torch.testing.assert_close(atoms(p, LOW, HIGH), z)
+
+
+def test_after_the_end_of_an_episode_the_return_is_the_reward_as_far_as_atoms_reach() -> None:
+    rewards = torch.tensor([-9.0, LOW, 0.1, 1.0, HIGH, 5.0])
+    after = projected(probs(), rewards, 0.0)
+    torch.testing.assert_close(after @ torch.tensor(Z).double(), rewards.double().clamp(LOW, HIGH))
+    assert (after > 1e-9).sum(-1).max() <= 2, "on its neighbours alone"
+
+
+def test_a_distribution_s_loss_is_the_divergence_from_the_target_and_pulls_towards_it() -> None:
+    values = Distributions(K, LOW, HIGH)
+    chosen = torch.randn(N, K, generator=generator(5), dtype=torch.float64, requires_grad=True)
+    bootstrap, r, gamma = probs(4).log(), random(), torch.full((N,), 0.9, dtype=torch.float64)
+    loss, priority = values.compare(chosen, bootstrap, r, gamma)
+    target, p = projected(probs(4), r, gamma), chosen.softmax(-1)
+    torch.testing.assert_close(loss, torch.distributions.kl_divergence(Of(target), Of(p)))
+    torch.testing.assert_close(priority, loss.detach())
+    loss.sum().backward()
+    torch.testing.assert_close(chosen.grad, (p - target).detach(), msg="the gradient of a cross-entropy")
+    same, none = values.compare(bootstrap, bootstrap, r * 0, gamma * 0 + 1)
+    assert same.abs().max() < 1e-12
+    assert none.min() >= 0
+    torch.testing.assert_close(values.expected(chosen), (p * torch.tensor(Z).double()).sum(-1))
+
+
+Of = torch.distributions.Categorical
+
+
+def test_a_number_s_loss_is_huber_s_of_the_td_error_which_is_its_priority() -> None:
+    chosen = torch.tensor([1.0, 1.0, 1.0, 1.0], requires_grad=True)
+    bootstrap, reward = torch.tensor([2.0, 2.0, 50.0, -6.0]), torch.tensor([0.25, 0.0, 1.75, 0.0])
+    discount = torch.tensor([0.5, 0.5, 0.0, 0.5])
+    values = Scalars(huber=2.0)
+    loss, priority = values.compare(chosen, bootstrap, reward, discount)  # errors 0.25, 0, 0.75, -4
+    assert loss.tolist() == [0.25**2 / 2, 0.0, 0.75**2 / 2, 2 * (4 - 2 / 2)]
+    assert priority.tolist() == [0.25, 0.0, 0.75, 4.0]
+    loss.sum().backward()
+    assert chosen.grad is not None
+    assert chosen.grad.tolist() == [-0.25, 0.0, -0.75, 2.0]
+    assert values.expected(chosen) is chosen

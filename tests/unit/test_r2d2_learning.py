@@ -1,0 +1,193 @@
+"""R2D2 on what environments played: what is drawn begins with the memory that the policy had there."""
+
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import same, weights
+from zerobeast.common.algos.r2d2.loss import loss, unroll
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.replay.samples import Drawn, Sequences
+from zerobeast.common.wire.records import Origin
+from zerobeast.services.learner.update import Trainer
+from zerobeast.tools.bench.in_process import InProcess
+
+pytestmark = pytest.mark.unit
+
+T, B, BURN_IN, LENGTH, ALPHA = 4, 3, 8, 10, 0.9
+CPU = torch.device("cpu")
+
+
+class Strides(gymnasium.Env[np.ndarray, int]):
+    """No observation comes twice; episodes of 1 to 24 steps, which terminate or are cut short."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(1, 25))
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.left -= 1
+        over, for_good = self.left == 0, bool(self.np_random.integers(2))
+        return self._obs(), 5 * self.np_random.normal() + action, over and for_good, over and not for_good, {}
+
+    def _obs(self) -> np.ndarray:
+        return self.np_random.normal(size=2).astype(np.float32)
+
+
+gymnasium.register("Strides-v0", Strides)
+
+
+def run_config(root: Path, **settings: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": "run",
+            "root": str(root),
+            "algo": "r2d2",
+            "env": {"id": f"{__name__}:Strides-v0"},
+            "net": {"use_lstm": True, "lstm_size": 8, "hidden_size": 8},
+            "broker": {"precision": "float32"},
+            "learner": {"precision": "float32", "unroll_length": T, "batch_size": B},
+            "r2d2": {
+                "burn_in": BURN_IN,
+                "sequence_length": LENGTH,
+                "n_step": 3,
+                "head_size": 8,
+                "batch_size": 4,
+                "replay_size": 2000,
+                "samples_per_insert": 2.0,
+                "replay_min_size": 60,
+                "target_period": 3,
+                "learning_rate": 1e-2,
+                **settings,
+            },
+        }
+    )
+
+
+class Played(NamedTuple):
+    """What the environments showed and the policy answered, from the first step to the last, [S, B, ...]."""
+
+    trainer: Trainer
+    inputs: StepInput
+    q: Tensor
+    q_max: Tensor
+    cores: Tensor  #: [S, B, core_size], from the first step on, by the network of the learner
+
+    def drawn(self, n: int) -> Drawn[Sequences]:
+        return self.trainer.learning._replay.draw(n, 1.0)  # type: ignore[attr-defined]
+
+    def place(self, obs: Tensor) -> tuple[int, int]:
+        """The step and the environment of an observation."""
+        [at] = (self.inputs.obs == obs).all(-1).nonzero().tolist()
+        return at[0], at[1]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    config = run_config(tmp_path_factory.mktemp("run"), replay_min_size=10**6)  # no step is due
+    with InProcess(config, lag=0) as run:
+        for parameter in run.trainer.net.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        run._keep()
+        rollouts = []
+        for _ in range(60):
+            rows = run.collect()
+            rollouts.append(rows.copy())
+            run.learn(rows)
+        trainer = run.trainer
+
+    def entries(name: str) -> Tensor:
+        return torch.from_numpy(np.concatenate([rows[name][:, :T] for rows in rollouts], 1)).transpose(0, 1)
+
+    inputs = StepInput(*(entries(name) for name in ("obs", "last_action", "reward", "first")))
+    core, cores = trainer.net.initial_state(B), []
+    for t in range(len(inputs.first)):
+        cores.append(core.masked_fill(inputs.first[t, :, None], 0.0))
+        with torch.no_grad():
+            _, core = trainer.net(StepInput(*(entry[t : t + 1] for entry in inputs[:4])), core)
+    return Played(trainer, inputs, entries("q"), entries("q_max"), torch.stack(cores))
+
+
+def test_a_sequence_begins_with_the_memory_of_its_first_step_and_repeats_what_the_policy_said(played: Played) -> None:
+    batch = played.drawn(400).batch
+    answers = unroll(played.trainer.net, batch)
+    opened = 0
+    for row in range(400):
+        t, env = played.place(batch.inputs.obs[BURN_IN, row])
+        begins = played.inputs.first[t, env]
+        opened += int(begins)
+        earlier = torch.zeros_like(played.cores[0, 0]) if begins else played.cores[t - BURN_IN, env]
+        torch.testing.assert_close(batch.core_state[row], earlier, rtol=1e-5, atol=1e-6)
+        assert begins or t % T == 0
+        n = int(batch.mask[:, row].sum())
+        said = answers[:n, row]
+        torch.testing.assert_close(said.amax(-1), played.q_max[t : t + n, env], rtol=1e-5, atol=1e-6)
+        actions = batch.action[BURN_IN : BURN_IN + n, row]
+        torch.testing.assert_close(
+            said.gather(-1, actions[:, None])[:, 0], played.q[t : t + n, env], rtol=1e-5, atol=1e-6
+        )
+        assert not played.inputs.first[t + 1 : t + n + 1, env].any(), "one episode"
+    assert 40 < opened < 360
+
+
+def test_a_state_from_another_step_would_show(played: Played) -> None:
+    """The state that the reference implementation stores is that of the burn-in's end."""
+    batch = played.drawn(100).batch
+    late = [played.place(batch.inputs.obs[BURN_IN, row]) for row in range(100)]
+    soiled = batch._replace(core_state=torch.stack([played.cores[t, env] for t, env in late]))
+    inside = ~batch.inputs.first[: BURN_IN + 1].any(0)
+    assert inside.sum() > 10
+    apart = (unroll(played.trainer.net, batch) - unroll(played.trainer.net, soiled)).abs().amax((0, 2))
+    assert (apart[inside] > 1e-4).all()
+
+
+def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(played: Played) -> None:
+    drawn = played.drawn(400)
+    batch, net = drawn.batch, played.trainer.net
+    more = torch.cat([batch.mask[1:], torch.zeros_like(batch.mask[:1])])
+    known = batch._replace(mask=batch.mask & (more | batch.terminated[1:]))
+    learner = loss(played.trainer.config.r2d2, net, net, known, torch.ones(400)).priorities
+    given = drawn.weights ** (-1 / ALPHA)  # in proportion to them
+    useful = learner > 1e-3  # the replay raises what has none
+    assert useful.float().mean() > 0.9
+    torch.testing.assert_close(
+        given[useful] / given[useful].max(), learner[useful] / learner[useful].max(), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_training_goes_on_bit_for_bit(tmp_path: Path, played: Played) -> None:
+    config = run_config(tmp_path / "one")
+    with InProcess(config, lag=0) as run:
+        rollouts = [rows.copy() for _ in range(30) if run.learn(rows := run.collect()) is None]
+
+    def fed(trainer: Trainer, seqs: range) -> Trainer:
+        for seq in seqs:
+            origins = np.array([Origin(0, 0, seq + 1, row, B) for row in range(B)])
+            trainer.add(rollouts[seq].copy(), origins=origins)
+            while trainer.learning.due:
+                trainer.step()
+        return trainer
+
+    whole = fed(Trainer(config.model_copy(update={"name": "whole"}), CPU, run.trainer.env), range(15))
+    again = config.model_copy(update={"name": "again"})
+    shutil.copytree(whole.config.folder, again.folder)
+    state = deepcopy(whole.state())
+    second = Trainer(again, CPU, run.trainer.env)
+    second.load(tmp_path, state)
+    assert not second.recovered()
+    ends = [weights(fed(trainer, range(15, 30)).net) for trainer in (whole, second)]
+    assert whole.counters.optimizer_steps > 10
+    assert same(*ends)
+    assert second.state()["learning"]["target"]["updates"] == whole.counters.optimizer_steps % 3

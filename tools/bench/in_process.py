@@ -54,7 +54,7 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def __init__(self, config: RunConfig, lag: int) -> None:
         n = config.learner.batch_size
-        self._folder = _folder(config.root)
+        self._folder = folder_on_disk(config.root)
         config = config.model_copy(update={"root": self._folder.name, "name": "run"})
         self._envs = make_envs(config, n, config.seed * n % 2**31)  # no two seeds share environments
         spec = self._envs.spec
@@ -119,7 +119,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         return acts
 
 
-def _folder(root: str) -> TemporaryDirectory[str]:
+def folder_on_disk(root: str) -> TemporaryDirectory[str]:
     """A folder that is gone with the run, on the disk of the others: an algorithm may store rollouts."""
     beside = Path(root).expanduser()
     beside.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """The machine's own limit: each part of training alone, on one core, in the precision it would run in.
 
-One agent step costs one environment step, one row of inference and one row of training. With every core always busy
+One agent step costs one environment step, one row of inference and one row of training, or as many as an algorithm with a replay
+learns from for each step. With every core always busy
 and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second. Each part stays on
 its core: emulators have threads of their own and would use the others as well.
 
@@ -14,6 +15,7 @@ import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.ops.tree import tree_map
@@ -41,6 +44,7 @@ Rates = dict[str, Any]  #: part -> agent steps a second, or those by precision
 
 ROWS = (16, 32)  #: of inference
 ROLLOUTS = (8, 32)  #: of training
+SMALL = 20_000  #: agent steps
 FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, at most
 
 
@@ -176,17 +180,21 @@ class Parts:
 
     def _training(self, precision: str, rollouts: int, seconds: float) -> float:
         learner = self._config.learner.model_copy(update={"precision": precision})
-        algorithm = make_algorithm(self._config.model_copy(update={"learner": learner}), self._algorithm.env)
-        learning = algorithm.learning(algorithm.network())
         batch = self._rollouts(rollouts)
+        with TemporaryDirectory(prefix="beast-") as root:
+            config = _with_a_small_replay(self._config.model_copy(update={"learner": learner, "root": root}))
+            algorithm = make_algorithm(config, self._algorithm.env)
+            learning = algorithm.learning(algorithm.network())
+            while not learning.due:
+                learning.add(batch, 0)
 
-        def work() -> int:
-            learning.add(batch, 0)
-            while learning.due:
-                learning.step(0)
-            return learner.unroll_length * rollouts
+            def work() -> int:
+                while learning.due:
+                    learning.step(0)
+                learning.add(batch, 0)
+                return learner.unroll_length * rollouts
 
-        return per_second(work, seconds)
+            return per_second(work, seconds)
 
     def _rollouts(self, rollouts: int) -> Rollouts:
         """Rollouts of noise, which are assembled once, not again for each step."""
@@ -197,6 +205,18 @@ class Parts:
         for _, column in by_array(env.obs, rows["obs"]):
             column[...] = random.integers(0, 2, column.shape)
         return Rollouts(rows, record, env, CPU)
+
+
+def _with_a_small_replay(config: RunConfig) -> RunConfig:
+    """The same, for an algorithm with a replay with one that is soon filled: what a sample costs does not depend on it."""
+    section = getattr(config, config.algo)
+    if not isinstance(section, ReplaySettings):
+        return config
+    sizes = {
+        "replay_size": min(section.replay_size, SMALL),
+        "replay_min_size": min(section.replay_min_size, SMALL // 4),
+    }
+    return config.model_copy(update={"name": "limit", config.algo: section.model_copy(update=sizes)})
 
 
 def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:

@@ -1,9 +1,9 @@
 """The machine's own limit: each part of training alone, on one core, in the precision it would run in.
 
-One agent step costs one environment step, one row of inference and one row of training, or as many as an algorithm with a replay
-learns from for each step. With every core always busy
-and nothing else to do, that gives cores / (1/env + 1/inference + 1/training) agent steps a second. Each part stays on
-its core: emulators have threads of their own and would use the others as well.
+One agent step costs one environment step, one row of inference and one row of training, or as many as an algorithm with
+a replay draws for each. With every core always busy and nothing else to do, that gives cores / (1/env + 1/inference +
+1/training) agent steps a second. Each part stays on its core: emulators have threads of their own and would use the
+others as well.
 
 That sum takes for granted that a core is as fast beside a busy one as beside an idle one. Cores share memory, caches
 and power, so the parts are measured a second time with all cores at the same work: the limit of the machine at work.
@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,7 +33,7 @@ from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import Space, by_array
 from zerobeast.services.envserver.actions import legal
 from zerobeast.tools.bench.figures import aligned, per_second
-from zerobeast.tools.bench.in_process import finish, make_envs
+from zerobeast.tools.bench.in_process import finish, folder_on_disk, make_envs
 from zerobeast.tools.bench.options import emit, parse
 from zerobeast.tools.bench.processes import START_LIMIT_S, Process, Processes
 
@@ -181,7 +180,7 @@ class Parts:
     def _training(self, precision: str, rollouts: int, seconds: float) -> float:
         learner = self._config.learner.model_copy(update={"precision": precision})
         batch = self._rollouts(rollouts)
-        with TemporaryDirectory(prefix="beast-") as root:
+        with folder_on_disk(self._config.root) as root:
             config = _with_a_small_replay(self._config.model_copy(update={"learner": learner, "root": root}))
             algorithm = make_algorithm(config, self._algorithm.env)
             learning = algorithm.learning(algorithm.network())
@@ -208,14 +207,12 @@ class Parts:
 
 
 def _with_a_small_replay(config: RunConfig) -> RunConfig:
-    """The same, for an algorithm with a replay with one that is soon filled: what a sample costs does not depend on it."""
+    """The same with a replay that is soon full, if there is one: what a sample costs hardly depends on its size."""
     section = getattr(config, config.algo)
     if not isinstance(section, ReplaySettings):
         return config
-    sizes = {
-        "replay_size": min(section.replay_size, SMALL),
-        "replay_min_size": min(section.replay_min_size, SMALL // 4),
-    }
+    size, filled = min(section.replay_size, SMALL), min(section.replay_min_size, SMALL // 4)
+    sizes = {"replay_size": size, "replay_min_size": filled}
     return config.model_copy(update={"name": "limit", config.algo: section.model_copy(update=sizes)})
 
 

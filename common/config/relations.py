@@ -34,6 +34,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
         )
     yield from _minibatches(config)
     yield from _atoms(config)
+    yield from _rollouts(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -74,3 +75,20 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
     if settings.v_min >= settings.v_max:
         low, high = f"{config.algo}.v_min", f"{config.algo}.v_max"
         yield Relation((low, high), f"{low} {settings.v_min:g} with {high} {settings.v_max:g}: expected a lower one")
+
+
+def _rollouts(config: RunConfig) -> Iterator[Relation]:
+    """A replay has recurrent states where rollouts begin, and sums rewards over two rollouts at most."""
+    algo, steps = config.algo, config.learner.unroll_length
+    if algo == "r2d2":
+        if config.r2d2.burn_in % steps:
+            yield Relation(
+                ("r2d2.burn_in", "learner.unroll_length"),
+                f"r2d2.burn_in {config.r2d2.burn_in} is no multiple of learner.unroll_length {steps}: a burn-in begins "
+                f"with a rollout, where the recurrent state was stored",
+            )
+    elif (n := getattr(getattr(config, algo), "n_step", 1)) > steps:
+        yield Relation(
+            (f"{algo}.n_step", "learner.unroll_length"),
+            f"{algo}.n_step {n} is above learner.unroll_length {steps}: expected at most the steps of a rollout",
+        )

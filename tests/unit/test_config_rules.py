@@ -60,6 +60,21 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
     assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
 
 
+def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
+    rollouts = ["--env", "CartPole-v1", "--learner.unroll_length", "4"]
+    assert mistakes([*rollouts, "--algo", "dqn", "--dqn.n_step", "5"]) == [
+        "dqn.n_step 5 is above learner.unroll_length 4: expected at most the steps of a rollout "
+        "(from flag --dqn.n_step, flag --learner.unroll_length)"
+    ]
+    assert load([*rollouts, "--algo", "dqn", "--dqn.n_step", "4"], {}).dqn.n_step == 4
+    r2d2 = [*rollouts, "--algo", "r2d2", "--r2d2.n_step", "4", "--r2d2.burn_in"]
+    assert mistakes([*r2d2, "10"]) == [
+        "r2d2.burn_in 10 is no multiple of learner.unroll_length 4: a burn-in begins with a rollout, where the "
+        "recurrent state was stored (from flag --r2d2.burn_in, flag --learner.unroll_length)"
+    ]
+    assert [load([*r2d2, steps], {}).r2d2.burn_in for steps in ("0", "8")] == [0, 8]
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zerobeast.common.algos.a2c.config import A2CConfig
+from zerobeast.common.algos.ddpg.config import DDPGConfig
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.ppo.config import PPOConfig
@@ -24,6 +25,7 @@ class Algorithms(Section):
     ppo: PPOConfig = PPOConfig()
     vmpo: VMPOConfig = VMPOConfig()
     impact: ImpactConfig = ImpactConfig()
+    ddpg: DDPGConfig = DDPGConfig()
 
 
 ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

@@ -13,6 +13,7 @@ from zerobeast.common.algos.ddpg.config import DDPGConfig
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.ppo.config import PPOConfig
+from zerobeast.common.algos.sac.config import SACConfig
 from zerobeast.common.algos.td3.config import TD3Config
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.settings.section import Section
@@ -28,6 +29,7 @@ class Algorithms(Section):
     impact: ImpactConfig = ImpactConfig()
     ddpg: DDPGConfig = DDPGConfig()
     td3: TD3Config = TD3Config()
+    sac: SACConfig = SACConfig()
 
 
 ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

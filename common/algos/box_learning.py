@@ -44,7 +44,7 @@ class BoxLearning(ReplayLearning[Transitions]):
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
         run, settings = algorithm.config, algorithm.settings
         record = rollout_record(algorithm.env, algorithm.policy, run.learner.unroll_length)
-        items = NStep(settings.n_steps, settings.discount, partial(shaped, settings=settings))
+        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
         replay = Replay(run.store, record, algorithm.env, items, settings, seed=run.seed, device=net.device)
         super().__init__(run, settings, replay)
         self._net, self._box = net, algorithm.box

@@ -117,7 +117,7 @@ class ReplaySettings(LearnerSettings):
 class BoxSettings(ReplaySettings):
     """What algorithms have that learn Q(s, a) of real actions; see `zerobeast.common.algos.box_learning`."""
 
-    n_steps: Steps = 1
+    n_step: Steps = 1
     target_rate: TargetRate
     random_steps: RandomSteps = 10_000
     replay_size: ReplaySize = 1_000_000

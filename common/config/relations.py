@@ -33,6 +33,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
             f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
         )
     yield from _minibatches(config)
+    yield from _returns(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -62,4 +63,15 @@ def _minibatches(config: RunConfig) -> Iterator[Relation]:
             ("ppo.minibatches", "learner.batch_size", "learner.unroll_length"),
             f"ppo.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
             f"the {rows * steps} steps of a batch",
+        )
+
+
+def _returns(config: RunConfig) -> Iterator[Relation]:
+    """A replay finds the steps of a return in one rollout or two."""
+    n, steps = getattr(getattr(config, config.algo), "n_step", 1), config.learner.unroll_length
+    if n > steps:
+        yield Relation(
+            (f"{config.algo}.n_step", "learner.unroll_length"),
+            f"{config.algo}.n_step {n} is above learner.unroll_length {steps}: a return ends in the rollout that it "
+            f"begins in, or in the next one",
         )

@@ -76,7 +76,7 @@ def test_actions_are_uniform_until_random_steps_and_greedy_ones_never_are(tmp_pa
 @pytest.mark.parametrize(
     ("env", "net", "sentence"),
     [
-        (VECTORS, {}, "algo 'ddpg' takes one array of real actions with bounds; the actions of Vectors-v0 are discrete"),
+        (VECTORS, {}, "algo 'ddpg' takes one array of real actions with bounds; .* of Vectors-v0 are discrete"),
         (replace(REACH, action=ENDLESS), {}, "the actions of Reach-v0 have no bounds"),
         (replace(REACH, action=HYBRID), {}, "the actions of Reach-v0 are dict"),
         (REACH, {"use_lstm": True}, "net.use_lstm: expected false, because ddpg"),

@@ -65,7 +65,7 @@ def test_ddpg_is_its_update_written_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_it_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
-    net, more = {"normalize_obs": True}, {"priority_exponent": 0.6, "n_steps": 2}
+    net, more = {"normalize_obs": True}, {"priority_exponent": 0.6, "n_step": 2}
     whole = trained(trainer_of(control_config(tmp_path / "whole", name, net=net, **more)), range(8))
     config = control_config(tmp_path / "cut", name, net=net, **more)
     state = trained(trainer_of(config), range(5)).state()

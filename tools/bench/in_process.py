@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AbstractContextManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import pick_dtype
 from zerobeast.common.nets.weights import Bytes, flatten
 from zerobeast.common.transport import Poller
-from zerobeast.common.wire.records import act_record
+from zerobeast.common.wire.records import Origin, act_record
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
@@ -51,9 +53,12 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def __init__(self, config: RunConfig, lag: int) -> None:
         n = config.learner.batch_size
+        self._folder = _folder(config.root)
+        config = config.model_copy(update={"root": self._folder.name, "name": "run"})
         self._envs = make_envs(config, n, config.seed * n % 2**31)  # no two seeds share environments
         spec = self._envs.spec
         self.trainer = Trainer(config, CPU, spec)
+        self._origins = np.array([Origin(1, 0, 0, row, n) for row in range(n)])  #: of the next rollouts
         self.episodes: Episodes = []
         algorithm = self.trainer.algorithm
         dtype = pick_dtype(config.broker.precision, CPU)
@@ -68,6 +73,7 @@ class InProcess(AbstractContextManager["InProcess"]):
     def __exit__(self, *_error: object) -> None:
         self._envs.close()
         self._envs.closed(force=True)
+        self._folder.cleanup()
 
     def collect(self) -> Rows:
         """A rollout of every environment, by the policy of `lag` updates ago. [learner.batch_size]."""
@@ -84,7 +90,8 @@ class InProcess(AbstractContextManager["InProcess"]):
         Raises:
           Diverged: as the learner would.
         """
-        self.trainer.add(rows)
+        self.trainer.add(rows, origins=self._origins)
+        self._origins[:, Origin._fields.index("seq")] += 1
         while self.trainer.learning.due:
             self.trainer.step()
         self._builder.recycle(rows)
@@ -109,6 +116,13 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._inference.submit(len(rows), with_cores=self._builder.at_start)
         acts: NDArray[Any] = self._inference.acts.view(self._acts)[:, 0]
         return acts
+
+
+def _folder(root: str) -> TemporaryDirectory[str]:
+    """A folder that is gone with the run, on the disk of the others: an algorithm may store rollouts."""
+    beside = Path(root).expanduser()
+    beside.mkdir(parents=True, exist_ok=True)
+    return TemporaryDirectory(dir=beside, prefix=".in-process-")
 
 
 def make_envs(config: RunConfig, num_envs: int, seed: int) -> VectorEnv:

@@ -78,7 +78,7 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
 
 
 def _rollouts(config: RunConfig) -> Iterator[Relation]:
-    """A replay has recurrent states where rollouts begin, and sums rewards over two rollouts at most."""
+    """A replay has recurrent states where rollouts begin, and finds the steps of a return in one rollout or two."""
     algo, steps = config.algo, config.learner.unroll_length
     if algo == "r2d2":
         if config.r2d2.burn_in % steps:
@@ -90,5 +90,6 @@ def _rollouts(config: RunConfig) -> Iterator[Relation]:
     elif (n := getattr(getattr(config, algo), "n_step", 1)) > steps:
         yield Relation(
             (f"{algo}.n_step", "learner.unroll_length"),
-            f"{algo}.n_step {n} is above learner.unroll_length {steps}: expected at most the steps of a rollout",
+            f"{algo}.n_step {n} is above learner.unroll_length {steps}: a return ends in the rollout that it begins "
+            f"in, or in the next one",
         )

@@ -63,8 +63,8 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
 def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
     rollouts = ["--env", "CartPole-v1", "--learner.unroll_length", "4"]
     assert mistakes([*rollouts, "--algo", "dqn", "--dqn.n_step", "5"]) == [
-        "dqn.n_step 5 is above learner.unroll_length 4: expected at most the steps of a rollout "
-        "(from flag --dqn.n_step, flag --learner.unroll_length)"
+        "dqn.n_step 5 is above learner.unroll_length 4: a return ends in the rollout that it begins in, or in the next "
+        "one (from flag --dqn.n_step, flag --learner.unroll_length)"
     ]
     assert load([*rollouts, "--algo", "dqn", "--dqn.n_step", "4"], {}).dqn.n_step == 4
     r2d2 = [*rollouts, "--algo", "r2d2", "--r2d2.n_step", "4", "--r2d2.burn_in"]

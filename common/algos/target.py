@@ -46,7 +46,10 @@ class Target(Generic[N]):
         """Have the copy follow now: weights and statistics."""
         self._updates = 0
         sources, copies = self._weights
-        torch._foreach_lerp_(copies, sources, self._tau) if self._tau < 1 else torch._foreach_copy_(copies, sources)
+        if self._tau < 1:
+            torch._foreach_lerp_(copies, sources, self._tau)
+        else:
+            torch._foreach_copy_(copies, sources)
         for own, new in zip(self.copy.buffers(), self.source.buffers(), strict=True):
             own.copy_(new)
 

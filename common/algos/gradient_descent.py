@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from zerobeast.common.algos.protocol import Learned, Metrics
 from zerobeast.common.algos.settings import OptimizerSettings
@@ -25,6 +26,8 @@ from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.ops.finite import squares_finite
 from zerobeast.common.ops.optim import RMSPropTF1
 from zerobeast.common.settings.run import Run
+
+CLIP_MARGIN = 1e-6  #: that torch adds to the norm: below, it would multiply by 1
 
 
 class Step(NamedTuple):
@@ -72,11 +75,13 @@ class GradientDescent:
           Diverged: that made weights which are not finite, or whose squares are not.
         """
         loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
+        norm = get_total_norm([weights.grad for weights in self._parameters if weights.grad is not None])
         loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
         learning_rate = self.learning_rate(agent_steps)
         applied = math.isfinite(loss_value) and math.isfinite(norm_value)
         if applied:
+            if norm_value + CLIP_MARGIN > self._settings.max_grad_norm:
+                clip_grads_with_norm_(self._parameters, self._settings.max_grad_norm, norm)
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.step()

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 
 from zerobeast.common.algos.a2c.config import A2CConfig
 from zerobeast.common.algos.c51.config import C51Config
+from zerobeast.common.algos.ddpg.config import DDPGConfig
 from zerobeast.common.algos.dqn.config import DQNConfig
 from zerobeast.common.algos.impact.config import ImpactConfig
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.r2d2.config import R2D2Config
 from zerobeast.common.algos.rainbow.config import RainbowConfig
+from zerobeast.common.algos.sac.config import SACConfig
+from zerobeast.common.algos.td3.config import TD3Config
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.settings.section import Section
 
@@ -32,6 +35,9 @@ class Algorithms(Section):
     c51: C51Config = C51Config()
     rainbow: RainbowConfig = RainbowConfig()
     r2d2: R2D2Config = R2D2Config()
+    ddpg: DDPGConfig = DDPGConfig()
+    td3: TD3Config = TD3Config()
+    sac: SACConfig = SACConfig()
 
 
 ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}

@@ -8,7 +8,7 @@ common; all other defaults stand in each algorithm's own `config.py`. Torch-free
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -76,6 +76,10 @@ ExplorationPlaces = Annotated[
         description="ladder: places of it, from a share of 0.4 to one of 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
     ),
 ]
+
+# real actions
+RandomSteps = Annotated[int, Field(description="agent steps until which actions are uniform over their box", ge=0)]
+PolicyRate = Annotated[float, Field(description="learning rate of the policy, as a share of the critics'", gt=0)]
 
 # the optimiser
 Optimizer = Annotated[
@@ -145,6 +149,23 @@ class QSettings(ReplaySettings):
     exploration_final: ExplorationFinal = 0.01
     exploration_steps: ExplorationSteps = 250_000
     exploration_places: ExplorationPlaces = 32
+
+
+class BoxSettings(ReplaySettings):
+    """What algorithms have that learn Q(s, a) of real actions; see `zerobeast.common.algos.box_learning`."""
+
+    n_step: Steps = 1
+    target_rate: TargetRate
+    random_steps: RandomSteps = 10_000
+    replay_size: ReplaySize = 1_000_000
+    policy_rate: PolicyRate = 1.0
+    schedule: Schedule = "constant"
+    epsilon: Epsilon = 1e-8
+    max_grad_norm: MaxGradNorm = 1e6  # not in the papers; far above what is usual
+
+    def of_policy(self) -> Self:
+        """The same for the policy's optimiser."""
+        return self.model_copy(update={"learning_rate": self.learning_rate * self.policy_rate})
 
 
 class VTraceSettings(ActorCriticSettings):

@@ -30,6 +30,7 @@ class Target(Generic[N]):
 
     def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0) -> None:
         self.source, self.copy, self._period, self._tau = source, copy, period, tau
+        self._weights = [list(net.parameters()) for net in (source, copy)]  #: of both, side by side
         self._updates = 0  #: since the copy has followed
 
     def count(self) -> bool:
@@ -44,13 +45,10 @@ class Target(Generic[N]):
     def follow(self) -> None:
         """Have the copy follow now: weights and statistics."""
         self._updates = 0
-        averaged = {name for name, _ in self.copy.named_parameters()} if self._tau < 1 else set()
-        source = self.source.state_dict()
-        for name, own in self.copy.state_dict().items():
-            if name in averaged:
-                own.lerp_(source[name], self._tau)
-            else:
-                own.copy_(source[name])
+        sources, copies = self._weights
+        torch._foreach_lerp_(copies, sources, self._tau) if self._tau < 1 else torch._foreach_copy_(copies, sources)
+        for own, new in zip(self.copy.buffers(), self.source.buffers(), strict=True):
+            own.copy_(new)
 
     def state(self, *, other: N) -> dict[str, Any]:
         """What a checkpoint has to hold.

@@ -34,6 +34,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
         )
     yield from _minibatches(config)
     yield from _atoms(config)
+    yield from _returns(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -74,3 +75,14 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
     if settings.v_min >= settings.v_max:
         low, high = f"{config.algo}.v_min", f"{config.algo}.v_max"
         yield Relation((low, high), f"{low} {settings.v_min:g} with {high} {settings.v_max:g}: expected a lower one")
+
+
+def _returns(config: RunConfig) -> Iterator[Relation]:
+    """A replay finds the steps of a return in one rollout or two."""
+    n, steps = getattr(getattr(config, config.algo), "n_step", 1), config.learner.unroll_length
+    if n > steps:
+        yield Relation(
+            (f"{config.algo}.n_step", "learner.unroll_length"),
+            f"{config.algo}.n_step {n} is above learner.unroll_length {steps}: a return ends in the rollout that it "
+            f"begins in, or in the next one",
+        )

@@ -6,14 +6,20 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+PLAIN = 1e18  #: whose square is far from the largest float32, 3.4e38
 
 
 @torch.no_grad()
 def squares_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether the square of every entry of every tensor is a finite number; what follows from larger ones is not.
 
-    By the extremes, which are not a number where any entry is not: 0.3 ms for 1.4 million entries, where isfinite takes
-    4 on a CPU. All tensors are on one device, which is waited for once.
+    No entry is larger than the norm of all, which therefore nearly always tells: 0.02 ms for 0.15 million entries on a
+    CPU. Otherwise by the extremes, which are not a number where any entry is not. All tensors are on one device, which
+    is waited for once or twice.
     """
-    extremes = [torch.stack(tensor.aminmax()).float() for tensor in tensors if tensor.numel()]
-    return not extremes or bool(torch.cat(extremes).square().isfinite().all())
+    some = [tensor for tensor in tensors if tensor.numel()]
+    if not some or float(get_total_norm(some)) < PLAIN:
+        return True
+    return bool(torch.cat([torch.stack(tensor.aminmax()).float() for tensor in some]).square().isfinite().all())

@@ -158,14 +158,14 @@ class SquashedGaussian(Gaussian):
     def log_prob(self, actions: Tensor) -> Tensor:
         """[...] of actions [..., *shape]."""
         before = torch.atanh(_inside(self._box.units(actions)))
-        return self._log_density(before) - _log_slope(before).sum(-1) - self._box.log_volume
+        return self._log_density(before) - log_slope(before).sum(-1) - self._box.log_volume
 
     def entropy(self) -> Tensor:
         """[...], by Gauss-Hermite quadrature: there is no closed form."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         at, weight = (torch.from_numpy(values).to(self.mean) for values in (nodes, weights / math.sqrt(2 * math.pi)))
         before = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * at
-        return super().entropy() + (_log_slope(before) * weight).sum((-2, -1))
+        return super().entropy() + (log_slope(before) * weight).sum((-2, -1))
 
     def _action(self, drawn: Tensor) -> Tensor:
         return self._box.actions(_inside(torch.tanh(drawn)))
@@ -176,6 +176,6 @@ def _inside(units: Tensor) -> Tensor:
     return units.clamp(EDGE - 1, 1 - EDGE)
 
 
-def _log_slope(before: Tensor) -> Tensor:
+def log_slope(before: Tensor) -> Tensor:
     """log(1 - tanh(x)^2), without cancellation."""
     return 2 * (math.log(2) - before - softplus(-2 * before))

@@ -156,6 +156,8 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
         ("ALE/Breakout-v5", "impact", "atari-impact"),
         ("CartPole-v1", "impact", "classic-impact"),
         ("Hopper-v5", "impact", "control-impact"),
+        ("HalfCheetah-v5", "sac", "control-sac"),
+        ("Pendulum-v1", "td3", "control-td3"),
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:

@@ -60,6 +60,15 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
     assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
 
 
+def test_more_steps_of_a_return_than_a_rollout_has_are_refused() -> None:
+    run = ["--algo", "sac", "--learner.unroll_length", "5", "--sac.n_step"]
+    assert mistakes([*run, "6"]) == [
+        "sac.n_step 6 is above learner.unroll_length 5: a return ends in the rollout that it begins in, or in the next "
+        "one (from flag --sac.n_step, flag --learner.unroll_length)"
+    ]
+    assert load([*run, "5"], {}).sac.n_step == 5
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

@@ -1,0 +1,87 @@
+"""How algorithms act that learn Q(s, a) of real actions: uniformly at first, then by a policy in units of the box."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.protocol import Act, Learning, Sampling
+from zerobeast.common.algos.settings import BoxSettings
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.network import StepInput
+from zerobeast.common.nets.q_control import BoxPolicy
+from zerobeast.common.ops.gaussian import Box
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+Settings = TypeVar("Settings", bound=BoxSettings)
+
+
+class BoxControl(ABC, Generic[Settings]):
+    """The acting half of `algos.protocol.Algorithm`. Rollouts carry actions alone: learning asks no more of the past.
+
+    Args:
+      config: of the run; its section that `algo` names is `settings`.
+      env: what the environment sends and takes.
+
+    Raises:
+      ConfigError: its actions are no box with bounds, its observations do not become vectors, or there is to be memory.
+    """
+
+    outputs: ClassVar[int] = 1  #: of the policy for each component of an action
+
+    def __init__(self, config: Run, env: EnvSpec) -> None:
+        self.env, self.config = env, config
+        self.settings: Settings = getattr(config, config.algo)
+        if config.net.use_lstm:
+            raise ConfigError(f"net.use_lstm: expected false, because {config.algo} learns from single transitions")
+        self.box, self.action_size = _bounded(env, config.algo)
+        self.policy = PolicySpec((), 0)
+        self.network()  # checks that observations fit
+
+    def network(self) -> BoxPolicy:
+        """A new network on the CPU; its weights depend on the run's seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return BoxPolicy(self.config.net, self.env, self.outputs * self.action_size)
+
+    @torch.inference_mode()
+    def act(self, net: BoxPolicy, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
+        """One step of B environments, the same whichever they are."""
+        outputs = net(net.vectors(inputs.obs))
+        if sampling.greedy:
+            return Act(self.box.actions(self.best(outputs)), {}), core
+        units = self.explore(outputs, sampling.generator)
+        uniform = torch.empty_like(units).uniform_(-1.0, 1.0, generator=sampling.generator)
+        early = net.agent_steps < self.settings.random_steps  # not as a bool: that would wait for a GPU
+        return Act(self.box.actions(torch.where(early, uniform, units)), {}), core
+
+    @abstractmethod
+    def best(self, outputs: Tensor) -> Tensor:
+        """The likeliest action, in units of its box: [B, d] in [-1, 1] of outputs [B, outputs d]."""
+
+    @abstractmethod
+    def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
+        """An action to learn from, likewise."""
+
+    @abstractmethod
+    def learning(self, net: BoxPolicy) -> Learning:
+        """As `algos.protocol.Algorithm` says."""
+
+
+def _bounded(env: EnvSpec, algo: str) -> tuple[Box, int]:
+    """The box of its actions, and how many numbers one is."""
+    action = env.action
+    if isinstance(action, ArraySpace) and action.kind == "box":
+        box = Box(action)
+        if box.bounded:
+            return box, math.prod(action.shape)
+        kind = "have no bounds"
+    else:
+        kind = f"are {action.kind}"
+    raise ConfigError(f"algo {algo!r} takes one array of real actions with bounds; the actions of {env.env_id} {kind}")

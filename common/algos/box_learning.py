@@ -1,0 +1,100 @@
+"""Learning Q(s, a) of real actions from a replay, and from it a policy: what DDPG, TD3 and SAC share.
+
+    y = R + gamma^m V'(s')                      R: the m-step return, V': `next_values`, by targets that follow slowly
+    minimise sum_i mean 1/2 (Q_i(s, a) - y)^2   one step of the critics' optimiser
+    improve the policy by Q                     `improve`
+
+Actions are in units of their box throughout. The policy is the one that acts; all else is of learning alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.box_control import BoxControl, Settings
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.protocol import Metrics
+from zerobeast.common.algos.replay_learning import ReplayLearning, Updated
+from zerobeast.common.algos.returns import shaped
+from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.common.algos.target import Target
+from zerobeast.common.nets.q_control import HIDDEN_SIZE, BoxPolicy, Critics
+from zerobeast.common.replay.items import NStep
+from zerobeast.common.replay.replay import Replay
+from zerobeast.common.replay.samples import Transitions
+from zerobeast.common.wire.records import rollout_record
+
+
+class BoxLearning(ReplayLearning[Transitions]):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      algorithm: whose settings and box these are.
+      net: the policy that acts, and is trained.
+      n_critics: estimates of Q.
+    """
+
+    def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
+        run, settings = algorithm.config, algorithm.settings
+        record = rollout_record(algorithm.env, algorithm.policy, run.learner.unroll_length)
+        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
+        replay = Replay(run.store, record, algorithm.env, items, settings, seed=run.seed, device=net.device)
+        super().__init__(run, settings, replay)
+        self._net, self._box = net, algorithm.box
+        width = net.vectors.size + algorithm.action_size
+        critics = Critics(n_critics, width, run.net.hidden_size or HIDDEN_SIZE).to(net.device)
+        self._critics = Target(source=critics, copy=deepcopy(critics), tau=settings.target_rate)
+        self._critic_descent = GradientDescent(run, settings, critics.parameters())
+
+    @abstractmethod
+    def next_values(self, vectors: Tensor) -> Tensor:
+        """V' [N] of what the network sees m steps later, [N, size]; called without gradient."""
+
+    @abstractmethod
+    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+        """Improve the policy where it saw `vectors` [N, size], and have targets follow. Metrics of the same names."""
+
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Store rollouts, whose observations join the statistics that normalise them, if any do, once."""
+        super().add(rollouts, agent_steps)
+        if self._net.vectors.norm is not None:
+            self._net.observe(steps(rollouts.batch.obs, slice(-1)))
+
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+        """One step of the critics, then one of the policy."""
+        with self._critic_descent.autocast():
+            with torch.no_grad():
+                vectors, later = (self._net.vectors(inputs.obs) for inputs in (batch.inputs, batch.next_inputs))
+                targets = torch.addcmul(batch.reward, batch.discount, self.next_values(later))
+            values = self._critics.source(vectors, self._box.units(batch.action))
+            errors = values - targets
+            loss = 0.5 * (weights * errors.square()).mean(-1).sum()
+        step = self._critic_descent.step(loss, agent_steps)
+        metrics = {"critic_loss": loss.detach(), "q_mean": values.detach().mean()}
+        if step.applied:
+            metrics |= self.improve(vectors, agent_steps)
+        prioritised = self._settings.priority_exponent > 0
+        return Updated(step, metrics, errors.detach().abs().mean(0) if prioritised else None)
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember besides the policy."""
+        return {
+            **super().state(),
+            "critics": self._critics.source.state_dict(),
+            "critics_target": self._critics.state(other=self._critics.copy),
+            "critics_optimizer": self._critic_descent.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._critics.source.load_state_dict(state["critics"])
+        self._critics.load(state["critics_target"], other=self._critics.copy)
+        self._critic_descent.load(state["critics_optimizer"])

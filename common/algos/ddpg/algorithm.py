@@ -1,0 +1,88 @@
+"""DDPG: a deterministic policy that climbs Q."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.box_control import BoxControl
+from zerobeast.common.algos.box_learning import BoxLearning
+from zerobeast.common.algos.ddpg.config import DDPGConfig
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.protocol import Metrics
+from zerobeast.common.algos.target import Target
+from zerobeast.common.nets.q_control import BoxPolicy
+
+Settings = TypeVar("Settings", bound=DDPGConfig)
+
+
+class Deterministic(BoxControl[Settings]):
+    """See `zerobeast.common.algos.protocol.Algorithm`: one action for each state, and noise of one size around it."""
+
+    def best(self, outputs: Tensor) -> Tensor:
+        """What the policy says."""
+        return torch.tanh(outputs)
+
+    def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
+        """The same with noise, clipped to the box."""
+        noise = torch.empty_like(outputs).normal_(generator=generator)
+        return (torch.tanh(outputs) + self.settings.noise * noise).clamp(-1.0, 1.0)
+
+
+class DDPG(Deterministic[DDPGConfig]):
+    """Deep deterministic policy gradient."""
+
+    def learning(self, net: BoxPolicy) -> DDPGLearning:
+        """With one critic."""
+        return DDPGLearning(self, net)
+
+
+class DDPGLearning(BoxLearning):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      algorithm: whose settings and box these are.
+      net: the policy that acts, and is trained.
+      n_critics: estimates of Q; the smallest target counts, and the policy climbs the first.
+    """
+
+    def __init__(self, algorithm: Deterministic[Any], net: BoxPolicy, n_critics: int = 1) -> None:
+        super().__init__(algorithm, net, n_critics)
+        run, settings = algorithm.config, algorithm.settings
+        self._policy = Target(source=net.mlp, copy=deepcopy(net.mlp), tau=settings.target_rate)
+        self._policy_descent = GradientDescent(run, settings.of_policy(), net.mlp.parameters())
+
+    def next_actions(self, vectors: Tensor) -> Tensor:
+        """[N, d] by the target policy."""
+        return torch.tanh(self._policy.copy(vectors))
+
+    def next_values(self, vectors: Tensor) -> Tensor:
+        """[N] by the target critics of the target policy's actions."""
+        values: Tensor = self._critics.copy(vectors, self.next_actions(vectors))
+        return values.amin(0)
+
+    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+        """A step up Q along the action (Lillicrap et al. 2016, equation 6), after which all targets follow."""
+        with self._policy_descent.autocast():
+            loss = -self._critics.source(vectors, torch.tanh(self._net(vectors)), 1).mean()
+        self._policy_descent.step(loss, agent_steps)
+        self._critics.count()
+        self._policy.count()
+        return {"policy_loss": loss.detach()}
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember besides the policy."""
+        return {
+            **super().state(),
+            "policy_target": self._policy.state(other=self._policy.copy),
+            "policy_optimizer": self._policy_descent.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._policy.load(state["policy_target"], other=self._policy.copy)
+        self._policy_descent.load(state["policy_optimizer"])

@@ -1,0 +1,1 @@
+"""SAC (Haarnoja et al. 2018b, arXiv:1812.05905)."""

@@ -1,0 +1,94 @@
+"""SAC: a stochastic policy that climbs Q and keeps an entropy, by a temperature that is learned."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.box_control import BoxControl
+from zerobeast.common.algos.box_learning import BoxLearning
+from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.protocol import Metrics
+from zerobeast.common.algos.sac.config import SACConfig
+from zerobeast.common.algos.sac.policy import Drawn, draw
+from zerobeast.common.algos.sac.temperature import Temperature
+from zerobeast.common.nets.q_control import BoxPolicy
+
+
+class SAC(BoxControl[SACConfig]):
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
+
+    outputs: ClassVar[int] = 2
+
+    def best(self, outputs: Tensor) -> Tensor:
+        """The median of every component."""
+        return torch.tanh(outputs.chunk(2, -1)[0])
+
+    def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw from the policy."""
+        mean = outputs.chunk(2, -1)[0]
+        return draw(outputs, torch.empty_like(mean).normal_(generator=generator)).units
+
+    def learning(self, net: BoxPolicy) -> SACLearning:
+        """With twin critics."""
+        return SACLearning(self, net)
+
+
+class SACLearning(BoxLearning):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Policy and temperature have one optimiser: neither of their losses has a gradient for the other, and Adam treats
+    each number by itself.
+
+    Args:
+      algorithm: whose settings and box these are.
+      net: the policy that acts, and is trained.
+    """
+
+    def __init__(self, algorithm: SAC, net: BoxPolicy) -> None:
+        super().__init__(algorithm, net, n_critics=2)
+        run, settings = algorithm.config, algorithm.settings
+        target = -float(algorithm.action_size) if settings.target_entropy is None else settings.target_entropy
+        self._temperature = Temperature(settings.temperature, target).to(net.device)
+        learned = self._temperature.parameters() if settings.learn_temperature else ()
+        self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
+
+    def next_values(self, vectors: Tensor) -> Tensor:
+        """[N]: the smaller target of a fresh action, and its entropy (Haarnoja et al. 2018b, equation 3)."""
+        drawn = self._draw(vectors)
+        values: Tensor = self._critics.copy(vectors, drawn.units)
+        return values.amin(0) - self._temperature.value * drawn.log_prob
+
+    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+        """A step of policy (equation 9) and temperature (equation 18), after which the critics' target follows."""
+        with self._policy_descent.autocast():
+            drawn, alpha = self._draw(vectors), self._temperature.value
+            values = self._critics.source(vectors, drawn.units).amin(0)
+            policy_loss = (alpha * drawn.log_prob - values).mean()
+        self._policy_descent.step(policy_loss + self._temperature.loss(drawn.log_prob), agent_steps)
+        self._critics.count()
+        return {
+            "policy_loss": policy_loss.detach(),
+            "entropy": -drawn.log_prob.detach().mean(),
+            "temperature": alpha,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember besides the policy."""
+        return {
+            **super().state(),
+            "temperature": self._temperature.state_dict(),
+            "policy_optimizer": self._policy_descent.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._temperature.load_state_dict(state["temperature"])
+        self._policy_descent.load(state["policy_optimizer"])
+
+    def _draw(self, vectors: Tensor) -> Drawn:
+        outputs = self._net(vectors)
+        return draw(outputs, torch.randn_like(outputs[:, : outputs.shape[-1] // 2]))

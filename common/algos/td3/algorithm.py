@@ -1,0 +1,67 @@
+"""TD3: DDPG with several critics, a policy that is updated less often, and noise on the actions of targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.algos.ddpg.algorithm import DDPGLearning, Deterministic
+from zerobeast.common.algos.protocol import Learned, Metrics
+from zerobeast.common.algos.td3.config import TD3Config
+from zerobeast.common.nets.q_control import BoxPolicy
+
+
+class TD3(Deterministic[TD3Config]):
+    """Twin delayed deep deterministic policy gradient."""
+
+    def learning(self, net: BoxPolicy) -> TD3Learning:
+        """With twin critics, by default."""
+        return TD3Learning(self, net)
+
+
+class TD3Learning(DDPGLearning):
+    """See `zerobeast.common.algos.protocol.Learning` (Fujimoto et al. 2018, algorithm 1).
+
+    Args:
+      algorithm: whose settings and box these are.
+      net: the policy that acts, and is trained.
+    """
+
+    def __init__(self, algorithm: TD3, net: BoxPolicy) -> None:
+        super().__init__(algorithm, net, algorithm.settings.critics)
+        self._td3 = algorithm.settings
+        self._updates = 0  #: of the critics
+        self._improved: Metrics = {"policy_loss": torch.zeros((), device=net.device)}  #: when the policy last was
+
+    def next_actions(self, vectors: Tensor) -> Tensor:
+        """[N, d] by the target policy, with clipped noise (equation 14)."""
+        actions = super().next_actions(vectors)
+        if self._td3.target_noise == 0:
+            return actions
+        most = self._td3.target_noise_clip
+        noise = (self._td3.target_noise * torch.randn_like(actions)).clamp_(-most, most)
+        return noise.add_(actions).clamp_(-1.0, 1.0)
+
+    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+        """As DDPG, but after every d-th update of the critics."""
+        self._updates += 1
+        if self._updates % self._td3.policy_delay == 0:
+            self._improved = super().improve(vectors, agent_steps)
+        return self._improved
+
+    def step(self, agent_steps: int) -> Learned:
+        """The policy is another one only if an update of it was among these."""
+        before = self._updates // self._td3.policy_delay
+        learned = super().step(agent_steps)
+        return learned._replace(changed=self._updates // self._td3.policy_delay > before)
+
+    def state(self) -> dict[str, Any]:
+        """What training has to remember besides the policy."""
+        return {**super().state(), "updates": self._updates, "improved": self._improved}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        self._updates, self._improved = state["updates"], state["improved"]

@@ -1,0 +1,19 @@
+"""Settings of TD3."""
+
+from __future__ import annotations
+
+from zerobeast.common.algos import settings as s
+from zerobeast.common.algos.ddpg.config import DDPGConfig
+from zerobeast.common.settings.section import setting
+
+
+class TD3Config(DDPGConfig):
+    """Twin delayed DDPG. Sources: Fujimoto et al. 2018, section 6.1 and appendix C, where nothing else is said."""
+
+    critics: int = setting(2, "estimates of Q, of whose targets the smallest counts", ge=1, le=16)
+    policy_delay: int = setting(2, "d: updates of the critics for each of the policy and all targets", ge=1, le=1000)
+    target_noise: float = setting(0.2, "deviation of the noise on target actions, in units of half the box", ge=0)
+    target_noise_clip: float = setting(0.5, "c: the largest such noise", ge=0)
+    policy_rate: s.PolicyRate = 1.0
+    batch_size: s.BatchSize = 100
+    target_rate: s.TargetRate = 0.005

@@ -1,0 +1,122 @@
+"""Networks of algorithms that learn Q(s, a) of real actions and a policy that climbs it: relu layers, nothing shared.
+
+Layers begin as torch's do, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3, and as in
+Lillicrap et al. 2016 but for the last layers. Neither network sees last actions or rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.nets.network import Network
+from zerobeast.common.nets.precision import without_autocast
+from zerobeast.common.nets.vectors import Vectors
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+
+HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
+
+
+class Mlp(nn.Module):
+    """Two relu layers and a linear one.
+
+    Args:
+      n_in, hidden_size, n_out: widths.
+    """
+
+    def __init__(self, n_in: int, hidden_size: int, n_out: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(n_in, hidden_size), nn.Linear(hidden_size, hidden_size)
+        self.out = nn.Linear(hidden_size, n_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, n_in] -> [N, n_out] float32."""
+        x = torch.relu_(self.second(torch.relu_(self.first(x))))
+        with without_autocast(x.device):
+            out: Tensor = self.out(x.float())
+            return out
+
+
+class BoxPolicy(Network):
+    """From observations to the parameters of real actions. It is all that is published.
+
+    Args:
+      config: width of the hidden layers, and how observations become vectors.
+      env: its observations.
+      n_out: parameters of an action.
+
+    Raises:
+      ConfigError: observations do not become vectors, or there would be too many weights.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
+        super().__init__()
+        self.vectors = Vectors(config, env)
+        self.mlp = Mlp(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out)
+        self.limit_size(env.env_id)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """[N, size] of `vectors` -> [N, n_out] float32."""
+        out: Tensor = self.mlp(vectors)
+        return out
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        self.vectors.observe(obs)
+
+
+class StackedLinear(nn.Module):
+    """k dense layers of one shape, computed as one product.
+
+    Args:
+      k: how many.
+      n_in, n_out: widths of each.
+    """
+
+    def __init__(self, k: int, n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_in)
+        self.weight = nn.Parameter(torch.empty(k, n_in, n_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(k, 1, n_out).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[j, N, n_in] -> [j, N, n_out], by the first j layers."""
+        j, k = len(x), len(self.weight)
+        weight, bias = (self.weight, self.bias) if j == k else (self.weight[:j], self.bias[:j])
+        return torch.baddbmm(bias, x, weight)
+
+
+class Critics(nn.Module):
+    """k estimates of Q(s, a) that share no weights.
+
+    Args:
+      k: how many.
+      n_in: entries of a vector and of an action.
+      hidden_size: width of two layers.
+    """
+
+    def __init__(self, k: int, n_in: int, hidden_size: int) -> None:
+        super().__init__()
+        self._k = k
+        self.first, self.second = StackedLinear(k, n_in, hidden_size), StackedLinear(k, hidden_size, hidden_size)
+        self.out = StackedLinear(k, hidden_size, 1)
+
+    def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:
+        """Values.
+
+        Args:
+          vectors: [N, size].
+          actions: [N, d] in units of their box.
+          j: ask the first j alone; None: all.
+
+        Returns:
+          [j, N] float32.
+        """
+        x = torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1)
+        x = torch.relu_(self.second(torch.relu_(self.first(x))))
+        with without_autocast(x.device):
+            return torch.squeeze(self.out(x.float()), -1)

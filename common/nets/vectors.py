@@ -1,0 +1,53 @@
+"""Observations as plain vectors, for networks of dense layers alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.nets.normalize import ObsNorm
+from zerobeast.common.nets.torsos import Flat
+from zerobeast.common.ops.tree import leaves
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+
+
+class Vectors(nn.Module):
+    """All arrays of an observation, flattened, side by side: numbers as they are or normalised, choices as one-hots.
+
+    Args:
+      config: whether to normalise, and whether pictures may be flattened.
+      env: its observations.
+
+    Raises:
+      ConfigError: the settings ask for convolutions, or the environment sends pictures and they do not say "mlp".
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec) -> None:
+        super().__init__()
+        pictures = any(array.image_size for array in env.obs.arrays)
+        if config.torso != "mlp" and (config.torso != "auto" or pictures):
+            what = "pictures too" if pictures else "which are vectors"
+            raise ConfigError(
+                f"net.torso {config.torso!r}: expected mlp, because this algorithm has dense layers alone and flattens "
+                f"the observations of {env.env_id}, {what}"
+            )
+        self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
+        flats = [Flat(array, env.frame_stack) for array in env.obs.arrays]
+        self.flats = nn.ModuleList(flats)
+        self.size = sum(flat.size for flat in flats)
+
+    def forward(self, obs: Any) -> Tensor:
+        """[T, B, (k,) *frame], a tree of them if there are several arrays -> [T B, size] float32."""
+        arrays = [array.flatten(0, 1) for array in leaves(obs)]
+        norms = self.norm.of_arrays if self.norm else [None] * len(arrays)
+        parts = [flat(*each, torch.float32) for flat, *each in zip(self.flats, arrays, norms, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        if self.norm is not None:
+            self.norm.observe(obs)

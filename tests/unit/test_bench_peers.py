@@ -44,7 +44,7 @@ def test_a_choice_that_cannot_be_is_refused_with_the_names(only: str, what: str)
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--only", "sb4"), ("--actor.envs_per_gruop", "32")])
-@pytest.mark.parametrize("work", ["pong", "dqn"])
+@pytest.mark.parametrize("work", WORKS)
 def test_the_command_refuses_what_it_does_not_know_in_one_line(
     capsys: pytest.CaptureFixture[str], work: str, flag: str, value: str
 ) -> None:

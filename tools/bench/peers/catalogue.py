@@ -43,16 +43,20 @@ class Work(NamedTuple):
         return next(peer for peer in self.peers if peer.name == name)
 
 
-SB3_PACKAGES = (
-    "stable-baselines3==2.9.2",
-    "gymnasium==1.4.0",
-    "ale-py==0.12.1",
-    "numpy==2.4.6",
-    "opencv-python-headless==4.13.0.92",
-    "mujoco==4.0.0",
-)
+def _sb3(settings: str, runner: str, goal: float) -> Peer:
+    packages = (
+        "stable-baselines3==2.9.2",
+        "gymnasium[mujoco]==1.4.0",
+        "ale-py==0.12.1",
+        "numpy==2.4.6",
+        "opencv-python-headless==4.13.0.92",
+        "mujoco==4.0.0",
+    )
+    return Peer("sb3", settings, packages, runner, goal)
+
+
 _PONG_PEERS = (
-    Peer(name="sb3", settings="A2C, 16 envs in one process", packages=SB3_PACKAGES, runner="sb3_a2c.py", goal=3.0),
+    _sb3("A2C, 16 envs in one process", "sb3_a2c.py", goal=3.0),
     Peer(
         name="sample-factory",
         settings="APPO, asynchronous, 2 workers x 8 envs",
@@ -104,13 +108,13 @@ _WORKS = (
         name="dqn",
         what="Pong by DQN, 8 samples from the replay for each step",
         flags=tuple(_DQN_FLAGS.split()),
-        peers=(Peer(name="sb3", settings="DQN, SETTINGS", packages=SB3_PACKAGES, runner="sb3_dqn.py", goal=1.5),),
+        peers=(_sb3("DQN, 8 envs in one process", "sb3_dqn.py", goal=1.5),),
     ),
     Work(
         name="sac",
         what="HalfCheetah-v5 by SAC, 256 samples from the replay for each step",
         flags=tuple(_SAC_FLAGS.split()),
-        peers=(Peer(name="sb3", settings="SAC, SETTINGS", packages=SB3_PACKAGES, runner="sb3_sac.py", goal=1.5),),
+        peers=(_sb3("SAC, 8 envs in one process", "sb3_sac.py", goal=1.5),),
     ),
 )
 WORKS = {work.name: work for work in _WORKS}

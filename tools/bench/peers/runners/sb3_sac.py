@@ -9,7 +9,7 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-NUM_ENVS = 1
+NUM_ENVS = 8
 LEARNING_STARTS = 1_000  #: agent steps
 
 

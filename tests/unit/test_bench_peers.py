@@ -1,6 +1,7 @@
 """`beast bench peers`: choosing, reading a runner's line, the clock, the table and the end of a child."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from zerobeast.cli import main as cli
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench import peers
 from zerobeast.tools.bench.peers import Row, figures, installation, parse_line, process
-from zerobeast.tools.bench.peers.catalogue import OURS, PEERS, choose
+from zerobeast.tools.bench.peers.catalogue import OURS, WORKS, Peer, choose
 from zerobeast.tools.bench.peers.process import PeerFailed
 from zerobeast.tools.bench.peers.runners.meter import Meter
 
 pytestmark = pytest.mark.unit
 
-SB3 = PEERS["sb3"]
+PONG = WORKS["pong"]
+SB3 = PONG.peer("sb3")
+PEERS = [peer for work in WORKS.values() for peer in work.peers]
 OUR_ROW = Row(peer=OURS, version="0", settings="all services", rate=1000.0)
 FAST = Row(peer="sb3", version="2", settings="A2C", rate=500.0)
 SLOW = Row(peer="rllib", version="3", settings="IMPALA", rate=400.0)
@@ -26,33 +29,56 @@ BROKEN = Row(peer="sample-factory", version="1", settings="APPO", failure="canno
 
 
 def test_without_only_every_peer_runs_and_ours_last() -> None:
-    assert choose(None) == [*PEERS, OURS]
+    assert choose(None, PONG) == ["sb3", "sample-factory", "rllib", OURS]
+    assert choose(None, WORKS["sac"]) == ["sb3", OURS]
 
 
 def test_only_chooses_in_the_order_of_the_table() -> None:
-    assert choose("zerobeast, sb3") == ["sb3", "zerobeast"]
+    assert choose("zerobeast, sb3", PONG) == ["sb3", "zerobeast"]
 
 
 @pytest.mark.parametrize(("only", "what"), [("sb3,sb4", "unknown peer 'sb4'"), (",", "names no peer")])
 def test_a_choice_that_cannot_be_is_refused_with_the_names(only: str, what: str) -> None:
     with pytest.raises(ConfigError, match=f"--only: {what}; expected some of sb3, sample-factory, rllib, zerobeast"):
-        choose(only)
+        choose(only, PONG)
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--only", "sb4"), ("--actor.envs_per_gruop", "32")])
+@pytest.mark.parametrize("work", WORKS)
 def test_the_command_refuses_what_it_does_not_know_in_one_line(
-    capsys: pytest.CaptureFixture[str], flag: str, value: str
+    capsys: pytest.CaptureFixture[str], work: str, flag: str, value: str
 ) -> None:
-    assert cli.main(["bench", "peers", flag, value]) == 2
+    assert cli.main(["bench", "peers", "--work", work, flag, value]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert flag in err
 
 
 def test_every_peer_has_its_script_and_exact_versions() -> None:
-    for peer in PEERS.values():
+    for peer in PEERS:
         assert (peers.RUNNERS / peer.runner).is_file()
         assert all(package.count("==") == 1 for package in peer.packages)
+
+
+def test_a_peer_has_one_virtual_environment_for_all_works() -> None:
+    def made_of(peer: Peer) -> object:
+        return peer.packages, peer.rom
+
+    assert all(made_of(one) == made_of(other) for one in PEERS for other in PEERS if one.name == other.name)
+
+
+@pytest.mark.parametrize(("name", "runner"), [("dqn", "sb3_dqn.py"), ("sac", "sb3_sac.py")])
+def test_a_replay_agent_learns_as_often_as_its_peer(name: str, runner: str) -> None:
+    """Samples of an agent step, of the flags and of the runner's text: nothing of the peer is installed here."""
+    flags = dict(zip(WORKS[name].flags[::2], WORKS[name].flags[1::2], strict=True))
+    text = (peers.RUNNERS / runner).read_text()
+    numbers = {key: int(value.replace("_", "")) for key, value in re.findall(r"(\w+) ?= ?([\d_]+)\b", text)}
+    assert numbers["batch_size"] == int(flags[f"--{name}.batch_size"])
+    assert numbers["buffer_size"] == int(flags[f"--{name}.replay_size"])
+    assert numbers["LEARNING_STARTS"] == int(flags[f"--{name}.replay_min_size"])
+    updates = numbers.get("UPDATES", numbers["NUM_ENVS"])
+    samples = updates * numbers["batch_size"] / (numbers["train_freq"] * numbers["NUM_ENVS"])
+    assert samples == float(flags[f"--{name}.samples_per_insert"])
 
 
 def test_the_line_is_found_between_others() -> None:
@@ -85,16 +111,21 @@ def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins(
 
 
 def test_ours_is_compared_with_each_peer_that_ran_and_judged() -> None:
-    sb3, rllib, ours = figures([FAST, SLOW, BROKEN, OUR_ROW])
+    sb3, rllib, ours = figures([FAST, SLOW, BROKEN, OUR_ROW], PONG)
     assert (sb3.value, sb3.yardstick, sb3.ratio, sb3.met) == (1000.0, 500.0, 2.0, False)
     assert (rllib.ratio, rllib.goal, rllib.met) == (2.5, ">= 4 x", False)
     assert (ours.what, ours.value, ours.ratio) == ("zerobeast 0: all services", 1000.0, None)
 
 
+def test_the_goal_is_that_of_the_work() -> None:
+    sb3, _ = figures([FAST, OUR_ROW], WORKS["dqn"])
+    assert (sb3.goal, sb3.met) == (">= 1.5 x", True)
+
+
 def test_without_our_rate_nothing_is_compared() -> None:
     failed = Row(peer=OURS, version="0", settings="all services", failure="training did not start")
     for rows in ([FAST], [FAST, failed]):
-        (sb3,) = figures(rows)
+        (sb3,) = figures(rows, PONG)
         assert (sb3.what, sb3.value, sb3.ratio, sb3.goal) == ("sb3 2: A2C", 500.0, None, "")
 
 

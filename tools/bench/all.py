@@ -16,7 +16,8 @@ from typing import Any
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.options import emit_figures
 
-LONG = ("peers", "memory")  #: take minutes, or install something: left out of a short report
+#: take minutes, or install something: left out of a short report
+LONG = ("peers", "peers --work dqn", "peers --work sac", "memory")
 COMMANDS = (
     "train",
     "train --net.torso deep",

@@ -1,8 +1,8 @@
 """`beast bench peers`: public packages on the same work on this machine, one after the other, beside ours.
 
-Each trains Pong (84x84 grey, 4 frames stacked, 4 skipped) with the network of Nature DQN, in a virtual environment of
-its own that is made when it is first needed. Nothing else should run meanwhile. Every setting of `beast train` is a
-flag here too, for our row.
+The work is Pong (84x84 grey, 4 frames stacked, 4 skipped) with the network of Nature DQN, on policy or by DQN, or
+HalfCheetah-v5 by SAC. Each package is in a virtual environment of its own that is made when it is first needed. Nothing
+else should run meanwhile. Every setting of `beast train` is a flag here too, for our row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.launcher.placement import placement_of
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, numeric
-from zerobeast.tools.bench.peers.catalogue import ENV_ID, OURS, PEERS, Peer, choose
+from zerobeast.tools.bench.peers.catalogue import OURS, WORKS, Peer, Work, choose
 from zerobeast.tools.bench.peers.installation import prepare
 from zerobeast.tools.bench.peers.process import PeerFailed, run
 from zerobeast.tools.throwaway_run import settings
@@ -27,7 +27,6 @@ from zerobeast.version import __version__
 
 RUNNERS = Path(__file__).parent / "runners"
 MARGIN_S = 600.0  #: for imports, the first update and an orderly end, on a busy machine too
-OUR_FLAGS = ["--env", ENV_ID, "--net.torso", "shallow"]
 
 
 class Row(NamedTuple):
@@ -47,23 +46,26 @@ def main(argv: list[str]) -> int:
       ConfigError: a peer is unknown, or a setting is wrong.
     """
     parser = numeric("peers", __doc__, seconds=60.0, warmup=20.0)
-    parser.add_argument("--only", help=f"some of {','.join([*PEERS, OURS])}; all without it")
+    told = "; ".join(f"{work.name}: {work.what}" for work in WORKS.values())
+    parser.add_argument("--work", choices=list(WORKS), default="pong", help=f"{told}; default pong")
+    parser.add_argument("--only", help=f"some of {','.join(choose(None, WORKS['pong']))}; all of the work without it")
     told = "folder of the virtual environments and the peers' logs"
     parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "zerobeast-peers", help=told)
     options, flags = parser.parse_known_args(argv)
-    names = choose(options.only)
+    work = WORKS[options.work]
+    names, flags = choose(options.only, work), [*flags, *work.flags]
     settings(flags)  # a wrong one ends here, before anything runs
     root, warmup, seconds = options.venvs.expanduser().resolve(), options.warmup, options.seconds
     rows = []
     for name in names:
         sys.stderr.write(f"{name}: training for {warmup + seconds:.0f} s\n")
         ours = name == OURS
-        row = measure_ours(flags, warmup, seconds) if ours else measure_peer(PEERS[name], root, warmup, seconds)
+        row = measure_ours(flags, warmup, seconds) if ours else measure_peer(work.peer(name), root, warmup, seconds)
         sys.stderr.write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}\n")
         rows.append(row)
     failures = [f"{row.peer}: {row.failure}" for row in rows if row.failure]
-    details = {"seconds": seconds, "warmup": warmup, "rows": [row._asdict() for row in rows]}
-    emit_figures(figures(rows), options.json, "\n".join(failures), **details)
+    details = {"work": work.name, "seconds": seconds, "warmup": warmup, "rows": [row._asdict() for row in rows]}
+    emit_figures(figures(rows, work), options.json, "\n".join(failures), **details)
     return 1 if failures else 0
 
 
@@ -82,10 +84,9 @@ def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row
 
 
 def measure_ours(flags: list[str], warmup_s: float, seconds: float) -> Row:
-    """Train with all our services, as `beast bench train` does, with the settings that make the work the same."""
+    """Train with all our services, as `beast bench train` does."""
     from zerobeast.tools.bench.train import measure
 
-    flags = [*flags, *OUR_FLAGS]
     config = settings(flags)
     what = f"{config.algo}, {placement_of(config).name}, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
     try:
@@ -113,7 +114,7 @@ def parse_line(output: str) -> tuple[float, str]:
     raise PeerFailed("it ended without a measurement")
 
 
-def figures(rows: Sequence[Row]) -> list[Figure]:
+def figures(rows: Sequence[Row], work: Work) -> list[Figure]:
     """Our rate beside theirs; theirs alone where ours is not known."""
     ours = next((row.rate for row in rows if row.peer == OURS), None)
     found = []
@@ -122,6 +123,6 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
         if row.rate is not None and (ours is None or row.peer == OURS):
             found.append(figure(what, row.rate, STEPS_S))
         elif row.rate is not None and ours is not None:
-            goal = Goal(">=", PEERS[row.peer].goal, of_ratio=True)
+            goal = Goal(">=", work.peer(row.peer).goal, of_ratio=True)
             found.append(figure(f"ours beside {what}", ours, STEPS_S, goal, row.rate))
     return found

@@ -1,4 +1,4 @@
-"""The peers, their exact versions and their settings: the one place that has to change when a peer does."""
+"""The works, their peers, exact versions and settings: the one place that has to change when a peer does."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 from zerobeast.common.errors import ConfigError
 
-ENV_ID = "PongNoFrameskip-v4"
 OURS = "zerobeast"
 TORCH = "torch==2.13.0"  #: goes first, so that every peer computes with the build that this machine keeps
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
 
 
 class Peer(NamedTuple):
-    """A public package that trains the same game."""
+    """A public package that does the same work."""
 
-    name: str  #: as `--only` knows it; also that of its virtual environment
+    name: str  #: as `--only` knows it; also that of its virtual environment, which is the same for every work
     settings: str  #: those that were the fastest of several on two cores, for its row
     packages: tuple[str, ...]  #: what its virtual environment holds besides torch, itself first; every version exact
     runner: str  #: the script in `runners/` that trains with it
@@ -31,20 +30,33 @@ class Peer(NamedTuple):
         return self.packages[0].partition("==")[2]
 
 
-_PEERS = (
-    Peer(
-        name="sb3",
-        settings="A2C, 16 envs in one process",
-        packages=(
-            "stable-baselines3==2.9.2",
-            "gymnasium==1.4.0",
-            "ale-py==0.12.1",
-            "numpy==2.4.6",
-            "opencv-python-headless==4.13.0.92",
-        ),
-        runner="sb3_a2c.py",
-        goal=3.0,
-    ),
+class Work(NamedTuple):
+    """What is trained, by us and by peers."""
+
+    name: str  #: as `--work` knows it
+    what: str  #: for the help text
+    flags: tuple[str, ...]  #: settings of ours that make the work the same
+    peers: tuple[Peer, ...]
+
+    def peer(self, name: str) -> Peer:
+        """The one of that name."""
+        return next(peer for peer in self.peers if peer.name == name)
+
+
+def _sb3(settings: str, runner: str, goal: float) -> Peer:
+    packages = (
+        "stable-baselines3==2.9.2",
+        "gymnasium[mujoco]==1.4.0",
+        "ale-py==0.12.1",
+        "numpy==2.4.6",
+        "opencv-python-headless==4.13.0.92",
+        "mujoco==4.0.0",
+    )
+    return Peer("sb3", settings, packages, runner, goal)
+
+
+_PONG_PEERS = (
+    _sb3("A2C, 16 envs in one process", "sb3_a2c.py", goal=3.0),
     Peer(
         name="sample-factory",
         settings="APPO, asynchronous, 2 workers x 8 envs",
@@ -74,16 +86,47 @@ _PEERS = (
         environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
     ),
 )
-PEERS = {peer.name: peer for peer in _PEERS}
+#: 8 samples for each agent step, uniform; random actions are over soon, since most steps of a long run infer
+_DQN_FLAGS = """
+    --env PongNoFrameskip-v4 --algo dqn --net.torso shallow --dqn.batch_size 32 --dqn.samples_per_insert 8
+    --dqn.n_step 1 --dqn.double false --dqn.dueling false --dqn.priority_exponent 0
+    --dqn.replay_size 20000 --dqn.replay_min_size 1000 --dqn.exploration_steps 1000
+"""
+#: an update of 256 samples for each agent step
+_SAC_FLAGS = """
+    --env HalfCheetah-v5 --algo sac --net.hidden_size 256 --net.normalize_obs false --sac.batch_size 256
+    --sac.samples_per_insert 256 --sac.replay_size 100000 --sac.replay_min_size 1000 --sac.random_steps 1000
+"""
+_WORKS = (
+    Work(
+        name="pong",
+        what="Pong, each step trained on once",
+        flags=("--env", "PongNoFrameskip-v4", "--net.torso", "shallow"),
+        peers=_PONG_PEERS,
+    ),
+    Work(
+        name="dqn",
+        what="Pong by DQN, 8 samples from the replay for each step",
+        flags=tuple(_DQN_FLAGS.split()),
+        peers=(_sb3("DQN, 8 envs in one process", "sb3_dqn.py", goal=1.5),),
+    ),
+    Work(
+        name="sac",
+        what="HalfCheetah-v5 by SAC, 256 samples from the replay for each step",
+        flags=tuple(_SAC_FLAGS.split()),
+        peers=(_sb3("SAC, 8 envs in one process", "sb3_sac.py", goal=1.5),),
+    ),
+)
+WORKS = {work.name: work for work in _WORKS}
 
 
-def choose(only: str | None) -> list[str]:
-    """The names to run: all, or those that `--only` lists, in the order of the table.
+def choose(only: str | None, work: Work) -> list[str]:
+    """The names to run: all of a work, or those that `--only` lists, in the order of the table.
 
     Raises:
       ConfigError: a name is unknown, or none is left.
     """
-    known = [*PEERS, OURS]
+    known = [*(peer.name for peer in work.peers), OURS]
     if only is None:
         return known
     wanted = [name.strip() for name in only.split(",") if name.strip()]

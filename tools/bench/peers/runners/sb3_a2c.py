@@ -6,28 +6,12 @@ import ale_py
 import gymnasium
 import stable_baselines3
 from meter import Meter  # beside this script
+from sb3_meter import NEVER, RateCallback  # beside this script
 from stable_baselines3 import A2C
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 NUM_ENVS = 16
-NEVER = 10**9  #: agent steps; the meter ends the training
-
-
-class RateCallback(BaseCallback):
-    """Shows the meter each finished update."""
-
-    def __init__(self, meter: Meter) -> None:
-        super().__init__()
-        self._meter = meter
-        self._over = False
-
-    def _on_rollout_start(self) -> None:
-        self._over = self._meter.saw(self.num_timesteps)  # agent steps: the environment itself skips frames
-
-    def _on_step(self) -> bool:
-        return not self._over
 
 
 def main() -> None:

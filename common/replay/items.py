@@ -92,8 +92,8 @@ class _Steps(Spans):
         lengths, total = self.lengths[ids], np.zeros(len(ids), np.float32)
         for step in range(self._items.n):
             live = np.flatnonzero(lengths > step)
-            where = self.located(starts[live], ts[live, None] + step)
-            rewards = torch.from_numpy(self.fields.values("reward", where[0][:, 0], where[1][:, 0] + 1))
+            where, at = self._later(starts[live], ts[live] + step)
+            rewards = torch.from_numpy(self.fields.values("reward", where, at + 1))
             total[live] += self._discounts[step] * self._items.shape(rewards).numpy()
         self._returns[ids] = total
         return ids
@@ -102,8 +102,8 @@ class _Steps(Spans):
         """See `Index`."""
         fields = self.fields
         slots, ts = np.divmod(ids, fields.steps)
-        lengths = self.lengths[ids].astype(np.int64)
-        later, at = (where[:, 0] for where in self.located(slots, (ts + lengths)[:, None]))
+        lengths = self.lengths[ids]
+        later, at = self._later(slots, ts + lengths)
         discount = np.where(fields.values("terminated", later, at), np.float32(0), self._discounts[lengths])
         return Transitions(
             inputs=tree_map(_one_step, fields.inputs(slots, ts, obs=obs)),
@@ -114,6 +114,12 @@ class _Steps(Spans):
             extras=fields.extras(slots, ts),
             next_extras=fields.extras(later, at),
         )
+
+    def _later(self, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+        """Where steps are that lie `offsets` [N] behind step 0 of rows [N]: in those, or in the rows after them."""
+        steps = self.fields.steps
+        over = offsets >= steps
+        return np.where(over, self.chains.after[slots], slots), offsets - over * steps
 
 
 @dataclass(frozen=True)

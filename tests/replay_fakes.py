@@ -1,0 +1,225 @@
+"""Streams of rollouts with random episodes, and what a replay has to say of them: by plain Python, step by step."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tests.algo_fakes import HYBRID
+from zerobeast.common.replay.items import Items
+from zerobeast.common.replay.replay import Replay
+from zerobeast.common.wire.layout import Field
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+T = 4
+POLICY = PolicySpec((Field("q", "<f4", (3,)), Field("count", "<i8", ())), 2)
+PLAIN = EnvSpec("Plain-v0", ArraySpace.box((2,)), ArraySpace.discrete(7))
+STACKED = EnvSpec("Stacked-v0", ArraySpace.box((2, 3), "|u1"), ArraySpace.box((2,)), frame_stack=3)
+BITS = EnvSpec("Bits-v0", ArraySpace.box((3,), "|b1"), ArraySpace.discrete(2), frame_stack=6)
+TREES = EnvSpec(
+    "Trees-v0",
+    CompositeSpace("dict", (Part("camera", ArraySpace.box((2, 2))), Part("word", ArraySpace.discrete(9)))),
+    HYBRID,
+    frame_stack=2,
+    action_mask=True,
+)
+ENVS = {"plain": PLAIN, "stacked": STACKED, "bits": BITS, "trees": TREES}
+FLAGS = ("first", "terminated", "truncated")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What arrived with one observation, and what the policy said to it. Everything follows from a running number."""
+
+    number: int
+    stack: tuple[int, ...]  #: numbers of the steps whose frames the policy saw, the oldest first
+    first: bool
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Row(NamedTuple):
+    """A rollout."""
+
+    stream: int
+    seq: int
+    steps: list[Step]  #: T + 1
+
+
+def value(shape: tuple[int, ...], dtype: str, number: int) -> NDArray[Any]:
+    """An array that tells this step from others."""
+    numbers = (number * 7 + np.arange(np.prod(shape, dtype=int)) * 3).reshape(shape)
+    return (numbers % 2 if dtype == "|b1" else numbers % 251).astype(dtype)
+
+
+def fill(space: Any, column: Any, at: int, number: int) -> None:
+    """Write the value of a space at a time."""
+    for array, part in by_array(space, column):
+        content = value(array.shape, array.dtype, number)
+        part[at] = content % np.reshape(array.choices, array.shape) if array.choices else content
+
+
+@dataclass
+class World:
+    """Streams that end episodes, break off, lose messages to refusals and repeat themselves at random."""
+
+    env: EnvSpec
+    seed: int
+    streams: int = 3
+    record: Any = field(init=False)
+    inserted: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.record = rollout_record(self.env, POLICY, T)
+        self.chance, self.bytes = random.Random(self.seed), np.random.default_rng(self.seed)
+        self.number = 0
+        self.last: dict[int, Row] = {}
+
+    def step(self, before: Step | None) -> Step:
+        """The next of a stream; without one before it, the first of its kind."""
+        self.number += 1
+        ended = before is None or before.terminated or before.truncated
+        first = ended or self.chance.random() < 0.05  # an environment that was replaced: no end is announced
+        k = self.env.frame_stack
+        stack = (self.number,) * k if first or before is None else (*before.stack[1:], self.number)
+        terminated, truncated = (not first and self.chance.random() < 0.12 for _ in range(2))
+        reward = 0.0 if first else self.chance.gauss(0, 2)
+        return Step(self.number, stack, first, reward, terminated, truncated)
+
+    def rollout(self, stream: int) -> Row:
+        """The next of a stream, which may have begun anew."""
+        before = self.last.get(stream)
+        fresh = before is None or self.chance.random() < 0.1
+        steps = [self.step(None) if fresh else before.steps[-1]]  # type: ignore[union-attr]
+        while len(steps) <= T:
+            steps.append(self.step(steps[-1]))
+        row = self.last[stream] = Row(stream, 1 if before is None else before.seq + 1, steps)
+        return row
+
+    def batch(self) -> list[Row]:
+        """Of several streams; some messages are refused, and some come again as no honest actor would send them."""
+        rows = [self.rollout(self.chance.randrange(self.streams)) for _ in range(self.chance.randint(1, 6))]
+        rows = [row for row in rows if self.chance.random() > 0.08]
+        if rows and self.chance.random() < 0.1:
+            rows.append(self.chance.choice(rows))
+        return rows
+
+    def stored(self, rows: list[Row]) -> Any:
+        """As a replay takes them."""
+        content = np.zeros(len(rows), self.record.dtype)
+        for entry, row in zip(content, rows, strict=True):
+            self.encode(row, entry)
+        origins = np.array([[5, row.stream, row.seq, 2, 4] for row in rows])
+        return SimpleNamespace(rows=content, tasks=None, origins=origins)
+
+    def encode(self, row: Row, entry: Any) -> None:
+        """Its bytes: any but 0 stands for True."""
+        for at, number in enumerate([*row.steps[0].stack, *(step.number for step in row.steps[1:])]):
+            fill(self.env.obs, entry["obs"], at, number)
+        for at, step in enumerate(row.steps):
+            fill(self.env.action, entry["last_action"], at, step.number)
+            entry["reward"][at] = step.reward
+            for name in FLAGS:
+                entry[name].view(np.uint8)[at] = getattr(step, name) and self.bytes.integers(1, 256)
+            if self.env.action_mask:
+                entry["action_mask"][at] = value((self.env.mask_size,), "|b1", step.number)
+        for name, dtype, shape in POLICY.extras:
+            for at, step in enumerate(row.steps[:-1]):
+                entry[name][at] = value(shape, dtype, step.number)
+        entry["core_state"] = value((2,), "<f4", row.steps[0].number)
+
+
+class Truth:
+    """What is in a ring of so many rows after these insertions, and what follows on what."""
+
+    def __init__(self, inserted: list[Row], capacity: int) -> None:
+        self.slots = {number % capacity: number for number in range(len(inserted))}
+        self.rows = {slot: inserted[number] for slot, number in self.slots.items()}
+        self.after: dict[int, int] = {}
+        newest: dict[int, int] = {}
+        for slot, number in sorted(self.slots.items(), key=lambda entry: entry[1]):
+            row = inserted[number]
+            if (before := newest.get(row.stream)) is not None:
+                ends, begins = self.rows[before].steps[-1], row.steps[0]
+                if self.rows[before].seq + 1 == row.seq and ends.first == begins.first:
+                    self.after[before] = slot
+            newest[row.stream] = slot
+        self.before = {after: before for before, after in self.after.items()}
+
+    def known(self, slot: int) -> list[Step]:
+        """Steps from the beginning of a row on, as far as they are there; the last has no answer yet."""
+        steps = []
+        while slot in self.after:
+            steps += self.rows[slot].steps[:-1]
+            slot = self.after[slot]
+        return steps + self.rows[slot].steps
+
+    def spans(self, most: int) -> Iterator[tuple[int, int, int, list[Step]]]:
+        """Slot, t, m, and the known steps of the row and those after it, for each span that is over or m steps long."""
+        for slot in self.rows:
+            steps = self.known(slot)
+            for t in range(T):
+                if steps[t + 1].first:
+                    continue
+                m = 1
+                while not (steps[t + m].terminated or steps[t + m].truncated or m == most):
+                    if t + m + 1 == len(steps):
+                        m = 0
+                        break
+                    if steps[t + m + 1].first:
+                        break
+                    m += 1
+                if m:
+                    yield slot, t, m, steps
+
+    def burn_in(self, slot: int, rows: int) -> list[Step] | None:
+        """The steps of so many rows before this one, if they are there."""
+        steps: list[Step] = []
+        for _ in range(rows):
+            if slot not in self.before:
+                return None
+            slot = self.before[slot]
+            steps = self.rows[slot].steps[:-1] + steps
+        return steps
+
+
+def replay_of(world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, **more: Any) -> Any:
+    """A replay of these rows."""
+    settings = SimpleNamespace(replay_size=capacity * T, priority_exponent=alpha)
+    more = {"seed": 1, "device": torch.device("cpu"), **more}
+    return Replay(folder, world.record, world.env, items, settings, **more)
+
+
+def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
+    """Every item once: of equal chances, so each is in one of so many strata. Ids, and what to look it up with."""
+    if not replay.size:
+        return np.zeros(0, np.int64), None
+    drawn = replay.draw(4 * replay.size, 0.0)
+    ids, at = np.unique(drawn.ids, return_index=True)
+    return ids, (drawn.batch, at)
+
+
+def column(world: World, kind: str, numbers: Any) -> Any:
+    """[..., *shape] that steps of these numbers [...] have, or a tree of such by arrays."""
+    space = {"obs": world.env.obs, "last_action": world.env.action}[kind]
+    numbers = np.asarray(numbers)
+    found = []
+    for array, _ in by_array(space, _Anything()):
+        content = np.stack([value(array.shape, array.dtype, int(number)) for number in numbers.ravel()])
+        content = content % np.reshape(array.choices, array.shape) if array.choices else content
+        found.append(content.reshape(*numbers.shape, *array.shape))
+    return found
+
+
+class _Anything:
+    def __getitem__(self, name: str) -> "_Anything":
+        return self

@@ -1,0 +1,158 @@
+"""Every item of a replay, and no other, against a reconstruction episode by episode in plain Python."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.replay_fakes import ENVS, POLICY, STACKED, T, Step, Truth, World, column, everything, replay_of, value
+from zerobeast.common.ops.tree import leaves
+from zerobeast.common.replay.items import BurnIn, NStep
+
+pytestmark = pytest.mark.unit
+
+GAMMA = 0.9
+
+
+def half(rewards: torch.Tensor) -> torch.Tensor:
+    return (rewards / 2).clamp(-1, 1)
+
+
+def assert_inputs(world: World, inputs: Any, steps: list[Any]) -> None:
+    """StepInput [M, ...] of these steps [M]."""
+    for kind, numbers in (
+        ("obs", [step.stack if world.env.frame_stack > 1 else step.number for step in steps]),
+        ("last_action", [step.number for step in steps]),
+    ):
+        for found, expected in zip(leaves(getattr(inputs, kind)), column(world, kind, numbers), strict=True):
+            assert found.dtype == torch.from_numpy(expected).dtype
+            assert np.array_equal(found.numpy(), expected), kind
+    assert np.array_equal(inputs.reward.numpy(), np.array([step.reward for step in steps], np.float32))
+    assert inputs.first.tolist() == [step.first for step in steps]
+    if world.env.action_mask:
+        masks = [value((world.env.mask_size,), "|b1", step.number) for step in steps]
+        assert np.array_equal(inputs.action_mask.numpy(), masks)
+        assert inputs.action_mask.view(torch.uint8).max() <= 1
+    else:
+        assert inputs.action_mask is None
+
+
+def assert_extras(extras: dict[str, torch.Tensor], steps: list[Step]) -> None:
+    assert list(extras) == [name for name, _, _ in POLICY.extras]
+    for name, dtype, shape in POLICY.extras:
+        assert np.array_equal(extras[name].numpy(), [value(shape, dtype, step.number) for step in steps])
+
+
+def played(world: World, replay: Any, capacity: int, look: Any, batches: int = 25) -> None:
+    """Insert at random, and look at all of it again and again."""
+    for _ in range(batches):
+        if rows := world.batch():
+            world.inserted += rows
+            replay.insert(world.stored(rows))
+        look(world, replay, Truth(world.inserted, capacity))
+
+
+def look_at_steps(n: int) -> Any:
+    def look(world: World, replay: Any, truth: Truth) -> None:
+        spans = {slot * T + t: (t, m, steps) for slot, t, m, steps in truth.spans(n) if t + m + 1 < len(steps)}
+        ids, found = everything(replay)
+        assert ids.tolist() == sorted(spans)
+        assert replay.size == len(spans)
+        if not spans:
+            return
+        batch, at = found
+        begins = [spans[each][2][spans[each][0]] for each in ids]
+        follows = [spans[each][2][spans[each][0] + 1] for each in ids]
+        ends = [spans[each][2][spans[each][0] + spans[each][1]] for each in ids]
+        where = torch.from_numpy(at)
+        pick = lambda entry: entry[0][where]  # noqa: E731
+        for inputs, steps in ((batch.inputs, begins), (batch.next_inputs, ends)):
+            picked = inputs._replace(**{
+                name: None if entry is None else _tree(pick, entry) for name, entry in inputs._asdict().items()
+            })
+            assert_inputs(world, picked, steps)
+        for taken, expected in zip(
+            leaves(batch.action), column(world, "last_action", [step.number for step in follows]), strict=True
+        ):
+            assert np.array_equal(taken[where].numpy(), expected)
+        assert_extras({name: entry[where] for name, entry in batch.extras.items()}, begins)
+        assert_extras({name: entry[where] for name, entry in batch.next_extras.items()}, ends)
+        for each, index in zip(ids, at, strict=True):
+            t, m, steps = spans[each]
+            rewards = [min(1.0, max(-1.0, step.reward / 2)) for step in steps[t + 1 : t + m + 1]]
+            total = sum(GAMMA**power * reward for power, reward in enumerate(rewards))
+            assert float(batch.reward[index]) == pytest.approx(total, abs=1e-5)
+            expected = 0.0 if steps[t + m].terminated else GAMMA**m
+            assert float(batch.discount[index]) == pytest.approx(expected, abs=1e-6)
+
+    return look
+
+
+def _tree(function: Any, entry: Any) -> Any:
+    return {name: _tree(function, part) for name, part in entry.items()} if isinstance(entry, dict) else function(entry)
+
+
+@pytest.mark.parametrize("env", ENVS.values(), ids=ENVS)
+@pytest.mark.parametrize(("n", "capacity"), [(1, 5), (1, 40), (3, 17), (T, 12), (T, 60)])
+def test_every_transition_is_that_of_its_episode(env: Any, n: int, capacity: int, tmp_path: Path) -> None:
+    world = World(env, seed=n * 100 + capacity)
+    replay = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
+    played(world, replay, capacity, look_at_steps(n))
+    again = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
+    look_at_steps(n)(world, again, Truth(world.inserted, capacity))
+
+
+def look_at_sequences(burn_in: int, length: int) -> Any:
+    def look(world: World, replay: Any, truth: Truth) -> None:
+        expected = {}
+        for slot, t, m, steps in truth.spans(length):
+            before = truth.burn_in(slot, burn_in // T)
+            if steps[t].first:
+                part = [steps[t]] * burn_in + steps[t : t + m + 1]
+                expected[slot * T + t] = part, m, np.zeros(2)
+            elif t == 0 and before is not None:
+                part = before + steps[: m + 1]
+                expected[slot * T] = part, m, value((2,), "<f4", part[0].number)
+        ids, found = everything(replay)
+        assert ids.tolist() == sorted(expected)
+        for each, at in zip(ids, found[1] if len(ids) else (), strict=True):
+            batch = found[0]
+            part, m, core = expected[each]
+            part = part + [part[-1]] * (length - m)
+            inputs = batch.inputs._replace(**{
+                name: None if entry is None else _tree(lambda values: values[:, at], entry)  # noqa: B023
+                for name, entry in batch.inputs._asdict().items()
+            })
+            assert_inputs(world, inputs, part)
+            assert batch.burn_in == burn_in
+            assert batch.mask[:, at].tolist() == [False] * burn_in + [True] * m + [False] * (length - m)
+            assert np.array_equal(batch.core_state[at].numpy(), core)
+            assert batch.terminated[:, at].tolist() == [step.terminated for step in part]
+            live = burn_in + m
+            extras = {name: entry[:live, at] for name, entry in batch.extras.items()}
+            assert_extras(extras, part[:live])
+            numbers = [step.number for step in part[1:]]
+            for taken, wanted in zip(leaves(batch.action), column(world, "last_action", numbers), strict=True):
+                assert np.array_equal(taken[:, at].numpy(), wanted)
+
+    return look
+
+
+@pytest.mark.parametrize("env", ENVS.values(), ids=ENVS)
+@pytest.mark.parametrize(("burn_in", "length", "capacity"), [(0, 3, 9), (T, 6, 20), (2 * T, 2 * T, 60), (T, 1, 7)])
+def test_every_sequence_is_of_one_episode_with_its_own_state(
+    env: Any, burn_in: int, length: int, capacity: int, tmp_path: Path
+) -> None:
+    world = World(env, seed=burn_in * 100 + length, streams=2)
+    replay = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)
+    played(world, replay, capacity, look_at_sequences(burn_in, length))
+    again = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)
+    look_at_sequences(burn_in, length)(world, again, Truth(world.inserted, capacity))
+
+
+@pytest.mark.parametrize("items", [NStep(T + 1, 0.9, half), BurnIn(T + 1, 3), BurnIn(T, 0)], ids=str)
+def test_items_that_do_not_fit_the_rollouts_are_refused(items: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{T}"):
+        replay_of(World(STACKED, 1), tmp_path, items, 8)

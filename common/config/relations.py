@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 
 #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
@@ -34,6 +35,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
         )
     yield from _minibatches(config)
     yield from _atoms(config)
+    yield from _replay(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -74,3 +76,47 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
     if settings.v_min >= settings.v_max:
         low, high = f"{config.algo}.v_min", f"{config.algo}.v_max"
         yield Relation((low, high), f"{low} {settings.v_min:g} with {high} {settings.v_max:g}: expected a lower one")
+
+
+def _replay(config: RunConfig) -> Iterator[Relation]:
+    """A replay holds what an update draws, and rollouts are as long as its items ask for."""
+    algo, steps = config.algo, config.learner.unroll_length
+    settings = getattr(config, algo)
+    if not isinstance(settings, ReplaySettings):
+        return
+    if config.deterministic:
+        yield Relation(
+            ("deterministic", "algo"),
+            f"deterministic true with algo {algo}: expected an algorithm without a replay, which learns from every "
+            f"rollout before the next is acted",
+        )
+    size = f"{algo}.replay_size"
+    for name in ("replay_min_size", "batch_size"):
+        if (value := getattr(settings, name)) > settings.replay_size:
+            sentence = f"{algo}.{name} {value} is above {size} {settings.replay_size}: expected at most what it holds"
+            yield Relation((f"{algo}.{name}", size), sentence)
+    if algo == "r2d2":
+        yield from _sequences(config)
+    elif (n := getattr(settings, "n_step", 1)) > steps:
+        yield Relation(
+            (f"{algo}.n_step", "learner.unroll_length"),
+            f"{algo}.n_step {n} is above learner.unroll_length {steps}: expected at most a rollout",
+        )
+
+
+def _sequences(config: RunConfig) -> Iterator[Relation]:
+    """A burn-in begins with a rollout, and a sequence fits into the replay."""
+    settings, steps = config.r2d2, config.learner.unroll_length
+    burn_in, length, size = settings.burn_in, settings.sequence_length, settings.replay_size
+    if burn_in % steps:
+        yield Relation(
+            ("r2d2.burn_in", "learner.unroll_length"),
+            f"r2d2.burn_in {burn_in} with learner.unroll_length {steps}: expected a multiple of it, because the state "
+            f"that a burn-in begins with is that before a rollout",
+        )
+    if burn_in + length > size:
+        yield Relation(
+            ("r2d2.replay_size", "r2d2.burn_in", "r2d2.sequence_length"),
+            f"r2d2.replay_size {size} is below r2d2.burn_in {burn_in} + r2d2.sequence_length {length}: expected room "
+            f"for a sequence of every environment",
+        )

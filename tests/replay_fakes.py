@@ -139,15 +139,16 @@ class World:
 
 
 class Truth:
-    """What is in a ring of so many rows after these insertions, and what follows on what."""
+    """What is in a ring of so many rows after these insertions, and what follows on what; None: lost."""
 
-    def __init__(self, inserted: list[Row], capacity: int) -> None:
-        self.slots = {number % capacity: number for number in range(len(inserted))}
-        self.rows = {slot: inserted[number] for slot, number in self.slots.items()}
+    def __init__(self, inserted: list[Row | None], capacity: int) -> None:
+        newest = {number % capacity: number for number in range(len(inserted))}
+        self.slots = {slot: number for slot, number in newest.items() if inserted[number]}
+        self.rows = {slot: row for slot, number in self.slots.items() if (row := inserted[number])}
         self.after: dict[int, int] = {}
-        newest: dict[int, int] = {}
-        for slot, number in sorted(self.slots.items(), key=lambda entry: entry[1]):
-            row = inserted[number]
+        newest = {}
+        for slot in sorted(self.slots, key=self.slots.__getitem__):
+            row = self.rows[slot]
             if (before := newest.get(row.stream)) is not None:
                 ends, begins = self.rows[before].steps[-1], row.steps[0]
                 if self.rows[before].seq + 1 == row.seq and ends.first == begins.first:

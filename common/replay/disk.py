@@ -26,7 +26,7 @@ def demand(folder: Path, size: int) -> None:
         raise StoreError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
     if (room := free(folder)) < size:
         raise StoreError(
-            f"{folder}: the replay takes {gigabytes(size)}, the disk has {gigabytes(room)}: lower replay_size"
+            f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size"
         )
 
 
@@ -56,6 +56,6 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def gigabytes(size: int) -> str:
-    """A size for people."""
-    return f"{size / 1e9:.3g} GB"
+def size_of(size: int) -> str:
+    """A number of bytes for people."""
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"

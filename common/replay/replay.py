@@ -157,7 +157,7 @@ class Replay(Generic[S]):
         self._assign(ids[good], np.maximum(values[good], MIN_PRIORITY))
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows in the file that neither the checkpoint nor this process knows, in the order of their insertion."""
+        """Where rows come from that the file has and the checkpoint does not know, in the order of their insertion."""
         rows = self._ring.origins(self._ring.after(self._known))
         return [origin for origin in rows if origin.rows]
 

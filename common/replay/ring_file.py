@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
-from zerobeast.common.replay.disk import demand, free, gigabytes, memory
+from zerobeast.common.replay.disk import demand, free, memory, size_of
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
 from zerobeast.common.wire.records import Origin
@@ -84,10 +84,10 @@ class RingFile:
         self._drop_torn()
         log.info(
             "the replay takes %s, %.0f bytes a step; its disk has %s free, and memory, which caches it, is %s",
-            gigabytes(self._size),
+            size_of(self._size),
             self._size / (capacity * self.steps),
-            gigabytes(free(folder)),
-            gigabytes(memory()),
+            size_of(free(folder)),
+            size_of(memory()),
         )
 
     @property
@@ -139,7 +139,7 @@ class RingFile:
                 return mmap.mmap(file.fileno(), self._size)
         except OSError as error:
             reason = error.strerror or error
-            raise StoreError(f"{self.path}: no room for a replay of {gigabytes(self._size)}: {reason}") from error
+            raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._size)}: {reason}") from error
 
     def _make(self) -> None:
         """A file without rows. All its blocks are there before it has its name: a full disk would be a SIGBUS later."""
@@ -167,10 +167,7 @@ class RingFile:
             if theirs != ours:
                 raise StoreError(f"{self.path} was made with {what} {theirs}, this run has {ours}: {another}")
         if start != self._start:
-            raise StoreError(
-                f"{self.path} was made with another environment or policy, as of net.lstm_size: expected the same; "
-                f"{another}"
-            )
+            raise StoreError(f"{self.path} was made with another environment or policy (net.lstm_size?): {another}")
         if size != self._size:
             raise StoreError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
         demand(self.path.parent, 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.replay_fakes import ENVS, POLICY, STACKED, T, Step, Truth, World, column, everything, replay_of, value
+from tests.replay_fakes import ENVS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
 from zerobeast.common.ops.tree import leaves
 from zerobeast.common.replay.items import BurnIn, NStep
 
@@ -69,9 +69,9 @@ def look_at_steps(n: int) -> Any:
         where = torch.from_numpy(at)
         pick = lambda entry: entry[0][where]  # noqa: E731
         for inputs, steps in ((batch.inputs, begins), (batch.next_inputs, ends)):
-            picked = inputs._replace(**{
-                name: None if entry is None else _tree(pick, entry) for name, entry in inputs._asdict().items()
-            })
+            picked = inputs._replace(
+                **{name: None if entry is None else _tree(pick, entry) for name, entry in inputs._asdict().items()}
+            )
             assert_inputs(world, picked, steps)
         for taken, expected in zip(
             leaves(batch.action), column(world, "last_action", [step.number for step in follows]), strict=True
@@ -121,10 +121,12 @@ def look_at_sequences(burn_in: int, length: int) -> Any:
             batch = found[0]
             part, m, core = expected[each]
             part = part + [part[-1]] * (length - m)
-            inputs = batch.inputs._replace(**{
-                name: None if entry is None else _tree(lambda values: values[:, at], entry)  # noqa: B023
-                for name, entry in batch.inputs._asdict().items()
-            })
+            inputs = batch.inputs._replace(
+                **{
+                    name: None if entry is None else _tree(lambda values: values[:, at], entry)  # noqa: B023
+                    for name, entry in batch.inputs._asdict().items()
+                }
+            )
             assert_inputs(world, inputs, part)
             assert batch.burn_in == burn_in
             assert batch.mask[:, at].tolist() == [False] * burn_in + [True] * m + [False] * (length - m)

@@ -1,0 +1,41 @@
+"""Replays of processes that are killed while they insert, and of a disk that is full."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.conftest import Note
+from tests.chaos.learner_on_a_small_disk import OWN_DISK
+from tests.helpers import ROOT, finished, python
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+KILLS = 200
+
+
+def test_every_row_that_was_inserted_outlives_a_kill_at_any_moment(tmp_path: Path, note: Note) -> None:
+    code, out, error = finished(python("-m", "tests.chaos.replay_killer", tmp_path, "--kills", str(KILLS)))
+    assert code == 0, error
+    seen = json.loads(out)
+    assert seen["messages"] > KILLS
+    assert seen["in the middle of a row"] > 0
+    assert seen["in the middle of a message"] > 0
+    note("the learner is killed while it inserts into a replay", times=KILLS)
+
+
+def test_a_full_disk_is_a_sentence_before_and_harmless_after_a_replay_is_made(tmp_path: Path) -> None:
+    killer = f"{sys.executable} -m tests.chaos.replay_killer {tmp_path} --full"
+    command = f"mount -t tmpfs -o size=2m none {tmp_path} && exec {killer}"
+    if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:
+        pytest.skip("this system allows no mounts")
+    done = subprocess.run([*OWN_DISK, command], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert "is in memory (tmpfs)" in said["in memory"]
+    assert "lower replay_size" in said["too large"]
+    assert said["full"].endswith("No space left on device")
+    assert said["ballast"] == "No space left on device"
+    assert int(said["size"]) > 0

@@ -1,0 +1,196 @@
+"""Draws of a replay: by which chances, with which weights, on which device, and from where after a restart."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.replay_fakes import PLAIN, STACKED, T, Truth, World, everything, replay_of
+from tests.unit.test_replay_sum_tree import chi_square
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.replay.items import BurnIn, NStep
+from zerobeast.common.replay.ring_file import NAME
+from zerobeast.common.wire.records import Origin
+
+pytestmark = pytest.mark.unit
+
+CAPACITY = 15
+
+
+def plain(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards
+
+
+ITEMS: Any = NStep(2, 0.9, plain)
+
+
+def filled(folder: Path, batches: int = 20, alpha: float = 0.7, items: Any = ITEMS, **more: Any) -> tuple[World, Any]:
+    world = World(PLAIN, seed=3)
+    replay = replay_of(world, folder, items, CAPACITY, alpha, **more)
+    insert(world, replay, batches)
+    return world, replay
+
+
+def insert(world: World, replay: Any, batches: int) -> None:
+    for _ in range(batches):
+        if rows := world.batch():
+            world.inserted += rows
+            replay.insert(world.stored(rows))
+
+
+def frequencies(replay: Any, ids: np.ndarray, n: int = 50_000) -> np.ndarray:
+    drawn = replay.draw(n, 1.0).ids
+    assert np.isin(drawn, ids).all()
+    return np.bincount(np.searchsorted(ids, drawn), minlength=len(ids))
+
+
+def present(folder: Path, tmp_path: Path) -> np.ndarray:
+    """Ids of all items of a replay, by a copy of it to which all are alike."""
+    (tmp_path / "copy").mkdir(exist_ok=True)
+    (tmp_path / "copy" / NAME).write_bytes((folder / NAME).read_bytes())
+    return everything(replay_of(World(PLAIN, seed=3), tmp_path / "copy", ITEMS, CAPACITY))[0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_chances_and_weights_are_those_of_the_paper(tmp_path: Path, alpha: float) -> None:
+    _, replay = filled(tmp_path / "run", alpha=alpha)
+    ids = present(tmp_path / "run", tmp_path)
+    assert len(ids) == replay.size > 20
+    priorities = torch.rand(len(ids), generator=torch.Generator().manual_seed(1)) * 5
+    replay.update(ids, priorities)
+    chances = priorities.double().numpy() ** alpha
+    chances /= chances.sum()
+    assert chi_square(frequencies(replay, ids), 50_000 * chances) < 4.0
+    drawn = replay.draw(64, 0.5)
+    expected = (len(ids) * chances[np.searchsorted(ids, drawn.ids)]) ** -0.5
+    np.testing.assert_allclose(drawn.weights.numpy(), expected / expected.max(), rtol=1e-5)
+    assert drawn.weights.dtype == torch.float32
+    assert drawn.weights.max() == 1.0
+    if not alpha:
+        assert (drawn.weights == 1.0).all()
+
+
+def test_new_items_get_the_largest_priority_so_far_or_what_the_algorithm_says(tmp_path: Path) -> None:
+    world, replay = filled(tmp_path / "largest", alpha=1.0)
+    ids = present(tmp_path / "largest", tmp_path)
+    replay.update(ids[:1], torch.tensor([9.0]))
+    replay.update(ids, torch.full((len(ids),), 3.0))
+    since = len(world.inserted)
+    insert(world, replay, 2)
+    slots = np.arange(since, len(world.inserted)) % CAPACITY
+    later = present(tmp_path / "largest", tmp_path)
+    counts, new = frequencies(replay, later), np.isin(later // T, slots) | ~np.isin(later, ids)
+    assert 0 < new.sum() < len(later)
+    assert counts[new].mean() == pytest.approx(3 * counts[~new].mean(), rel=0.1)
+
+    asked = []
+
+    def counted(batch: Any) -> torch.Tensor:
+        asked.append(batch)
+        return batch.extras["count"].float() + 1.0
+
+    _, replay = filled(tmp_path / "told", alpha=1.0, first_priorities=counted)
+    assert not any(len(batch.inputs.obs[0]) or len(batch.next_inputs.obs[0]) for batch in asked)
+    found = replay.draw(5000, 1.0)
+    ids, at, counts = np.unique(found.ids, return_index=True, return_counts=True)
+    chances = found.batch.extras["count"][torch.from_numpy(at)].double().numpy() + 1.0
+    assert chi_square(counts, 5000 * chances / chances.sum()) < 4.0
+
+
+@pytest.mark.parametrize("items", [ITEMS, BurnIn(T, 3)], ids=str)
+def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, items: Any) -> None:
+    world, replay = filled(tmp_path, items=items)
+    for _ in range(30):
+        drawn = replay.draw(4, 0.5)
+        replay.update(drawn.ids, torch.rand(4) * 10)
+        insert(world, replay, 1)
+    stream = io.BytesIO()
+    torch.save(replay.state(), stream)
+    stream.seek(0)
+    again = replay_of(World(PLAIN, seed=3), tmp_path, items, CAPACITY, 0.7, seed=99)
+    again.load(torch.load(stream, weights_only=True))
+    assert again.size == replay.size
+    assert again.recovered() == []
+    for _ in range(5):
+        one, two = replay.draw(32, 0.3), again.draw(32, 0.3)
+        assert one.ids.tolist() == two.ids.tolist()
+        assert torch.equal(one.weights, two.weights)
+        assert torch.equal(one.batch.inputs.obs, two.batch.inputs.obs)
+
+
+def expected_origins(world: World, since: int) -> list[Origin]:
+    there = range(max(since, len(world.inserted) - CAPACITY), len(world.inserted))
+    return [Origin(5, world.inserted[number].stream, world.inserted[number].seq, 2, 4) for number in there]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3, 12])
+def test_what_the_checkpoint_does_not_know_is_recovered_in_order(tmp_path: Path, batches: int) -> None:
+    world, replay = filled(tmp_path)
+    state, known = replay.state(), len(world.inserted)
+    insert(world, replay, batches)
+    again = replay_of(World(PLAIN, seed=3), tmp_path, ITEMS, CAPACITY)
+    again.load(state)
+    assert again.recovered() == expected_origins(world, known)
+    assert replay_of(World(PLAIN, seed=3), tmp_path, ITEMS, CAPACITY).recovered() == expected_origins(world, 0)
+
+
+def test_rows_that_the_file_has_lost_are_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world, replay = filled(tmp_path)
+    state = replay.state()
+    (tmp_path / NAME).unlink()
+    again = replay_of(world, tmp_path, ITEMS, CAPACITY)
+    again.load(state)
+    assert "lost" in caplog.text
+    assert again.size == 0
+    assert again.recovered() == []
+    known = len(world.inserted)
+    insert(world, again, 20)
+    third = replay_of(world, tmp_path, ITEMS, CAPACITY)
+    third.load(state)
+    assert third.recovered() == expected_origins(world, known)
+    truth = Truth(world.inserted[known:], CAPACITY)
+    assert third.size == again.size == sum(t + m + 1 < len(steps) for _, t, m, steps in truth.spans(2))
+
+
+def test_an_older_file_than_the_checkpoints_goes_on_behind_it(tmp_path: Path) -> None:
+    world, replay = filled(tmp_path, batches=6)
+    kept, there = (tmp_path / NAME).read_bytes(), len(world.inserted)
+    while len(world.inserted) < there + CAPACITY - 4:
+        insert(world, replay, 1)
+    state = replay.state()
+    (tmp_path / NAME).write_bytes(kept)
+    lost = len(world.inserted)
+    again = replay_of(world, tmp_path, ITEMS, CAPACITY)
+    again.load(state)
+    for _ in range(8):
+        insert(world, again, 1)
+        rows = [*world.inserted[:there], *[None] * (lost - there), *world.inserted[lost:]]
+        spans = Truth(rows, CAPACITY).spans(2)
+        expected = [slot * T + t for slot, t, m, steps in spans if t + m + 1 < len(steps)]
+        assert again.size == len(expected)
+        assert everything(replay_of(world, tmp_path, ITEMS, CAPACITY))[0].tolist() == sorted(expected)
+
+
+def test_priorities_that_are_no_numbers_change_nothing_and_0_is_drawn_at_last(tmp_path: Path) -> None:
+    _, replay = filled(tmp_path, alpha=1.0)
+    drawn = replay.draw(8, 0.4)
+    size = replay.size
+    replay.update(drawn.ids, torch.full((8,), float("nan")))
+    replay.update(drawn.ids, torch.full((8,), float("inf")))
+    assert replay.draw(500, 0.4).weights.min() == 1.0
+    ids = np.arange(CAPACITY * T)
+    replay.update(ids, torch.zeros(len(ids)))
+    assert replay.size == size, "what is no item has not become one"
+    assert len(np.unique(replay.draw(2000, 0.4).ids)) == replay.size
+
+
+def test_a_replay_that_cannot_hold_an_item_says_so(tmp_path: Path) -> None:
+    world = World(STACKED, seed=1, streams=50)
+    replay = replay_of(world, tmp_path, BurnIn(4 * T, 4 * T), 4)
+    with pytest.raises(ConfigError, match="raise replay_size"):
+        insert(world, replay, 50)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        replay.draw(1, 0.4)

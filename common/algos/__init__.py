@@ -6,6 +6,11 @@
     settings.py          settings that several have
     actor_critic.py      network, acting, and a loss of three terms
     vtrace_loss.py       the loss of IMPALA and A2C
+    q_network.py         the network of values of actions
+    q_acting.py          acting by them
+    q_values.py          what such a value is: a number, or a distribution over returns
+    q_learning.py        learning them from a replay: DQN, C51, Rainbow
+    replay_learning.py   learning from a replay, at a pace of its own
     returns.py           rewards, discounts, targets and advantages, the scale of returns
     gradient_descent.py  one step of the optimiser
     one_batch.py         learning on policy, from one batch at a time

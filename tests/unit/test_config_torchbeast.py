@@ -63,7 +63,7 @@ def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.Log
         (["--mode", "test"], "flag --mode: got 'test', expected train; `beast train` takes test too"),
         (["--algo", "vmpo", "--entropy_cost", "1"], "flag --entropy_cost: algo vmpo has no setting vmpo.entropy_cost"),
         (["--algo", "ppo", "--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0"),
-        (["--algo", "pp", "--discounting", "2"], "flag --algo: got 'pp', expected impala, a2c, ppo, vmpo or impact"),
+        (["--algo", "pp", "--discounting", "2"], "flag --algo: got 'pp', expected impala, a2c, ppo, vmpo, impact, dqn"),
         (["--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0 and at most 1"),
         (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),
         (

@@ -35,6 +35,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
         )
     yield from _minibatches(config)
     yield from _atoms(config)
+    yield from _rollouts(config)
     yield from _replay(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
@@ -78,10 +79,27 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
         yield Relation((low, high), f"{low} {settings.v_min:g} with {high} {settings.v_max:g}: expected a lower one")
 
 
-def _replay(config: RunConfig) -> Iterator[Relation]:
-    """A replay holds what an update draws, and rollouts are as long as its items ask for."""
+def _rollouts(config: RunConfig) -> Iterator[Relation]:
+    """A replay has recurrent states where rollouts begin, and sums rewards over two rollouts at most."""
     algo, steps = config.algo, config.learner.unroll_length
-    settings = getattr(config, algo)
+    if algo == "r2d2":
+        if config.r2d2.burn_in % steps:
+            yield Relation(
+                ("r2d2.burn_in", "learner.unroll_length"),
+                f"r2d2.burn_in {config.r2d2.burn_in} is no multiple of learner.unroll_length {steps}: a burn-in begins "
+                f"with a rollout, where the recurrent state was stored",
+            )
+    elif (n := getattr(getattr(config, algo), "n_step", 1)) > steps:
+        yield Relation(
+            (f"{algo}.n_step", "learner.unroll_length"),
+            f"{algo}.n_step {n} is above learner.unroll_length {steps}: expected at most the steps of a rollout",
+        )
+
+
+def _replay(config: RunConfig) -> Iterator[Relation]:
+    """A replay holds what an update draws, and acknowledges rollouts before they are learned from."""
+    algo = config.algo
+    settings, size = getattr(config, algo), f"{algo}.replay_size"
     if not isinstance(settings, ReplaySettings):
         return
     if config.deterministic:
@@ -90,33 +108,10 @@ def _replay(config: RunConfig) -> Iterator[Relation]:
             f"deterministic true with algo {algo}: expected an algorithm without a replay, which learns from every "
             f"rollout before the next is acted",
         )
-    size = f"{algo}.replay_size"
-    for name in ("replay_min_size", "batch_size"):
-        if (value := getattr(settings, name)) > settings.replay_size:
-            sentence = f"{algo}.{name} {value} is above {size} {settings.replay_size}: expected at most what it holds"
-            yield Relation((f"{algo}.{name}", size), sentence)
+    least = {f"{algo}.{name}": getattr(settings, name) for name in ("replay_min_size", "batch_size")}
     if algo == "r2d2":
-        yield from _sequences(config)
-    elif (n := getattr(settings, "n_step", 1)) > steps:
-        yield Relation(
-            (f"{algo}.n_step", "learner.unroll_length"),
-            f"{algo}.n_step {n} is above learner.unroll_length {steps}: expected at most a rollout",
-        )
-
-
-def _sequences(config: RunConfig) -> Iterator[Relation]:
-    """A burn-in begins with a rollout, and a sequence fits into the replay."""
-    settings, steps = config.r2d2, config.learner.unroll_length
-    burn_in, length, size = settings.burn_in, settings.sequence_length, settings.replay_size
-    if burn_in % steps:
-        yield Relation(
-            ("r2d2.burn_in", "learner.unroll_length"),
-            f"r2d2.burn_in {burn_in} with learner.unroll_length {steps}: expected a multiple of it, because the state "
-            f"that a burn-in begins with is that before a rollout",
-        )
-    if burn_in + length > size:
-        yield Relation(
-            ("r2d2.replay_size", "r2d2.burn_in", "r2d2.sequence_length"),
-            f"r2d2.replay_size {size} is below r2d2.burn_in {burn_in} + r2d2.sequence_length {length}: expected room "
-            f"for a sequence of every environment",
-        )
+        least["r2d2.sequence_length"] = config.r2d2.sequence_length
+    for path, value in least.items():
+        if value > settings.replay_size:
+            sentence = f"{path} {value} is above {size} {settings.replay_size}: expected at most what it holds"
+            yield Relation((path, size), sentence)

@@ -1,6 +1,7 @@
 """All four services learn, started by the command that users type."""
 
 import csv
+import json
 import math
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import ROOT, killed_at_last, python
+from tests.helpers import ROOT, finished, killed_at_last, python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -71,6 +72,24 @@ def test_only_memory_solves_the_memory_task(tmp_path: Path, use_lstm: bool) -> N
         assert best(train_until(0.9, tmp_path, "memory", *flags, "--net.use_lstm", "true")) >= 0.9
     else:
         assert best(train(tmp_path, "memory", *flags)) <= 0.5, "without memory the answer is a guess"
+
+
+R2D2_REMEMBERS = ["--env", "tests.e2e.memory_env:RememberCue-v0", "--algo", "r2d2", "--total_steps", "30000"]
+
+
+def test_r2d2_remembers_from_replayed_sequences(tmp_path: Path) -> None:
+    rows = train_until(0.8, tmp_path, "r2d2", *R2D2_REMEMBERS)
+    assert best(rows) >= 0.8, "of 1; exploration spoils 0.08"
+
+
+def test_r2d2_without_memory_guesses_however_often_it_replays(tmp_path: Path) -> None:
+    out = tmp_path / "twin.json"
+    twin = ["--lag", "0", "--seeds", "1", "--net.use_lstm", "false", "--root", tmp_path, "--json", out]
+    code, _, error = finished(python("-m", "zerobeast", "bench", "stale", "--algos", "r2d2", *twin, *R2D2_REMEMBERS))
+    assert code == 0, error
+    [run] = json.loads(out.read_text())["runs"]
+    assert run["curve"][-1][0] >= 29_000
+    assert run["best"] <= 0.5
 
 
 @pytest.mark.parametrize(("algo", "steps", "goal"), [("a2c", 150_000, 150), ("ppo", 70_000, 300)])

@@ -36,9 +36,7 @@ def test_the_recursion_is_the_sum(n: int) -> None:
     torch.testing.assert_close(returns[mask], definition(rewards, terminated, values, mask, n)[mask])
 
 
-def test_an_episode_that_is_cut_short_ends_in_the_value_of_its_last_observation_and_one_that_terminates_in_nothing() -> (
-    None
-):
+def test_what_is_cut_short_ends_in_the_value_of_its_last_observation_and_what_terminates_in_nothing() -> None:
     values = torch.tensor([[9.0, 9.0], [9.0, 9.0], [4.0, 4.0], [9.0, 9.0]])
     mask = torch.tensor([[True, True], [True, True], [False, False]])
     discounts = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.5, 0.5]])

@@ -4,7 +4,8 @@ Exactly N episodes are counted, and how many each environment contributes is set
 counting the first N that end would prefer short ones. Returns are unclipped, a life is not an episode.
 
 Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and where only the
-no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for that one.
+no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for that one. It is the
+default of algorithms that learn values of actions: what these draw is exploration, and no policy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.algos.settings import QSettings
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
@@ -40,8 +42,8 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   RUN            name of a run, or the path of its folder
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
-  --greedy       take the likeliest action; without it actions are drawn from the policy, as in training
-  --sample       the default, said explicitly
+  --greedy       take the likeliest or best action: the default of algorithms that learn values of actions
+  --sample       draw actions as in training: the default of all others
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
@@ -57,8 +59,8 @@ class EvaluateFlags(Section):
 
     episodes: int = setting(10, "whole episodes to play", ge=1, le=1_000_000)
     seed: int = setting(1000, "of environments and actions", ge=0, le=2**31 - 1)
-    greedy: bool = setting(default=False, meaning="take the likeliest action")
-    sample: bool = setting(default=False, meaning="draw actions from the policy: the default")
+    greedy: bool = setting(default=False, meaning="take the likeliest or best action")
+    sample: bool = setting(default=False, meaning="draw actions as in training")
 
 
 class Episode(NamedTuple):
@@ -81,6 +83,7 @@ def main(argv: list[str]) -> int:
     folder, config, flags = _settle(argv[0], [flag for flag in argv[1:] if flag != JSON], os.environ)
     if flags.greedy and flags.sample:
         raise ConfigError("--greedy and --sample exclude each other")
+    flags = flags.model_copy(update={"greedy": flags.greedy or (not flags.sample and by_values(config))})
     with env_server(folder, config) as endpoint:
         for task in config.env.tasks:
             result = {"run": folder.name, **_play(folder, config, task, flags, endpoint, quiet=as_json)}
@@ -103,6 +106,11 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
     return folder.resolve(), loaded.config.model_copy(update={"env": env}), loaded.own
+
+
+def by_values(config: RunConfig) -> bool:
+    """Whether the run's algorithm learns values of actions."""
+    return isinstance(getattr(config, config.algo), QSettings)
 
 
 @contextmanager

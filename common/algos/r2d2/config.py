@@ -7,7 +7,8 @@ from zerobeast.common.settings.section import setting
 
 
 class R2D2Config(s.QSettings):
-    """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, if not said otherwise.
+    """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, if not said
+    otherwise.
 
     `samples_per_insert` is SEED RL's replay ratio, how often each of its unrolls is drawn: they have no step to learn
     from in common, so each step is drawn as often. Sequences here overlap. With `learner.unroll_length` T there is one

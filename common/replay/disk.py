@@ -25,9 +25,7 @@ def demand(folder: Path, size: int) -> None:
         where = "is in memory" if kind in IN_MEMORY else "is on another machine"
         raise StoreError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
     if (room := free(folder)) < size:
-        raise StoreError(
-            f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size"
-        )
+        raise StoreError(f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size")
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:

@@ -41,6 +41,10 @@ class ConfigError(BeastError):
     exit_code = 2
 
 
+class StoreError(ConfigError):
+    """The learner's own disk cannot hold the run: no matter which actor asks, it ends."""
+
+
 class EnvError(BeastError):
     """An environment cannot be made, reset or stepped: named, contained to its session."""
 

@@ -195,7 +195,7 @@ class Truth:
 
 def replay_of(world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, **more: Any) -> Any:
     """A replay of these rows."""
-    settings = SimpleNamespace(replay_size=capacity * T, priority_exponent=alpha)
+    settings = SimpleNamespace(replay_size=capacity * T, batch_size=1, priority_exponent=alpha)
     more = {"seed": 1, "device": torch.device("cpu"), **more}
     return Replay(folder, world.record, world.env, items, settings, **more)
 

@@ -40,6 +40,11 @@ class Pace:
         """Whether enough was inserted for samples; if none may be drawn then, too many were."""
         return self.inserted >= self._min_size
 
+    @property
+    def fill(self) -> float:
+        """Share of the inserts before the first sample."""
+        return min(1.0, self.inserted / self._min_size)
+
     def may_sample(self, rows: int) -> bool:
         """Whether so many may be learned from now."""
         return self.filled and (self.inserted - self._min_size) * self._ratio - self.sampled >= rows

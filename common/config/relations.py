@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 
 #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
@@ -35,6 +36,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
     yield from _minibatches(config)
     yield from _atoms(config)
     yield from _rollouts(config)
+    yield from _replay(config)
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),
@@ -93,3 +95,24 @@ def _rollouts(config: RunConfig) -> Iterator[Relation]:
             f"{algo}.n_step {n} is above learner.unroll_length {steps}: a return ends in the rollout that it begins "
             f"in, or in the next one",
         )
+
+
+def _replay(config: RunConfig) -> Iterator[Relation]:
+    """A replay holds what an update draws, and acknowledges rollouts before they are learned from."""
+    algo = config.algo
+    settings, size = getattr(config, algo), f"{algo}.replay_size"
+    if not isinstance(settings, ReplaySettings):
+        return
+    if config.deterministic:
+        yield Relation(
+            ("deterministic", "algo"),
+            f"deterministic true with algo {algo}: expected an algorithm without a replay, which learns from every "
+            f"rollout before the next is acted",
+        )
+    least = {f"{algo}.{name}": getattr(settings, name) for name in ("replay_min_size", "batch_size")}
+    if algo == "r2d2":
+        least["r2d2.sequence_length"] = config.r2d2.sequence_length
+    for path, value in least.items():
+        if value > settings.replay_size:
+            sentence = f"{path} {value} is above {size} {settings.replay_size}: expected at most what it holds"
+            yield Relation((path, size), sentence)

@@ -99,6 +99,7 @@ METRICS: dict[str, Metric] = {
     "stale_fraction": _gauge("share of the rollouts that are dropped because their policy is too old"),
     "waiting_fraction": _gauge("share of the time spent waiting for rollouts"),
     "samples_per_insert": _gauge("samples learned from for each that was inserted into the replay"),
+    "replay_fill": _gauge("share of the inserts that a replay needs before anything is learned"),
     "replay_starved_s": _counter("seconds that learning has waited for inserts, at its bound of samples per insert"),
     "ratio_limited_s": _counter("seconds that rollouts have waited for learning to get through the samples due"),
     "replay_starved_fraction": _gauge("share of the time in which learning waits for inserts at that bound"),

@@ -127,6 +127,8 @@ def _counts(page: Any) -> dict[str, float]:
 
 def _limit(services: Sequence[ServiceView]) -> str:
     learner = _of(services, "learner")[0].page
+    if (fill := number(learner, "replay_fill")) is not None and fill < 1:
+        return f"filling: the replay has {share(fill)} of the steps that it needs before the first update"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
     return (

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import StoreError
 
 MOUNTS = Path("/proc/self/mountinfo")
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -18,16 +18,14 @@ def demand(folder: Path, size: int) -> None:
     """Refuse a folder where a file of `size` bytes would not outlive the process, or not fit.
 
     Raises:
-      ConfigError: it is in memory, on another machine, or its disk is too full.
+      StoreError: it is in memory, on another machine, or its disk is too full.
     """
     kind = file_system(folder)
     if kind in IN_MEMORY or kind in REMOTE:
         where = "is in memory" if kind in IN_MEMORY else "is on another machine"
-        raise ConfigError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
+        raise StoreError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
     if (room := free(folder)) < size:
-        raise ConfigError(
-            f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size"
-        )
+        raise StoreError(f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size")
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:

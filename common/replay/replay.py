@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import StoreError
 from zerobeast.common.replay.chains import Chains
 from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.ring_file import RingFile
@@ -56,6 +56,8 @@ class Sizes(Protocol):
     @property
     def replay_size(self) -> int: ...  # agent steps
     @property
+    def batch_size(self) -> int: ...  # items of a draw
+    @property
     def priority_exponent(self) -> float: ...  # alpha
 
 
@@ -74,7 +76,7 @@ class Replay(Generic[S]):
         there was, 1 at first.
 
     Raises:
-      ConfigError: the file cannot be made, or is not one of these rows.
+      StoreError: the file cannot be made, or is not one of these rows.
       ValueError: the items do not fit T.
     """
 
@@ -94,6 +96,7 @@ class Replay(Generic[S]):
         self._ring = ring = RingFile(store, record, env, -(-settings.replay_size // steps))
         self._fields = RowFields(ring.rows, record, env, device)
         self._items, self._alpha, self._device = items, settings.priority_exponent, device
+        self._least, self._drawn = settings.batch_size, False
         self._first_priorities = first_priorities if self._alpha else None
         self._rng = np.random.default_rng(seed)
         self._priorities = ring.priorities.reshape(-1)  #: by id, not raised to alpha; a view of the file
@@ -110,7 +113,7 @@ class Replay(Generic[S]):
         """Store rows. When this returns they outlive the process.
 
         Raises:
-          ConfigError: the replay is full, and too small to hold a single item.
+          StoreError: the replay is full, and too small for what a draw takes.
         """
         rows, count = rollouts.rows, len(rollouts.rows)
         origins = np.zeros((count, len(Origin._fields)), np.int64) if rollouts.origins is None else rollouts.origins
@@ -124,10 +127,10 @@ class Replay(Generic[S]):
                 origin = Origin._make(origins[row].tolist())
                 self._link(self._ring.write(content[row], origin, int(tasks[row])), origin)
             self._enter(self._index.complete(slots))
-        if self._ring.number >= self._ring.capacity and not self.size:
-            raise ConfigError(
-                f"the replay is full and no item in it complete: it holds {self._ring.capacity} rollouts of all "
-                f"environments together: raise replay_size"
+        if self._ring.number >= self._ring.capacity and self.size < self._least and not self._drawn:
+            raise StoreError(
+                f"the replay is full with {self._ring.capacity} rollouts of all environments together, and "
+                f"{self.size} items of it can be drawn: expected {self._least} (batch_size): raise replay_size"
             )
 
     def draw(self, n: int, beta: float) -> Drawn[S]:
@@ -140,6 +143,7 @@ class Replay(Generic[S]):
         Raises:
           ValueError: there are none.
         """
+        self._drawn = True
         ids = self._tree.find(self._tree.stratified(n, self._rng))
         chances = self._tree.weights[ids]
         weights = (chances / chances.min()) ** -beta  # N and the total cancel out

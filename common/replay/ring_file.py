@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import StoreError
 from zerobeast.common.replay.disk import demand, free, memory, size_of
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
@@ -63,7 +63,7 @@ class RingFile:
       capacity: rows.
 
     Raises:
-      ConfigError: there is no room, no disk, or another file than one of these rows.
+      StoreError: there is no room, no disk, or another file than one of these rows.
     """
 
     def __init__(self, folder: Path, record: RecordSpec, env: EnvSpec, capacity: int) -> None:
@@ -140,7 +140,7 @@ class RingFile:
                 return mmap.mmap(file.fileno(), self._size)
         except OSError as error:
             reason = error.strerror or error
-            raise ConfigError(f"{self.path} cannot hold a replay of {size_of(self._size)}: {reason}") from error
+            raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._size)}: {reason}") from error
 
     def _make(self) -> None:
         """A file without rows. All its blocks are there before it has its name: a full disk would be a SIGBUS later."""
@@ -158,19 +158,19 @@ class RingFile:
         """Refuse a file that has not these rows, and leave it as it is."""
         another = "use another run name, or --fresh to begin anew"
         if len(start) < _START.size or not start.startswith(MAGIC):
-            raise ConfigError(f"{self.path} is no replay of this program: {another}")
+            raise StoreError(f"{self.path} is no replay of this program: {another}")
         _, form, capacity, steps, _, _ = _START.unpack(start)
         for what, theirs, ours in (
             ("format", form, FORMAT),
-            ("rows", capacity, self.capacity),
-            ("T", steps, self.steps),
+            ("learner.unroll_length", steps, self.steps),
+            ("replay_size", capacity * steps, self.capacity * self.steps),
         ):
             if theirs != ours:
-                raise ConfigError(f"{self.path} is a replay of {what} {theirs}, this run has {ours}: {another}")
+                raise StoreError(f"{self.path} was made with {what} {theirs}, this run has {ours}: {another}")
         if start != self._start:
-            raise ConfigError(f"{self.path} is a replay of another environment or policy: {another}")
+            raise StoreError(f"{self.path} was made with another environment or policy (net.lstm_size?): {another}")
         if size != self._size:
-            raise ConfigError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
+            raise StoreError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
         demand(self.path.parent, 0)
 
     def _drop_torn(self) -> None:

@@ -36,6 +36,7 @@ class PaceMeter:
         starved, limited = self._recent.per_s(now, self._starved_s, self._limited_s)
         return {
             "samples_per_insert": round(self._pace.sampled / max(1, self._pace.inserted), 3),
+            "replay_fill": round(self._pace.fill, 3),
             "replay_starved_s": round(self._starved_s, 3),
             "ratio_limited_s": round(self._limited_s, 3),
             "replay_starved_fraction": round(min(1.0, starved), 3),

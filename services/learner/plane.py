@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, RemoteProtocolError, StoreError
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.services.learner.admission import Terms
@@ -132,10 +132,12 @@ class PlaneBeforeRun(RolloutPlane):
         super().receive(now)
 
     def admit(self, header: Header, now: float) -> None:
-        """Begin the run; it answers."""
+        """Begin the run; it answers. Raises StoreError if the learner's disk cannot hold it."""
         theirs = Terms.from_wire(header.body[0])
         try:
             intake = self._begin(theirs)
+        except StoreError:
+            raise
         except ConfigError as error:
             raise RemoteProtocolError(str(error), "terms") from error
         self._begun = True

@@ -1,5 +1,6 @@
 """Every placement of docs/operations.md trains to the end, in as many processes as it says."""
 
+import csv
 import json
 import re
 import subprocess
@@ -46,6 +47,18 @@ def test_it_trains(flags: str, tmp_path: Path) -> None:
     elif "collect_ahead" not in flags:
         assert len(list((folder / "logs").iterdir())) == PROCESSES[placement[1]]
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.parametrize("placement", ["serial", "fused", "apart", "mixed"])
+def test_a_replay_is_where_the_learner_is(placement: str, tmp_path: Path) -> None:
+    run = ("--root", tmp_path, "--name", "x", "--total_steps", "2000", "--env", "CartPole-v1", "--plain")
+    replay = ("--algo", "dqn", "--dqn.replay_min_size", "500", "--dqn.updates_per_step", "8")
+    code, out, error = finished(python("-m", "zerobeast", "train", *run, *replay, "--local.placement", placement))
+    assert code == 0, error
+    assert "x: trained 2,000 agent steps" in out
+    assert (tmp_path / "x" / "store" / "replay").exists()
+    last = list(csv.DictReader((tmp_path / "x" / "metrics.csv").read_text().splitlines()))[-1]
+    assert float(last["samples_per_insert"]) > 4.0
 
 
 def test_all_rows_of_the_table_are_known() -> None:

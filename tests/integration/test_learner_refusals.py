@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tests.helpers import wait_until
 from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -49,6 +49,17 @@ def test_terms_that_do_not_fit_are_refused_with_a_sentence(open_run: Opener, fir
         assert wrong.replies[-1].body[0] == Reason.TERMS
     run.welcomed()
     assert run.page["peers"] == (1 if first else 2), "the run is open to those who fit"
+
+
+def test_a_disk_that_cannot_hold_the_run_ends_the_learner_and_refuses_no_actor(open_run: Opener) -> None:
+    def full(*_: object) -> Trainer:
+        raise StoreError("the disk is full")
+
+    run = open_run({"make_trainer": full})
+    actor = run.actor()
+    with pytest.raises(StoreError, match="the disk is full"):
+        run.greet(actor)
+    assert not actor.replies
 
 
 def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(open_run: Opener) -> None:

@@ -172,6 +172,19 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_or_optimiser(change
         refuse_changes(config(name="x"), config(name="x", **change))
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"dqn": {"replay_size": 2000}}, "dqn.replay_size"),
+        ({"learner": {"unroll_length": 10}}, "learner.unroll_length"),
+    ],
+)
+def test_a_replay_cannot_go_on_in_a_file_of_another_size(change: dict[str, object], path: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?m)^{path}: run 'x' was trained with .* cannot continue with "):
+        refuse_changes(config(name="x", algo="dqn"), config(name="x", algo="dqn", **change))
+    refuse_changes(config(name="x"), config(name="x", **change))
+
+
 def test_what_does_not_bind_a_checkpoint_may_change() -> None:
     refuse_changes(
         config(name="x"),

@@ -75,6 +75,26 @@ def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
     assert [load([*r2d2, steps], {}).r2d2.burn_in for steps in ("0", "8")] == [0, 8]
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--algo dqn --dqn.replay_size 500", "dqn.replay_min_size 1000 is above dqn.replay_size 500: expected at most"),
+        (
+            "--algo dqn --dqn.replay_size 20 --dqn.replay_min_size 9",
+            "dqn.batch_size 32 is above dqn.replay_size 20: expected at most what it holds",
+        ),
+        (
+            "--algo r2d2 --r2d2.replay_size 70 --r2d2.replay_min_size 70",
+            "r2d2.sequence_length 80 is above r2d2.replay_size 70: expected at most what it holds",
+        ),
+        ("--algo dqn --deterministic true", "deterministic true with algo dqn: expected an algorithm without a replay"),
+    ],
+)
+def test_a_replay_that_could_never_be_drawn_from_is_refused(flags: str, sentence: str) -> None:
+    (said,) = mistakes(["--preset", "control", *flags.split()])
+    assert said.startswith(sentence)
+
+
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     argv = ["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"]
     assert len(mistakes(argv)) == 1

@@ -107,6 +107,10 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ),
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
         ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),
+        (
+            {"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}},
+            "filling: the replay has 25% of the steps that it needs before the first update",
+        ),
         ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}}, "finished: the run has reached its last step"),
         ({"broker": {"state": "draining"}}, "not well: broker 0 is draining"),
         ({"actor": {"loop_age_s": 40.0}}, "not well: actor 0 is stuck"),

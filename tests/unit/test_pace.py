@@ -72,6 +72,7 @@ def test_waits_count_for_the_side_that_waits() -> None:
     meter.delayed(1.0)
     assert meter.page(10.0) == {
         "samples_per_insert": 0.25,
+        "replay_fill": 1.0,
         "replay_starved_s": 3.0,
         "ratio_limited_s": 1.0,
         "replay_starved_fraction": 0.3,

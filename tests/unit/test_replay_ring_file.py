@@ -133,8 +133,8 @@ def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, spoil: A
     [
         ({"env": BITS}, "another environment"),
         ({"env": EnvSpec("Other-v0", PLAIN.obs, PLAIN.action)}, "another environment"),
-        ({"capacity": 7}, "rows 6, this run has 7"),
-        ({"steps": T + 1}, f"T {T}, this run has {T + 1}"),
+        ({"capacity": 7}, f"replay_size {6 * T}, this run has {7 * T}"),
+        ({"steps": T + 1}, f"learner.unroll_length {T}, this run has {T + 1}"),
     ],
 )
 def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, other: Any, sentence: str) -> None:

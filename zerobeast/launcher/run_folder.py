@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -125,6 +126,8 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
       ConfigError: a line for every such setting, with both values and the ways out.
     """
     bound = [path for path in TREE if path.split(".")[0] in BOUND or path == f"{saved.algo}.optimizer"]
+    if isinstance(getattr(saved, saved.algo), ReplaySettings):  # its file has room for so many rollouts of that length
+        bound += ["learner.unroll_length", f"{saved.algo}.replay_size"]
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [
         f"{path}: run {wanted.name!r} was trained with {before!r} and cannot continue with {after!r}; "

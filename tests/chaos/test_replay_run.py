@@ -1,0 +1,105 @@
+"""The learner of an algorithm with a replay is killed: the next one has every rollout that was stored, once."""
+
+import signal
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.chaos.runs import TINY, TO_SEE_S, closes, learned
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.runtime import run_files
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.update import Trainer
+from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+SIZE = 200_000  #: steps; all that are stored stay in the file
+RUNS = {
+    "dqn": ("--algo", "dqn", "--dqn.replay_size", str(SIZE), "--dqn.priority_exponent", "0.6"),
+    "r2d2": ("--algo", "r2d2", "--r2d2.replay_size", str(SIZE), "--r2d2.burn_in", "5", "--net.lstm_size", "8"),
+}
+SELDOM = ("--learner.checkpoint_every_s", "3")  #: so that a kill leaves rollouts that no checkpoint knows
+T, ENVS, PAGE = 5, 2, 4096
+
+
+def content(file: Path) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """[n, 8] of the rollouts in the file by insert number, and [n, T] priorities, at their places in its format."""
+    capacity = struct.unpack_from("<8s4q", file.read_bytes()[:PAGE])[2]
+    headers = np.fromfile(file, np.int64, capacity * 8, offset=PAGE).reshape(capacity, 8)
+    at = PAGE + -(-capacity * 64 // PAGE) * PAGE
+    priorities = np.fromfile(file, np.float32, capacity * T, offset=at).reshape(capacity, T)
+    slots = np.flatnonzero(headers[:, 0])
+    slots = slots[headers[slots, 0].argsort()]
+    return headers[slots], priorities[slots]
+
+
+def per_stream(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each rollout of each message from 1 to the newest is there."""
+    streams = {tuple(stream): int(newest) for *stream, newest in rows[:, 1:4].tolist()}
+    counts = Counter((sender, slot, seq, row) for sender, slot, seq, row, _ in rows[:, 1:6].tolist())
+    return np.array(
+        [
+            counts[sender, slot, seq, row]
+            for (sender, slot), newest in streams.items()
+            for seq in range(1, newest + 1)
+            for row in range(ENVS)
+        ]
+    )
+
+
+def restored(config: RunConfig) -> tuple[Trainer, dict[str, Any]]:
+    """What the next learner would begin with."""
+    path = config.folder / run_files.CHECKPOINT
+    saved = load_checkpoint(path)
+    assert saved is not None
+    trainer = Trainer(config, torch.device("cpu"), EnvSpec.from_wire(saved["env"]))
+    trainer.load(path, saved)
+    return trainer, saved
+
+
+@pytest.fixture(params=RUNS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultInjector]:
+    with disturbed_run([*TINY, *SELDOM, *RUNS[request.param]], tmp_path) as injector:
+        yield injector
+
+
+def test_every_rollout_is_stored_once_and_the_next_learner_has_it(run: FaultInjector) -> None:
+    config, fleet, watch = run.fleet.config, run.fleet, run.watch
+    file, checkpoint = config.store / "replay", config.folder / run_files.CHECKPOINT
+    unknown = 0
+    for _ in range(2):
+        assert watch.until(time.monotonic() + TO_SEE_S, checkpoint.exists)
+        assert learned(watch, 300)
+        fleet.end(["learner 0"], signal.SIGKILL)
+        watch.forget("learner 0")
+        stored, (_, saved) = len(content(file)[0]), restored(config)
+        known = saved["counters"]["agent_steps"]
+        unknown += stored - known // T
+        fleet.restart("learner 0")
+        assert watch.until(time.monotonic() + TO_SEE_S, lambda: "learner 0" in watch.ready)
+        assert watch.audit.steps >= stored * T >= known
+    assert unknown > 0
+    assert learned(watch, 100)
+    balance = closes(watch)
+    assert balance.dropped == {}
+    assert set(fleet.retire().values()) == {0}
+
+    rows, priorities = content(file)
+    assert rows[:, 0].tolist() == list(range(1, len(rows) + 1))
+    assert (per_stream(rows) == 1).all(), "each of the rollouts 1 to n of every stream, once"
+    assert len(np.unique(priorities[priorities > 0])) > 10
+    trainer, saved = restored(fleet.config)
+    assert saved["rollouts"]["ledger"]["used"] == len(rows) >= balance.used
+    assert trainer.counters.agent_steps == saved["learning"]["pace"]["inserted"] == len(rows) * T
+    assert list(trainer.recovered()) == []
+    assert trainer.step().learned.steps > 0

@@ -27,9 +27,7 @@ from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.algos.target import Target
 from zerobeast.common.nets.q_control import HIDDEN_SIZE, BoxPolicy, Critics
 from zerobeast.common.replay.items import NStep
-from zerobeast.common.replay.replay import Replay
 from zerobeast.common.replay.samples import Transitions
-from zerobeast.common.wire.records import rollout_record
 
 
 class BoxLearning(ReplayLearning[Transitions]):
@@ -43,10 +41,8 @@ class BoxLearning(ReplayLearning[Transitions]):
 
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
         run, settings = algorithm.config, algorithm.settings
-        record = rollout_record(algorithm.env, algorithm.policy, run.learner.unroll_length)
         items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
-        replay = Replay(run.store, record, algorithm.env, items, settings, seed=run.seed, device=net.device)
-        super().__init__(run, settings, replay)
+        super().__init__(algorithm, items, net.device)
         self._net, self._box = net, algorithm.box
         width = net.vectors.size + algorithm.action_size
         critics = Critics(n_critics, width, run.net.hidden_size or HIDDEN_SIZE).to(net.device)
@@ -80,8 +76,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         metrics = {"critic_loss": loss.detach(), "q_mean": values.detach().mean()}
         if step.applied:
             metrics |= self.improve(vectors, agent_steps)
-        prioritised = self._settings.priority_exponent > 0
-        return Updated(step, metrics, errors.detach().abs().mean(0) if prioritised else None)
+        return Updated(step, metrics, errors.detach().abs().mean(0))
 
     def state(self) -> dict[str, Any]:
         """What training has to remember besides the policy."""

@@ -8,6 +8,7 @@ that Z_target prefers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.algos.exploration import best
-from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step
 from zerobeast.common.algos.q_acting import QActing, Settings
 from zerobeast.common.algos.q_network import QNetwork
 from zerobeast.common.algos.replay_learning import ReplayLearning, Updated
@@ -24,11 +25,9 @@ from zerobeast.common.algos.returns import shaped
 from zerobeast.common.algos.target import Target
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
-from zerobeast.common.replay.items import NStep
-from zerobeast.common.replay.replay import Replay
-from zerobeast.common.replay.samples import Transitions
+from zerobeast.common.replay.items import Items, NStep
+from zerobeast.common.replay.samples import S, Transitions
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec
 
 
@@ -51,44 +50,46 @@ class QAlgorithm(QActing[Settings]):
         return QLearning(self, net)
 
 
-class QLearning(ReplayLearning[Transitions]):
-    """See `zerobeast.common.algos.protocol.Learning`.
+class ValueLearning(ReplayLearning[S]):
+    """A network of values, its optimiser, and the target network that follows it.
 
     Args:
       algorithm: whose settings and values these are.
       net: the policy, which is what is trained.
+      items: what is drawn of the replay.
+      per_item: transitions that an item is worth.
+      first_priorities: of new items by the values that they were acted by.
     """
 
-    def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
+    def __init__(
+        self,
+        algorithm: QActing[Any],
+        net: QNetwork,
+        items: Items[S],
+        first_priorities: Callable[[S], Tensor],
+        per_item: int = 1,
+    ) -> None:
+        told = first_priorities if algorithm.policy.extras else None
+        super().__init__(algorithm, items, net.device, per_item=per_item, first_priorities=told)
         config, settings = algorithm.config, algorithm.settings
-        replay = Replay(
-            config.store,
-            rollout_record(algorithm.env, algorithm.policy, config.learner.unroll_length),
-            algorithm.env,
-            NStep(settings.n_step, settings.discount, partial(shaped, settings=settings)),
-            settings,
-            seed=config.seed,
-            device=net.device,
-            first_priorities=first_priorities if algorithm.policy.extras else None,
-        )
-        super().__init__(config, settings, replay)
-        self._net, self._values, self._double = net, algorithm.values, settings.double
+        self._net = net
         self._descent = GradientDescent(config, settings, net.parameters())
         copy = deepcopy(net).requires_grad_(requires_grad=False)
         self._target = Target(source=net, copy=copy, period=settings.target_period, tau=settings.target_rate)
 
-    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
-        """One step on what was drawn; observations count for their statistics as often as they are learned from."""
-        with self._descent.autocast():
-            chosen = of_actions(answers(self._net, batch.inputs), batch.action)
-            bootstrap = self._bootstrap(batch.next_inputs)
-        loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
-        step = self._descent.step((weights * loss).mean(), agent_steps)
+    def descend(self, loss: Tensor, obs: Any, agent_steps: int) -> Step:
+        """A step of the optimiser, behind which the target follows when it is time.
+
+        Args:
+          loss: to go down.
+          obs: [T, B, ...] that it is of: they count for their statistics as often as they are learned from.
+          agent_steps: of the run so far.
+        """
+        step = self._descent.step(loss, agent_steps)
         if step.applied:
-            self._net.observe(batch.inputs.obs)
+            self._net.observe(obs)
             self._target.count()
-        metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
-        return Updated(step, metrics, priority)
+        return step
 
     def state(self) -> dict[str, Any]:
         """What training has to remember."""
@@ -100,6 +101,31 @@ class QLearning(ReplayLearning[Transitions]):
         super().load(state)
         self._descent.load(state["optimizer"])
         self._target.load(state["target"], other=self._target.copy)
+
+
+class QLearning(ValueLearning[Transitions]):
+    """See `zerobeast.common.algos.protocol.Learning`.
+
+    Args:
+      algorithm: whose settings and values these are.
+      net: the policy, which is what is trained.
+    """
+
+    def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
+        settings = algorithm.settings
+        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
+        super().__init__(algorithm, net, items, first_priorities)
+        self._values, self._double = algorithm.values, settings.double
+
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+        """One step on what was drawn."""
+        with self._descent.autocast():
+            chosen = of_actions(answers(self._net, batch.inputs), batch.action)
+            bootstrap = self._bootstrap(batch.next_inputs)
+        loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
+        step = self.descend((weights * loss).mean(), batch.inputs.obs, agent_steps)
+        metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
+        return Updated(step, metrics, priority)
 
     @torch.no_grad()
     def _bootstrap(self, inputs: StepInput) -> Tensor:

@@ -7,9 +7,10 @@ class DQNLearning(ReplayLearning[Transitions]):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from zerobeast.common.algos.gradient_descent import Step, summary
@@ -17,10 +18,12 @@ from zerobeast.common.algos.pace import Pace
 from zerobeast.common.algos.protocol import Credit, Learned, Metrics
 from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.algos.settings import ReplaySettings
+from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.replay import Replay
 from zerobeast.common.replay.samples import S
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire.records import Origin, rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 class Updated(NamedTuple):
@@ -28,25 +31,56 @@ class Updated(NamedTuple):
 
     step: Step  #: of the optimiser whose loss and learning rate are reported
     metrics: Metrics  #: the same names every time
-    priorities: Tensor | None  #: [N] float32 >= 0, new ones of what was drawn, not yet raised to alpha; None: unchanged
+    priorities: Tensor  #: [N] float32 >= 0, new ones of what was drawn, not yet raised to alpha
+
+
+class Stores(Protocol):
+    """What is asked of an algorithm: that of `zerobeast.common.algos.protocol`, with the settings of a replay."""
+
+    config: Run
+    env: EnvSpec
+    policy: PolicySpec
+
+    @property
+    def settings(self) -> ReplaySettings:
+        """Of the algorithm."""
 
 
 class ReplayLearning(ABC, Generic[S]):
     """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`.
 
     Args:
-      config: of the run.
-      settings: of the algorithm.
-      replay: what was stored, and draws from it.
-      per_sample: transitions that one drawn item is worth, for the pace: 1, or those of a sequence.
+      algorithm: whose rollouts and settings these are.
+      items: what is drawn.
+      device: of what is drawn.
+      per_item: transitions that an item is worth, for the pace: 1, or those of a sequence.
+      first_priorities: as `zerobeast.common.replay.replay.Replay` has it.
+
+    Raises:
+      ConfigError: the file of the replay cannot be made, or is another run's.
     """
 
     credit: Credit = "after_store"
 
-    def __init__(self, config: Run, settings: ReplaySettings, replay: Replay[S], per_sample: int = 1) -> None:
-        self._settings, self._replay = settings, replay
-        self._total_steps = config.total_steps
-        self._drawn = settings.batch_size * per_sample  #: transitions of an update
+    def __init__(
+        self,
+        algorithm: Stores,
+        items: Items[S],
+        device: torch.device,
+        *,
+        per_item: int = 1,
+        first_priorities: Callable[[S], Tensor] | None = None,
+    ) -> None:
+        config, env, settings = algorithm.config, algorithm.env, algorithm.settings
+        record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
+        self._replay = Replay(
+            *(config.store, record, env, items, settings),
+            seed=config.seed,
+            device=device,
+            first_priorities=first_priorities,
+        )
+        self._settings, self._total_steps = settings, config.total_steps
+        self._drawn = settings.batch_size * per_item  #: transitions of an update
         self._unroll_length = config.learner.unroll_length
         self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size)
 
@@ -101,7 +135,7 @@ class ReplayLearning(ABC, Generic[S]):
         drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
         self._pace.sample(self._drawn)
-        if updated.priorities is not None and updated.step.applied:
+        if self._settings.priority_exponent and updated.step.applied:
             self._replay.update(drawn.ids, updated.priorities)
         return updated
 

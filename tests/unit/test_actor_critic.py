@@ -56,7 +56,6 @@ SHARES = [
 ]
 
 
-
 #: with which each algorithm has a changed policy after every batch
 PROMPT: dict[str, dict[str, Any]] = {
     "vmpo": {"target_period": 1, "popart": True},

@@ -98,18 +98,14 @@ def test_a_reward_that_is_no_number_changes_nothing(tmp_path: Path, name: str) -
     assert all(map(same, before, after))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_priorities_are_td_errors_if_there_are_any(tmp_path: Path, alpha: float) -> None:
-    algorithm = control(tmp_path, "ddpg", priority_exponent=alpha)
+def test_priorities_are_td_errors(tmp_path: Path) -> None:
+    algorithm = control(tmp_path, "ddpg", priority_exponent=0.5)
     learning, batch = algorithm.learning(algorithm.network()), transitions()
     batch = batch._replace(discount=torch.zeros(N))
     x = torch.cat([batch.inputs.obs[0], algorithm.box.units(batch.action)], -1)
     errors = mlp(x, of_critics(learning._critics.source)[0])[:, 0] - batch.reward
     updated = learning.update(batch, ONES, 0)
-    if alpha:
-        torch.testing.assert_close(updated.priorities, errors.abs().detach())
-    else:
-        assert updated.priorities is None
+    torch.testing.assert_close(updated.priorities, errors.abs().detach())
 
 
 def test_stored_observations_join_the_statistics_once_however_often_they_are_drawn(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
             "dqn.batch_size 32 is above dqn.replay_size 20: expected at most what it holds",
         ),
         (
-            "--algo r2d2 --r2d2.replay_size 70 --r2d2.replay_min_size 70",
+            "--algo r2d2 --learner.unroll_length 40 --r2d2.replay_size 70 --r2d2.replay_min_size 70",
             "r2d2.sequence_length 80 is above r2d2.replay_size 70: expected at most what it holds",
         ),
         ("--algo dqn --deterministic true", "deterministic true with algo dqn: expected an algorithm without a replay"),

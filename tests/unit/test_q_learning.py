@@ -34,7 +34,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Make:
     """An algorithm, whose replay is none: updates are called with what was drawn."""
-    monkeypatch.setattr(module, "Replay", lambda *_args, **_more: None)
+    monkeypatch.setattr("zerobeast.common.algos.replay_learning.Replay", lambda *_args, **_more: None)
 
     def made(name: str, env: EnvSpec = VECTORS, net: dict[str, Any] | None = None, **settings: Any) -> Any:
         run = {"root": str(tmp_path), "name": "run", "algo": name, "net": net or {}, name: settings}

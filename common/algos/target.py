@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -30,7 +30,7 @@ class Target(Generic[N]):
 
     def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0) -> None:
         self.source, self.copy, self._period, self._tau = source, copy, period, tau
-        self._weights = [list(net.parameters()) for net in (source, copy)]  #: of both, side by side
+        self._weights = [tuple[Tensor, ...](net.parameters()) for net in (source, copy)]  #: of both, side by side
         self._updates = 0  #: since the copy has followed
 
     def count(self) -> bool:
@@ -46,7 +46,10 @@ class Target(Generic[N]):
         """Have the copy follow now: weights and statistics."""
         self._updates = 0
         sources, copies = self._weights
-        torch._foreach_lerp_(copies, sources, self._tau) if self._tau < 1 else torch._foreach_copy_(copies, sources)
+        if self._tau < 1:
+            torch._foreach_lerp_(copies, sources, self._tau)
+        else:
+            torch._foreach_copy_(copies, sources)
         for own, new in zip(self.copy.buffers(), self.source.buffers(), strict=True):
             own.copy_(new)
 

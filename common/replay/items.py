@@ -17,7 +17,7 @@ from torch import Tensor
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.replay.chains import Chains
 from zerobeast.common.replay.row_fields import RowFields
-from zerobeast.common.replay.samples import S, Sequences, Transitions
+from zerobeast.common.replay.samples import Sequences, Transitions
 from zerobeast.common.replay.spans import Spans
 
 Ints = NDArray[np.int64]
@@ -102,7 +102,7 @@ class _Steps(Spans):
         """See `Index`."""
         fields = self.fields
         slots, ts = np.divmod(ids, fields.steps)
-        lengths = self.lengths[ids]
+        lengths = self.lengths[ids].astype(np.int64)
         later, at = self._later(slots, ts + lengths)
         discount = np.where(fields.values("terminated", later, at), np.float32(0), self._discounts[lengths])
         return Transitions(
@@ -188,6 +188,3 @@ class _Sequences(Spans):
 
 def _one_step(entry: Tensor) -> Tensor:
     return entry.unsqueeze(0)
-
-
-__all__ = ["BurnIn", "Index", "Items", "NStep", "S"]

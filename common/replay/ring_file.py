@@ -100,7 +100,8 @@ class RingFile:
     def after(self, number: int) -> Ints:
         """Slots of the rows that were inserted after this one, oldest first."""
         slots = self.numbered
-        return slots[self._headers[slots, NUMBER] > number]
+        later: Ints = slots[self._headers[slots, NUMBER] > number]
+        return later
 
     def origins(self, slots: Ints) -> list[Origin]:
         """Where rows came from."""

@@ -17,6 +17,7 @@ NEEDS_TORCH = (
     "zerobeast.common.nets",
     "zerobeast.common.acting",
     "zerobeast.common.algos",
+    "zerobeast.common.replay",
     "zerobeast.services.broker",
     "zerobeast.services.learner",
 )

@@ -15,6 +15,7 @@ from zerobeast.common.algos.exploration import epsilons
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.gradient_descent import Step
 from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.config.load import load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
@@ -238,3 +239,9 @@ def _explored(step: StepInput, rows: int, algorithm: Any, agent_steps: int, *, g
 def test_a_memory_is_refused(make: Make) -> None:
     with pytest.raises(ConfigError, match=r"net\.use_lstm true: expected false, because dqn learns from single"):
         make("dqn", net={"use_lstm": True})
+
+
+@pytest.mark.parametrize("name", ["c51", "rainbow"])
+def test_atoms_go_upwards(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}\.v_min 3 with {name}\.v_max 3: expected a lower one"):
+        load(["--env", "CartPole-v1", "--algo", name, f"--{name}.v_min", "3", f"--{name}.v_max", "3"], {})

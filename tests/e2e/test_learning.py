@@ -88,8 +88,9 @@ def test_r2d2_without_memory_guesses_however_often_it_replays(tmp_path: Path) ->
     code, _, error = finished(python("-m", "zerobeast", "bench", "stale", "--algos", "r2d2", *twin, *R2D2_REMEMBERS))
     assert code == 0, error
     [run] = json.loads(out.read_text())["runs"]
-    assert run["curve"][-1][0] >= 29_000
-    assert run["best"] <= 0.5
+    returns = [value for _, value in run["curve"]]
+    assert len(returns) > 200
+    assert abs(sum(returns) / len(returns)) <= 0.15, "its own last action, which it sees, may help it for a while"
 
 
 @pytest.mark.parametrize(("algo", "steps", "goal"), [("a2c", 150_000, 150), ("ppo", 70_000, 300)])

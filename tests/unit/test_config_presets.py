@@ -93,12 +93,39 @@ IMPACT_CHEETAH = {
     "impact.max_grad_norm": 0.5,
 }
 
+#: Kapturowski et al. 2019, table 2; samples_per_insert and max_grad_norm are SEED's
+R2D2_ATARI = {
+    "env.frame_stack": 4,
+    "env.episodic_life": False,
+    "net.use_lstm": True,
+    "net.lstm_size": 512,
+    "learner.unroll_length": 40,
+    "r2d2.burn_in": 40,
+    "r2d2.sequence_length": 80,
+    "r2d2.n_step": 5,
+    "r2d2.discount": 0.997,
+    "r2d2.target_period": 2500,
+    "r2d2.priority_mix": 0.9,
+    "r2d2.priority_exponent": 0.9,
+    "r2d2.importance_exponent": 0.6,
+    "r2d2.batch_size": 64,
+    "r2d2.replay_size": 4_000_000,
+    "r2d2.samples_per_insert": 0.75,
+    "r2d2.reward_clipping": "none",
+    "r2d2.optimizer": "adam",
+    "r2d2.learning_rate": 1e-4,
+    "r2d2.epsilon": 1e-3,
+    "r2d2.schedule": "constant",
+    "r2d2.max_grad_norm": 80.0,
+}
+
 PUBLISHED = {
     "impala-atari": TABLE_G1,
     "torchbeast": MONOBEAST,
     "control-ppo": PPO_MUJOCO,
     "atari-impact": IMPACT_PONG,
     "control-impact": IMPACT_CHEETAH,
+    "atari-r2d2": R2D2_ATARI,
 }
 
 
@@ -156,6 +183,8 @@ def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str
         ("ALE/Breakout-v5", "impact", "atari-impact"),
         ("CartPole-v1", "impact", "classic-impact"),
         ("Hopper-v5", "impact", "control-impact"),
+        ("ALE/Breakout-v5", "r2d2", "atari-r2d2"),
+        ("my.module:Env-v0", "r2d2", "classic-r2d2"),
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:

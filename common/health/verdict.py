@@ -155,12 +155,14 @@ def _lag_bound(learner: Mapping[str, Any]) -> str:
 def _pace_bound(learner: Mapping[str, Any]) -> str:
     """A sentence where the bounds on samples per insert are what one side waits for most of the time."""
     starved, limited = (number(learner, f"{name}_fraction") or 0.0 for name in ("replay_starved", "ratio_limited"))
-    ratio = f"{decimal(number(learner, 'samples_per_insert'))} samples per insert"
+    ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
     if starved > MOSTLY:
-        return f"replay-starved: learning waits {share(starved)} for rollouts ({ratio}): add actors or raise the ratio"
+        waits = f"learning waits {share(starved)} for rollouts ({ratio})"
+        return f"replay-starved: {waits}: add actors, or raise samples_per_insert"
     if limited > MOSTLY:
         spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
-        return f"ratio-limited: rollouts wait {share(limited)} for steps ({ratio}, {spent}): a GPU or a lower ratio"
+        waits = f"rollouts wait {share(limited)} for updates ({ratio}, {spent})"
+        return f"ratio-limited: {waits}: a GPU or a lower samples_per_insert"
     return ""
 
 

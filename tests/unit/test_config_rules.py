@@ -91,7 +91,7 @@ def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
     ],
 )
 def test_a_replay_that_could_never_be_drawn_from_is_refused(flags: str, sentence: str) -> None:
-    (said,) = mistakes(["--preset", "control", *flags.split()])
+    (said,) = mistakes(["--preset", "atari", *flags.split()])
     assert said.startswith(sentence)
 
 

@@ -78,12 +78,12 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ),
         ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.1}}, "training-bound: the learner never waits"),
         (
-            {"learner": {"waiting_fraction": 0.9, "replay_starved_fraction": 0.8, "samples_per_insert": 8.0}},
-            "replay-starved: learning waits 80% for rollouts (8.0 samples per insert): add actors or",
+            {"learner": {"waiting_fraction": 0.9, "replay_starved_fraction": 0.8, "samples_per_insert": 0.04}},
+            "replay-starved: learning waits 80% for rollouts (0.04 samples per insert): add actors, or",
         ),
         (
             {"learner": {"waiting_fraction": 0.0, "ratio_limited_fraction": 0.9, "samples_per_insert": 8.0}},
-            "ratio-limited: rollouts wait 90% for steps (8.0 samples per insert, 120.0 ms an update): a GPU or",
+            "ratio-limited: rollouts wait 90% for updates (8 samples per insert, 120.0 ms an update): a GPU or",
         ),
         (
             {"broker": {"busy_fraction": 0.97}},

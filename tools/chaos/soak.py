@@ -4,7 +4,7 @@
 
 Every setting of `beast train` is a flag here too; --seed decides the faults as well. Without --env and --algo it trains
 the witness: an environment and a policy that notice when a message reaches a process that it was not meant for. With
---algo alone it trains CartPole-v1.
+--algo alone it trains that on the same environment, which takes any action then.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ SETTINGS = (
     *("--local.actors", "3", "--local.env_servers", "2", "--local.workers", "2"),
     *("--actor.env_groups", "2", "--learner.window", "2"),
     *("--learner.checkpoint_every_s", "5", "--learner.log_every_s", "5"),
-    *("--envserver.in_process", "false"),  # so that environments can be stopped and their worker still send
 )
 WITNESS = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04}', "--actor.envs_per_group", "3"),
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
+)
+#: the same pace for any algorithm, whose preset says the rest
+ANY_ACTION = (
+    *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04, "strict": false}', "--actor.envs_per_group", "3"),
+    *("--net.normalize_obs", "true", "--learner.batch_size", "8"),
 )
 OWN = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that say what to train
 WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "worker", "learner")}
@@ -89,7 +93,7 @@ class Soak:
     def run(self, flags: Sequence[str], folder: Path) -> None:
         """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError: what broke the run."""
         named = {flag.partition("=")[0] for flag in flags} & OWN
-        game = ("--env", "CartPole-v1") if named == {"--algo"} else () if named else WITNESS
+        game = ANY_ACTION if named == {"--algo"} else () if named else WITNESS
         witnesses = STORING if self.options.store else WITNESSES
         settings, modules = [*SETTINGS, *game, *flags], {} if named else witnesses
         with disturbed_run(settings, folder, brokers=self.options.brokers, modules=modules) as injector:

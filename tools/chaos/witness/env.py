@@ -38,13 +38,14 @@ class WitnessEnv(gymnasium.Env[Obs, Any]):
 
     Args:
       pace_s: seconds from one step to the next, at least.
+      strict: False: any action will do, for policies that know of no witness.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, MOST, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(ACTIONS)
 
-    def __init__(self, pace_s: float = 0.0) -> None:
-        self._pace_s = pace_s
+    def __init__(self, pace_s: float = 0.0, *, strict: bool = True) -> None:
+        self._pace_s, self._strict = pace_s, strict
         self._due = 0.0
         self._who = secrets.randbelow(MOST - 1) + 1
         self._episode = 0
@@ -59,7 +60,7 @@ class WitnessEnv(gymnasium.Env[Obs, Any]):
     def step(self, action: int) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
         """Take one step. Raises ValueError where the action is not the answer to the newest observation."""
         wanted = right_action(self._who, self._episode, self._step)
-        if action != wanted:
+        if self._strict and action != wanted:
             raise ValueError(f"step {self._step} of episode {self._episode} got action {action}, expected {wanted}")
         time.sleep(max(0.0, self._due - time.monotonic()))
         self._due = time.monotonic() + self._pace_s

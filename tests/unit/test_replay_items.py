@@ -154,7 +154,11 @@ def test_every_sequence_is_of_one_episode_with_its_own_state(
     look_at_sequences(burn_in, length)(world, again, Truth(world.inserted, capacity))
 
 
-@pytest.mark.parametrize("items", [NStep(T + 1, 0.9, half), BurnIn(T + 1, 3), BurnIn(T, 0)], ids=str)
+@pytest.mark.parametrize(
+    "items",
+    [NStep(T + 1, 0.9, half), BurnIn(T + 1, 3), BurnIn(T, 0)],
+    ids=["more steps", "half a rollout", "nothing to learn"],
+)
 def test_items_that_do_not_fit_the_rollouts_are_refused(items: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{T}"):
         replay_of(World(STACKED, 1), tmp_path, items, 8)

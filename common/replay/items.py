@@ -73,10 +73,10 @@ class NStep:
         """
         if not 1 <= self.n <= fields.steps:
             raise ValueError(f"{self.n} steps of a return, expected 1 to the {fields.steps} of a rollout")
-        return _Steps(self, fields, chains)
+        return _TransitionIndex(self, fields, chains)
 
 
-class _Steps(Spans):
+class _TransitionIndex(Spans):
     """A transition is complete once the policy has answered its last observation: `next_extras` is part of it."""
 
     def __init__(self, items: NStep, fields: RowFields, chains: Chains) -> None:
@@ -146,10 +146,10 @@ class BurnIn:
         """
         if self.length < 1 or self.burn_in < 0 or self.burn_in % fields.steps:
             raise ValueError(f"a burn-in of {self.burn_in}, expected a multiple of the {fields.steps} of a rollout")
-        return _Sequences(self, fields, chains)
+        return _SequenceIndex(self, fields, chains)
 
 
-class _Sequences(Spans):
+class _SequenceIndex(Spans):
     def __init__(self, items: BurnIn, fields: RowFields, chains: Chains) -> None:
         self._rows = items.burn_in // fields.steps
         super().__init__(fields, chains, items.length, back=self._rows)

@@ -100,7 +100,7 @@ def test_new_items_get_the_largest_priority_so_far_or_what_the_algorithm_says(tm
     assert chi_square(counts, 5000 * chances / chances.sum()) < 4.0
 
 
-@pytest.mark.parametrize("items", [ITEMS, BurnIn(T, 3)], ids=str)
+@pytest.mark.parametrize("items", [ITEMS, BurnIn(T, 3)], ids=["transitions", "sequences"])
 def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, items: Any) -> None:
     world, replay = filled(tmp_path, items=items)
     for _ in range(30):

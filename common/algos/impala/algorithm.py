@@ -10,7 +10,7 @@ from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.algos.impala.entropy import EntropyWeight, check
-from zerobeast.common.algos.impala.replay import Replay
+from zerobeast.common.algos.impala.replay import OldRollouts
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Learned, Learning, Metrics
@@ -56,7 +56,7 @@ class ImpalaLearning(OneBatch):
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
         self._descent = GradientDescent(run, config, net.parameters())
-        self._replay = Replay(config.replay_share, config.replay_rollouts, run.seed)
+        self._replay = OldRollouts(config.replay_share, config.replay_rollouts, run.seed)
         self._weight = EntropyWeight(run, config, net.device) if config.entropy_target else None
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)
 

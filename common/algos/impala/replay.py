@@ -10,7 +10,7 @@ import torch
 from zerobeast.common.algos.batch import Batch
 
 
-class Replay:
+class OldRollouts:
     """The newest rollouts, first in, first out; each batch goes on with some of those that came before it.
 
     They are drawn at random with equal chances, one may come twice, and stay where they are. V-trace corrects for their

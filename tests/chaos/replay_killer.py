@@ -37,7 +37,7 @@ PROMISE = struct.Struct("<q")  #: messages that were inserted
 
 
 def opened(folder: Path, capacity: int = CAPACITY) -> Any:
-    settings = SimpleNamespace(replay_size=capacity * T, priority_exponent=0.5)
+    settings = SimpleNamespace(replay_size=capacity * T, batch_size=1, priority_exponent=0.5)
     items = NStep(3, 0.99, lambda rewards: rewards)
     return Replay(folder, RECORD, ENV, items, settings, seed=1, device=torch.device("cpu"))
 

@@ -23,7 +23,7 @@ POLICY = PolicySpec((), 0)
 
 def test_every_stack_is_the_environments_own(tmp_path: Path) -> None:
     builder, rng = RolloutBuilder(ENV, POLICY, T, N), np.random.default_rng(1)
-    settings = SimpleNamespace(replay_size=N * STEPS, priority_exponent=0.0)
+    settings = SimpleNamespace(replay_size=N * STEPS, batch_size=1, priority_exponent=0.0)
     items = NStep(3, 0.99, lambda rewards: rewards)
     replay = Replay(tmp_path, builder.spec, ENV, items, settings, seed=1, device=torch.device("cpu"))
     shown = np.zeros((STEPS + 1, N, K), np.int32)  # what the policy saw; the frame of a step is its number

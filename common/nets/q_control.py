@@ -21,7 +21,7 @@ from zerobeast.common.wire.specs import EnvSpec
 HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 
 
-class Mlp(nn.Module):
+class Perceptron(nn.Module):
     """Two relu layers and a linear one.
 
     Args:
@@ -56,7 +56,7 @@ class BoxPolicy(Network):
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
         self.vectors = Vectors(config, env)
-        self.mlp = Mlp(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out)
+        self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out)
         self.limit_size(env.env_id)
 
     def forward(self, vectors: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from zerobeast.common.algos.box_learning import BoxLearning
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.algos.sac.config import SACConfig
-from zerobeast.common.algos.sac.policy import Drawn, draw
+from zerobeast.common.algos.sac.policy import DrawnActions, draw
 from zerobeast.common.algos.sac.temperature import Temperature
 from zerobeast.common.nets.q_control import BoxPolicy
 
@@ -89,6 +89,6 @@ class SACLearning(BoxLearning):
         self._temperature.load_state_dict(state["temperature"])
         self._policy_descent.load(state["policy_optimizer"])
 
-    def _draw(self, vectors: Tensor) -> Drawn:
+    def _draw(self, vectors: Tensor) -> DrawnActions:
         outputs = self._net(vectors)
         return draw(outputs, torch.randn_like(outputs[:, : outputs.shape[-1] // 2]))

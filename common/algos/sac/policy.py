@@ -17,14 +17,14 @@ from zerobeast.common.ops.gaussian import log_slope
 LOG_STD = (-20.0, 2.0)  #: where log standard deviations are cut off: the authors' code
 
 
-class Drawn(NamedTuple):
+class DrawnActions(NamedTuple):
     """Actions, and how dense the policy is there."""
 
     units: Tensor  #: [N, d] in [-1, 1]
     log_prob: Tensor  #: [N], of actions in these units
 
 
-def draw(outputs: Tensor, noise: Tensor) -> Drawn:
+def draw(outputs: Tensor, noise: Tensor) -> DrawnActions:
     """Actions of a policy; gradients flow through them into its outputs.
 
     Args:
@@ -36,4 +36,4 @@ def draw(outputs: Tensor, noise: Tensor) -> Drawn:
     before = torch.addcmul(mean, log_std.exp(), noise)
     # the normal density is that of the noise, whatever mean and deviation are, but for the unit
     minus = 0.5 * noise.square() + log_std + log_slope(before)
-    return Drawn(torch.tanh(before), -minus.sum(-1) - 0.5 * math.log(2 * math.pi) * mean.shape[-1])
+    return DrawnActions(torch.tanh(before), -minus.sum(-1) - 0.5 * math.log(2 * math.pi) * mean.shape[-1])

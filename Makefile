@@ -11,8 +11,9 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
+RUNS ?= 3
 # most of the tests wait, for sockets and processes; a thread for each core in each of them would only be in the way
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
 .PHONY: train test test-all lint bench setup clean
 .DEFAULT_GOAL := train
@@ -21,10 +22,11 @@ train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
 test: lint
-	$(PYTEST) -m "unit or integration or smoke" $(ARGS)
+	$(PYTEST) -n $(WORKERS) -m "unit or integration or smoke" $(ARGS)
 
-test-all: lint
-	$(PYTEST) $(ARGS)
+test-all: lint # whole runs by themselves: beside them, tests of seconds would wait for minutes
+	$(PYTEST) -n $(WORKERS) -m "unit or integration" $(ARGS)
+	$(PYTEST) -n $(RUNS) -m "e2e or chaos" $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

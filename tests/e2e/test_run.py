@@ -146,7 +146,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
 def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_continues(
     tmp_path: Path, number: signal.Signals, sentence: str
 ) -> None:
-    flags = ("--root", tmp_path, "--name", "x", "--total_steps", "20000", "--learner.checkpoint_every_s", "0.5", *SMALL)
+    flags = ("--root", tmp_path, "--name", "x", "--total_steps", "400000", "--learner.checkpoint_every_s", "0.5", *SMALL)
     process = beast("train", *flags, "--learner.log_every_s", "0.2")
     run = tmp_path / "x"
     with killed_at_last(process):
@@ -167,12 +167,12 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
         rows = list(csv.DictReader(file))
     steps = [int(row["agent_steps"]) for row in rows]
     assert steps == sorted(steps)
-    assert steps[-1] == 20_000
+    assert steps[-1] == 400_000
     resumed = next(row for row in rows if int(row["agent_steps"]) > saved["counters"]["agent_steps"])
     assert int(resumed["updates"]) > saved["counters"]["updates"]
     at_end = torch.load(run / "checkpoint.pt", weights_only=True)
     per_update = 32 * 16  # rollouts of the preset, and their steps
     done = at_end["counters"]["updates"] - saved["counters"]["updates"]
-    assert done == math.ceil((20_000 - saved["counters"]["agent_steps"]) / per_update)
+    assert done == math.ceil((400_000 - saved["counters"]["agent_steps"]) / per_update)
     (adam,) = {int(state["step"]) for state in at_end["learning"]["optimizer"]["state"]["state"].values()}
     assert adam == at_end["counters"]["optimizer_steps"], "the optimiser's own count went on too"

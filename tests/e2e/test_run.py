@@ -146,7 +146,8 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
 def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_continues(
     tmp_path: Path, number: signal.Signals, sentence: str
 ) -> None:
-    flags = ("--root", tmp_path, "--name", "x", "--total_steps", "400000", "--learner.checkpoint_every_s", "0.5", *SMALL)
+    flags = ("--root", tmp_path, "--name", "x", *SMALL, "--total_steps", "400000")
+    flags = (*flags, "--learner.checkpoint_every_s", "0.5")
     process = beast("train", *flags, "--learner.log_every_s", "0.2")
     run = tmp_path / "x"
     with killed_at_last(process):

@@ -17,7 +17,7 @@ class Peer(NamedTuple):
     """A public package that does the same work."""
 
     name: str  #: as `--only` knows it; also that of its virtual environment, which is the same for every work
-    settings: str  #: those that were the fastest of several on two cores, for its row
+    settings: str  #: for its row; those of `pong` were the fastest of several on two cores, the others are not searched
     packages: tuple[str, ...]  #: what its virtual environment holds besides torch, itself first; every version exact
     runner: str  #: the script in `runners/` that trains with it
     goal: float  #: of the ratio of our rate to its

@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
-RUNS ?= 3
+RUNS ?= 2
 # most of the tests wait, for sockets and processes; a thread for each core in each of them would only be in the way
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 

@@ -48,6 +48,9 @@ class NetworkTrial(NamedTuple):
     plane: str = ""
 
 
+BEGUN_S = 1.0  #: a fast run makes hundreds of updates before the proxy has noticed
+
+
 def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
     """All of them, with the seconds for which a plane is cut off or slow."""
     return [
@@ -108,9 +111,11 @@ def trouble(sentences: Mapping[str, bool]) -> str:
 
 def _happens(run: ProxiedRun, proxy: Proxy, fault: NetworkFault) -> bool:
     """Let it happen; whether training went on meanwhile."""
-    before = run.watch.version
     fault.begin(proxy)
-    run.wait(fault.lasts_s)
+    begun_s = min(BEGUN_S, fault.lasts_s)
+    run.wait(begun_s)
+    before = run.watch.version
+    run.wait(fault.lasts_s - begun_s)
     if fault.slows:
         run.until(lambda: run.watch.version > before + UNDER_WAY, RECOVERY_LIMIT_S)
     went_on = run.watch.version > before + UNDER_WAY

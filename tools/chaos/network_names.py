@@ -85,7 +85,7 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
         run.second(role)
         run.until(lambda: len(run.pages(role)) > 1)
     run.mean({role: (NEW,)})
-    stayed, early = _goes_on(run), run.page("actor")["rollouts_cut"] - cut
+    stayed, early = _goes_on(run, may_move=role == "broker"), run.page("actor")["rollouts_cut"] - cut
     run.end([f"{role} 0"], signal.SIGKILL)
     if role == "learner":
         run.second(role)
@@ -138,7 +138,8 @@ def _recovers(run: NamedRun) -> float:
     return SETTLED_S + run.until(learns, RECOVERY_LIMIT_S)
 
 
-def _goes_on(run: NamedRun) -> bool:
+def _goes_on(run: NamedRun, *, may_move: bool = False) -> bool:
+    """Whether training does; a group may take up a broker that its name has gained, between two rollouts."""
     before, moves = run.watch.version, run.page("actor")["moves"]
     run.wait(STAY_S)
-    return run.watch.version > before + UNDER_WAY and bool(run.page("actor")["moves"] == moves)
+    return run.watch.version > before + UNDER_WAY and (may_move or bool(run.page("actor")["moves"] == moves))

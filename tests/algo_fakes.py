@@ -36,14 +36,21 @@ NESTED = EnvSpec(
 
 
 def algorithm_of(
-    name: str, env: EnvSpec = VECTORS, *, net: dict[str, Any] | None = None, total_steps: int = 1000, **settings: Any
+    name: str,
+    env: EnvSpec = VECTORS,
+    *,
+    net: dict[str, Any] | None = None,
+    sync: str = "always",
+    total_steps: int = 1000,
+    **settings: Any,
 ) -> Any:
     """An algorithm under its defaults but for `settings`; batches of B rows; the LSTM, if any, has 8 units.
 
     In float32, whatever this machine is fastest with: what it computes is compared with what is written out by hand.
     """
     run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
-    return make_algorithm(RunConfig.model_validate({**run, "learner": {"precision": "float32", "batch_size": B}}), env)
+    learner = {"precision": "float32", "batch_size": B}
+    return make_algorithm(RunConfig.model_validate({**run, "learner": learner, "sync": {"rule": sync}}), env)
 
 
 def generator(seed: int = 1) -> torch.Generator:

@@ -10,11 +10,19 @@ import pytest
 from tests.helpers import free_port
 from zerobeast.common.transport import Context
 
+TESTS = Path(__file__).parent
+
 
 def pytest_configure() -> None:
     """Take signals as a foreground job does: `nohup` and `&` leave them ignored, which every child would inherit."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folder says which kind of test it is."""
+    for item in items:
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+import pytest
 
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
@@ -32,12 +35,15 @@ def wait_until(probe: Callable[[], R | None], timeout_s: float = 60.0) -> R:
 
 
 def python(
-    *arguments: str | Path, variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+    *arguments: str | Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    interpreter: str | Path = sys.executable,
+    **options: Any,
 ) -> subprocess.Popen[str]:
     """Start Python with these arguments and variables, as if in the repository; what it says comes through pipes."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, *arguments], env=environ, **{**pipes, **options})
+    return subprocess.Popen([interpreter, *arguments], env=environ, **{**pipes, **options})
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -55,6 +61,15 @@ def killed_at_last(process: subprocess.Popen[Any]) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+def node() -> str:
+    """The JavaScript engine, if it finds what the example in JavaScript needs; skips the test otherwise."""
+    found = shutil.which("node") or "false"
+    probe = [found, "-e", "require('zeromq'); require('@msgpack/msgpack')"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("node, or zeromq and @msgpack/msgpack for it, are not here")
+    return found
 
 
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])

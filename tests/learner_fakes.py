@@ -40,6 +40,7 @@ def run_config(
     env: str = "Test-v0",
     total_steps: int = 160,
     impala: dict[str, Any] | None = None,
+    sync: str = "always",
     **learner: Any,
 ) -> RunConfig:
     """A small run: T = 5, B = 4, so that 160 steps are 8 updates; all other settings are the learner's."""
@@ -52,6 +53,7 @@ def run_config(
             "net": {"torso": "mlp", "hidden_size": 16},
             "actor": {"envs_per_group": 4},
             "impala": impala or {},
+            "sync": {"rule": sync},
             "learner": {
                 "unroll_length": T,
                 "batch_size": B,

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ T = 4
 POLICY = PolicySpec((Field("q", "<f4", (3,)), Field("count", "<i8", ())), 2)
 PLAIN = EnvSpec("Plain-v0", ArraySpace.box((2,)), ArraySpace.discrete(7))
 STACKED = EnvSpec("Stacked-v0", ArraySpace.box((2, 3), "|u1"), ArraySpace.box((2,)), frame_stack=3)
+SINGLE = replace(STACKED, env_id="Single-v0", frame_stack=1)
 BITS = EnvSpec("Bits-v0", ArraySpace.box((3,), "|b1"), ArraySpace.discrete(2), frame_stack=6)
 TREES = EnvSpec(
     "Trees-v0",
@@ -31,7 +32,15 @@ TREES = EnvSpec(
     frame_stack=2,
     action_mask=True,
 )
-ENVS = {"plain": PLAIN, "stacked": STACKED, "bits": BITS, "trees": TREES}
+#: environments, and how their frames are stored
+KINDS = {
+    "plain": (PLAIN, "none"),
+    "stacked": (STACKED, "none"),
+    "stacked, zstd": (STACKED, "zstd"),
+    "single, zstd": (SINGLE, "zstd"),
+    "bits": (BITS, "none"),
+    "trees": (TREES, "none"),
+}
 FLAGS = ("first", "terminated", "truncated")
 
 
@@ -75,6 +84,7 @@ class World:
     env: EnvSpec
     seed: int
     streams: int = 3
+    compression: str = "none"
     record: Any = field(init=False)
     inserted: list[Row] = field(default_factory=list)
 
@@ -193,9 +203,14 @@ class Truth:
         return steps
 
 
+def sizes(steps: int, alpha: float = 0.0, compression: str = "none") -> Any:
+    """Settings of a replay."""
+    return SimpleNamespace(replay_size=steps, batch_size=1, priority_exponent=alpha, replay_compression=compression)
+
+
 def replay_of(world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, **more: Any) -> Any:
-    """A replay of these rows."""
-    settings = SimpleNamespace(replay_size=capacity * T, batch_size=1, priority_exponent=alpha)
+    """A replay of these rows; compressed if the environment's name says so."""
+    settings = sizes(capacity * T, alpha, world.compression)
     more = {"seed": 1, "device": torch.device("cpu"), **more}
     return Replay(folder, world.record, world.env, items, settings, **more)
 

@@ -13,7 +13,7 @@ from zerobeast.services.learner.update import Trainer
 
 def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
     """Its weights go nowhere, and it keeps no metrics."""
-    nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None)
+    nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
     service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
     archive: Any = SimpleNamespace(report=lambda _now: {})
     return TrainingRun(trainer, intake, service, nowhere, None, Meters(["Test-v0"]), archive)

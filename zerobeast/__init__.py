@@ -2,7 +2,10 @@
 
 What a script of your own needs, loaded when it is first used:
 
-    Context, EnvClient    step environments that an env-server hosts; `EnvSpec` describes them
+    RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments whose environments env-servers host
+    Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe them
+    PolicyClient, OwnEnv  let a run act in a program that steps itself, and learn from it
+    RemoteActing          take the place of the learner: workers act by a policy of yours, whole rollouts come back
     Player                the policy of a saved run; `RunConfig` has the settings of one
     BeastError            base of every error raised on purpose: ConfigError, EnvError, CheckpointError, PeerLost
 """
@@ -16,29 +19,47 @@ if TYPE_CHECKING:
     from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, EnvError, PeerLost
     from zerobeast.common.transport import Context
+    from zerobeast.common.wire.spaces import ArraySpace
     from zerobeast.common.wire.specs import EnvSpec
     from zerobeast.env_client import EnvClient
+    from zerobeast.own_env import OwnEnv
     from zerobeast.player import Player
+    from zerobeast.policy_client import PolicyClient
+    from zerobeast.remote.cluster import ClusterVectorEnv
+    from zerobeast.remote.vector_env import RemoteVectorEnv
+    from zerobeast.remote_acting import RemoteActing
 
 __all__ = [
+    "ArraySpace",
     "BeastError",
     "CheckpointError",
+    "ClusterVectorEnv",
     "ConfigError",
     "Context",
     "EnvClient",
     "EnvError",
     "EnvSpec",
+    "OwnEnv",
     "PeerLost",
     "Player",
+    "PolicyClient",
+    "RemoteActing",
+    "RemoteVectorEnv",
     "RunConfig",
 ]
 
 # Env-servers and actors import this file too and never load torch.
 _HOMES = {
+    "ArraySpace": "zerobeast.common.wire.spaces",
+    "ClusterVectorEnv": "zerobeast.remote.cluster",
     "Context": "zerobeast.common.transport",
     "EnvClient": "zerobeast.env_client",
     "EnvSpec": "zerobeast.common.wire.specs",
+    "OwnEnv": "zerobeast.own_env",
     "Player": "zerobeast.player",
+    "PolicyClient": "zerobeast.policy_client",
+    "RemoteActing": "zerobeast.remote_acting",
+    "RemoteVectorEnv": "zerobeast.remote.vector_env",
     "RunConfig": "zerobeast.common.config.tree",
 }
 

@@ -3,7 +3,7 @@
 A version is taken if its layout, size and checksum are those of the broker's own network and if it is newer
 than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
 else arrives is counted and named. What a learner of this machine shares in memory comes first, and while it does, there
-is no subscription.
+is no subscription. Nor is there one while `sync.rule` wants no newer version; then there is one to the news.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.acting.local_weights import LocalWeights
-from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
+from zerobeast.common.acting.subscription import Subscription
+from zerobeast.common.acting.sync import Sync
+from zerobeast.common.errors import Refusal, RemoteProtocolError
 from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.transport import Context, Incoming, WeightsSubscriber, checksum, chunks
-from zerobeast.common.transport.lookup import Lookup, Resolve
+from zerobeast.common.transport import NEWS_TOPIC, WEIGHTS_TOPIC, Context, Incoming, checksum, chunks
+from zerobeast.common.transport.lookup import Resolve
 from zerobeast.common.wire.messages import Header, Kind
 
 log = logging.getLogger(__name__)
 
 MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
 MAX_EPOCHS = 1024  #: of learners that have ended, remembered
-LOOKUP_PERIOD_S = 5.0  #: while nothing comes
-SILENCE_S = 10.0  #: after which the learner may have moved, or the connection be dead
-PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt is given twice the time of the last
 
 
 class WeightsInbox:
@@ -41,72 +40,50 @@ class WeightsInbox:
         n_bytes: int,
         resolve: Resolve = Endpoint.addresses,
         local: LocalWeights | None = None,
+        sync: Sync | None = None,
     ) -> None:
         self.layout_id = layout_id
         self.version = -1  #: of the current weights; negative before the first
         self.is_local = False  #: whether the newest weights came from memory, in the formats that act
         self.complaint = ""  #: why the newest refused version cannot be used
-        self._context = context
+        self.sync = sync or Sync()
         self._epoch = 0
         self._past_epochs: deque[int] = deque(maxlen=MAX_EPOCHS)
         self._buffer = np.zeros(n_bytes, np.uint8)
-        self._port: WeightsSubscriber | None = None
-        self._lookup = Lookup(endpoint, resolve)
+        self._weights = Subscription(context, endpoint, WEIGHTS_TOPIC, resolve)
+        self._news = Subscription(context, endpoint, NEWS_TOPIC, resolve)
         self._local = local
-        self._lookup_at = float("-inf")
-        self._address: Endpoint | None = None
-        self._heard_at = float("-inf")  # a version, or a new connection
-        self._patience_s = SILENCE_S
-        self._retired: Counter[Refusal] = Counter()  # what former ports refused
 
     @property
     def pollable(self) -> list[object]:
-        return self._port.pollable if self._port else []
+        return [*self._weights.pollable, *self._news.pollable]
 
     @property
     def refused(self) -> Counter[Refusal]:
         """Bad versions by reason."""
-        return self._retired + self._port.refused if self._port else self._retired
+        return self._weights.refused + self._news.refused
 
     def connect(self, now: float) -> bool:
-        """Subscribe, also again where a silent learner has moved, or stays silent for long.
+        """Subscribe, and end a subscription that is not wanted now. True if `pollable` changed.
 
-        A new subscriber is served the newest version at once. True if `pollable` changed.
+        A new subscriber is served the newest version at once.
         """
-        if self._local is not None and self._local.serves(now):
-            was_subscribed, self._address, self._heard_at = self._port is not None, None, float("-inf")
-            self.close()
-            return was_subscribed
-        silent_s = now - self._heard_at
-        if silent_s < SILENCE_S:
-            return False
-        if now >= self._lookup_at:
-            self._lookup_at = now + LOOKUP_PERIOD_S
-            self._lookup.start()
-        try:
-            found = self._lookup.take()
-        except PeerLost:
-            return False
-        if not found or (self._address in found and silent_s < self._patience_s):
-            return False
-        if self._address in found:
-            self._patience_s = min(2 * self._patience_s, PATIENCE_LIMIT_S)
-        self.close()
-        self._port = WeightsSubscriber(self._context, str(found[0]))
-        self._address, self._heard_at = found[0], now
-        return True
+        changed = not self.sync.continuous and self._news.connect(now)
+        self._hear(now)
+        if not self.sync.wants(now) or (self._local is not None and self._local.serves(now)):
+            return self._weights.close() or changed
+        return self._weights.connect(now) or changed
 
     def newest(self, now: float) -> NDArray[np.uint8] | None:
         """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
-        if self._local is not None and (shared := self._local.newest()) is not None:
-            return self._shared(*shared)
+        if self._local is not None and self.sync.wants(now) and (shared := self._local.newest()) is not None:
+            return self._shared(*shared, now)
         found: Header | None = None
         for _ in range(MAX_VERSIONS):
             try:
-                incoming = self._port.receive() if self._port else None
+                incoming = self._weights.receive(now)
                 if incoming is None:
                     break
-                self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
                 if self._wanted(incoming.header, found):
                     found = None  # whatever was in the buffer is overwritten
                     self._take(incoming)
@@ -119,27 +96,37 @@ class WeightsInbox:
         if checksum(self._buffer) != expected:
             self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
             return None
-        self._accept(found.epoch, version, is_local=False)
+        self._accept(found.epoch, version, now, is_local=False)
         return self._buffer
 
     def close(self) -> None:
-        if self._port is not None:
-            self._retired += self._port.refused
-            self._port.close()
-            self._port = None
+        self._weights.close()
+        self._news.close()
 
-    def _accept(self, epoch: int, version: int, *, is_local: bool) -> None:
+    def _hear(self, now: float) -> None:
+        for _ in range(MAX_VERSIONS):
+            try:
+                if (incoming := self._news.receive(now)) is None:
+                    return
+                if incoming.header.kind is not Kind.NEWS:
+                    raise RemoteProtocolError(f"{incoming.header.kind.name} is no news of weights", "kind")
+                self.sync.heard(incoming.header, now)
+            except RemoteProtocolError as error:
+                self._news.refuse(error)
+
+    def _accept(self, epoch: int, version: int, now: float, *, is_local: bool) -> None:
         if epoch != self._epoch:
             self._past_epochs.append(self._epoch)
         self._epoch, self.version, self.is_local, self.complaint = epoch, version, is_local, ""
+        self.sync.took(epoch, version, self._buffer.nbytes, now)
 
-    def _shared(self, version: int, weights: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    def _shared(self, version: int, weights: NDArray[np.uint8], now: float) -> NDArray[np.uint8] | None:
         assert self._local is not None, "they came from it"
         assert self._local.reader is not None, "they came from it"
         epoch = self._local.reader.epoch
         if epoch == self._epoch and version <= self.version:
             return None
-        self._accept(epoch, version, is_local=True)
+        self._accept(epoch, version, now, is_local=True)
         return weights
 
     def _wanted(self, header: Header, found: Header | None) -> bool:
@@ -167,5 +154,4 @@ class WeightsInbox:
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self.complaint = str(error)
-        if self._port is not None:
-            self._port.refuse(error)
+        self._weights.refuse(error)

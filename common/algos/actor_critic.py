@@ -61,6 +61,13 @@ class ActorCritic(Generic[Settings]):
         action = policy.mode() if sampling.greedy else policy.sample(sampling.generator)
         return Act(action, {"logits": logits, "value": value}), core
 
+    @torch.no_grad()
+    def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
+        """KL(mu || pi), exact."""
+        both = (batch.extras["logits"], policy_logits(net, batch))
+        behaviour, policy = (self.family.of(logits, batch.legal) for logits in both)
+        return behaviour.kl(policy)
+
 
 def logits_and_value(n_logits: int) -> tuple[Field, ...]:
     """The extras of an actor-critic: what its actions were drawn from, and its value (of the first task)."""

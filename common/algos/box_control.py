@@ -9,13 +9,16 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.protocol import Act, Learning, Sampling
-from zerobeast.common.algos.settings import BoxSettings
+from zerobeast.common.algos.replay_settings import BoxSettings
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.q_control import BoxPolicy
 from zerobeast.common.ops.gaussian import Box
 from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -23,7 +26,7 @@ Settings = TypeVar("Settings", bound=BoxSettings)
 
 
 class BoxControl(ABC, Generic[Settings]):
-    """The acting half of `algos.protocol.Algorithm`. Rollouts carry actions alone: learning asks no more of the past.
+    """The acting half of `algos.protocol.Algorithm`. Learning asks no more of the past than actions.
 
     Args:
       config: of the run; its section that `algo` names is `settings`.
@@ -41,7 +44,8 @@ class BoxControl(ABC, Generic[Settings]):
         if config.net.use_lstm:
             raise ConfigError(f"net.use_lstm: expected false, because {config.algo} learns from single transitions")
         self.box, self.action_size = _bounded(env, config.algo)
-        self.policy = PolicySpec((), 0)
+        best = (Field("best", "<f4", (self.action_size,)),)  # for `divergence`
+        self.policy = PolicySpec(best if config.sync.parsed.measured else (), 0)
         self.network()  # checks that observations fit
 
     def network(self) -> BoxPolicy:
@@ -54,12 +58,19 @@ class BoxControl(ABC, Generic[Settings]):
     def act(self, net: BoxPolicy, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """One step of B environments, the same whichever they are."""
         outputs = net(net.vectors(inputs.obs))
+        extras = {"best": self.best(outputs)} if self.policy.extras else {}
         if sampling.greedy:
-            return Act(self.box.actions(self.best(outputs)), {}), core
+            return Act(self.box.actions(self.best(outputs)), extras), core
         units = self.explore(outputs, sampling.generator)
         uniform = torch.empty_like(units).uniform_(-1.0, 1.0, generator=sampling.generator)
         early = net.agent_steps < self.settings.random_steps  # not as a bool: that would wait for a GPU
-        return Act(self.box.actions(torch.where(early, uniform, units)), {}), core
+        return Act(self.box.actions(torch.where(early, uniform, units)), extras), core
+
+    @torch.no_grad()
+    def divergence(self, net: BoxPolicy, batch: Batch) -> Tensor:
+        """How far the likeliest action has moved, mean over its components, in units of half their box."""
+        moved = self.best(net(net.vectors(steps(batch.obs, slice(-1))))) - batch.extras["best"].flatten(0, 1)
+        return moved.abs().mean(-1).view(batch.mask.shape)
 
     @abstractmethod
     def best(self, outputs: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.pace import Pace
 from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.nets.network import Network, StepInput
@@ -169,6 +170,12 @@ class Algorithm(Protocol):
 
         Returns:
           the answer, and the state after this step, [B, core_size]; all without gradient.
+        """
+
+    def divergence(self, net: Network, batch: Batch) -> Tensor:
+        """How far `net` is from the policies that acted, [T, B] >= 0, and 0 where they answer the same.
+
+        Asked for by `sync.rule adaptive` alone.
         """
 
     def learning(self, net: Network) -> Learning:

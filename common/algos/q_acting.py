@@ -8,11 +8,13 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.exploration import annealed, best, epsilon_greedy, epsilons
 from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.algos.q_network import QNetwork
 from zerobeast.common.algos.q_values import Values
-from zerobeast.common.algos.settings import QSettings
+from zerobeast.common.algos.replay_settings import QSettings
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.layout import Field
@@ -43,7 +45,8 @@ class QActing(ABC, Generic[Settings]):
         self.settings: Settings = getattr(config, config.algo)
         core_size = self.network().core_size  # which also checks that observations, actions and torso fit
         by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
-        self.policy = PolicySpec(ACTED_BY if by_errors else (), core_size)
+        extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))
+        self.policy = PolicySpec(extras, core_size)
 
     @property
     @abstractmethod
@@ -72,8 +75,15 @@ class QActing(ABC, Generic[Settings]):
             action = best(q, legal)
         else:
             action = epsilon_greedy(q, self._epsilon(net, sampling.slots), sampling.generator, legal)
-        extras = acted_by(q, action, legal) if self.policy.extras else {}
+        asked = {field.name for field in self.policy.extras}
+        extras = {name: values for name, values in acted_by(q, action, legal).items() if name in asked}
         return Act(action, extras), core
+
+    @torch.no_grad()
+    def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
+        """1 where the best action is another one: in the mean the churn of the policy (Schaul et al. 2022)."""
+        answers, _ = net(steps(batch.inputs, slice(-1)), batch.core_state)
+        return best(self.values.expected(answers), batch.legal) != batch.extras["best"]
 
     def _epsilon(self, net: QNetwork, slots: Tensor) -> Tensor:
         settings = self.settings
@@ -83,9 +93,11 @@ class QActing(ABC, Generic[Settings]):
 
 
 ACTED_BY = (Field("q", "<f4", ()), Field("q_max", "<f4", ()))  #: values of the action taken, and of the best one
+BEST = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
 
 
 def acted_by(q: Tensor, action: Tensor, legal: Tensor | None) -> dict[str, Tensor]:
     """The extras of those names, [B] each, of values [B, A] and actions [B]."""
-    taken, highest = (q.gather(-1, which.unsqueeze(-1)).squeeze(-1) for which in (action, best(q, legal)))
-    return {"q": taken, "q_max": highest}
+    greedy = best(q, legal)
+    taken, highest = (q.gather(-1, which.unsqueeze(-1)).squeeze(-1) for which in (action, greedy))
+    return {"q": taken, "q_max": highest, "best": greedy}

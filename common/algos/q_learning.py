@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zerobeast.common.algos.exploration import best
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step
-from zerobeast.common.algos.q_acting import QActing, Settings
+from zerobeast.common.algos.q_acting import ACTED_BY, QActing, Settings
 from zerobeast.common.algos.q_network import QNetwork
 from zerobeast.common.algos.replay_learning import ReplayLearning, Updated
 from zerobeast.common.algos.returns import shaped
@@ -69,7 +69,7 @@ class ValueLearning(ReplayLearning[S]):
         first_priorities: Callable[[S], Tensor],
         per_item: int = 1,
     ) -> None:
-        told = first_priorities if algorithm.policy.extras else None
+        told = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
         super().__init__(algorithm, items, net.device, per_item=per_item, first_priorities=told)
         config, settings = algorithm.config, algorithm.settings
         self._net = net

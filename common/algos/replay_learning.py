@@ -16,8 +16,8 @@ from torch import Tensor
 from zerobeast.common.algos.gradient_descent import Step, summary
 from zerobeast.common.algos.pace import Pace
 from zerobeast.common.algos.protocol import Credit, Learned, Metrics
+from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.replay import Replay
 from zerobeast.common.replay.samples import S

@@ -99,7 +99,13 @@ def gather(
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
-    notes = (*line.notes, *remarks.idle(config, origins), *remarks.other_defaults(config, origins, line))
+    notes = (
+        *line.notes,
+        *remarks.idle(config, origins),
+        *remarks.ladder(config),
+        *remarks.held(config),
+        *remarks.other_defaults(config, origins, line),
+    )
     return Loaded(config, own.model_validate(own_values), origins, notes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from zerobeast.common.algos.settings import ReplaySettings
+from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 
 #: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
@@ -37,6 +37,13 @@ def relations(config: RunConfig) -> Iterator[Relation]:
     yield from _atoms(config)
     yield from _rollouts(config)
     yield from _replay(config)
+    rule = config.sync.parsed.name
+    if config.deterministic and rule not in ("always", "never"):
+        yield Relation(
+            ("sync.rule", "deterministic"),
+            f"sync.rule {config.sync.rule!r} with deterministic: expected always or never, because news of a version "
+            f"come whenever they do",
+        )
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         yield Relation(
             ("net.action_log_std", "net.squash_actions"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.algos.replay_settings import QSettings
 from zerobeast.common.algos.settings import UNUSED
 from zerobeast.common.config import preset, torchbeast
 from zerobeast.common.config.describe import source
@@ -33,6 +34,27 @@ def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     for path, where in origins.items():
         if path.partition(".")[0] in others and where.startswith("flag "):
             yield f"{where.removeprefix('flag ')} has no effect: it sets {path}, and this run's algo is {config.algo}"
+
+
+def ladder(config: RunConfig) -> Iterator[str]:
+    """A sentence about places of the ladder of exploration that no environment of a broker with one env group takes."""
+    settings, envs = getattr(config, config.algo), config.actor.envs_per_group
+    if isinstance(settings, QSettings) and settings.exploration == "ladder" and settings.exploration_places > envs:
+        yield (
+            f"{config.algo}.exploration_places {settings.exploration_places} is above actor.envs_per_group {envs}: "
+            f"a broker with one env group has no environment for the places that explore least"
+        )
+
+
+def held(config: RunConfig) -> Iterator[str]:
+    """A sentence about a divergence that PPO hardly reaches: ratios of 1 + clip are one of about clip^2 / 2."""
+    rule, settings = config.sync.parsed, config.ppo
+    reached = settings.clip**2 / 2
+    if config.algo == "ppo" and rule.measured and rule.value > reached:
+        yield (
+            f"sync.rule {config.sync.rule} may never be due: ppo.clip {settings.clip:g} keeps the policy near the one "
+            f"that acts, at divergences of about {reached:.2g}"
+        )
 
 
 def other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:

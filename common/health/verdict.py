@@ -22,6 +22,7 @@ WASTEFUL = 0.2  #: of the rollouts
 CORES_FULL = 0.9
 MOSTLY = 0.5  #: of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
+SERVING = ("learner", "broker")
 MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of one that a service words itself
 
 
@@ -61,13 +62,15 @@ def _starting(services: Sequence[ServiceView]) -> str:
     """A sentence where every role has a process and those that are not ready yet have just been started."""
     states = {view.name: figures.state(view) for view in services}
     coming = [name for name, state in states.items() if state == STARTING]
-    complete = {view.role for view in services} >= set(ROLES)
+    complete = {view.role for view in services} >= set(SERVING if _serves(services) else ROLES)
     if not coming or not complete or not {STARTING, READY, STALLED}.issuperset(states.values()):
         return ""
     return f"starting: {', '.join(coming)}"
 
 
 def _missing(services: Sequence[ServiceView]) -> str:
+    if _serves(services) and (learner := _of(services, "learner")) and _of(services, "broker"):
+        return "" if number(learner[0].page, "peers") else "not training: no actor and nothing like one is connected"
     missing = [role for role in ROLES if not any(view.role == role and view.page for view in services)]
     return f"not training: no {' and no '.join(missing)} answers" if missing else ""
 
@@ -112,7 +115,7 @@ def _troubles(services: Sequence[ServiceView]) -> list[str]:
 
 
 def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:
-    """Who refuses messages and gets nothing done, those with the most first."""
+    """Services that refuse messages and get nothing done, those with the most first."""
     refused = {view.name: _counts(view.page.get("refused_since_progress")) for view in services}
     for name in sorted(refused, key=lambda each: -sum(refused[each].values()))[:MOST]:
         if reasons := sorted(refused[name].items(), key=lambda entry: -entry[1])[:MOST]:
@@ -204,8 +207,10 @@ def _wire_bound(services: Sequence[ServiceView]) -> str:
 def _latency_bound(services: Sequence[ServiceView]) -> str:
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
-    idle = f"learner waits {share(waiting)}, brokers busy {share(broker)}, env-servers busy {share(env)}"
-    return f"latency-bound: no service is busy ({idle}): add actors or env groups"
+    idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "agents"
+    if not _serves(services):
+        idle, more = f"{idle}, env-servers busy {share(env)}", "actors or env groups"
+    return f"latency-bound: no service is busy ({idle}): add {more}"
 
 
 def _full_machine(services: Sequence[ServiceView]) -> str:
@@ -222,6 +227,11 @@ def _full_machine(services: Sequence[ServiceView]) -> str:
 
 def _cpu(view: ServiceView) -> float:
     return view.cpu_share if view.cpu_share is not None else number(view.page, "cpu_share") or 0.0
+
+
+def _serves(services: Sequence[ServiceView]) -> bool:
+    """Whether there are processes that infer and learn, and none that act: programs that step themselves may."""
+    return {view.role for view in services} == set(SERVING)
 
 
 def _of(services: Sequence[ServiceView], role: str) -> list[ServiceView]:

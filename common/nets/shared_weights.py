@@ -93,14 +93,14 @@ class WeightsWriter:
         header[_WRITTEN] = written + 1
 
     def close(self) -> None:
-        """Give the memory up; who has mapped it keeps it."""
+        """Give the memory up; processes that have mapped it keep it."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         os.close(self._file)
 
 
 class WeightsReader:
-    """The side of those who act.
+    """The side of the processes that act.
 
     Args:
       path: as the writer's.

@@ -9,6 +9,7 @@ from pathlib import Path
 from zerobeast.common.errors import StoreError
 
 MOUNTS = Path("/proc/self/mountinfo")
+PAGE = 4096  #: bytes that a disk gives at once
 IN_MEMORY = ("tmpfs", "ramfs")
 #: file systems of other machines, which may be gone or disagree about a page in the middle of a write
 REMOTE = ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "lustre", "nfs", "nfs4", "smb3")
@@ -47,6 +48,11 @@ def free(folder: Path) -> int:
     """Bytes that may still be written to the disk of a folder."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
+
+
+def pages(size: int) -> int:
+    """So many bytes in whole pages."""
+    return -(-size // PAGE) * PAGE
 
 
 def memory() -> int:

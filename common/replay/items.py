@@ -105,12 +105,14 @@ class _TransitionIndex(Spans):
         lengths = self.lengths[ids].astype(np.int64)
         later, at = self._later(slots, ts + lengths)
         discount = np.where(fields.values("terminated", later, at), np.float32(0), self._discounts[lengths])
+        both: object = fields.inputs(np.concatenate([slots, later]), np.concatenate([ts, at]), obs=obs)
+        n = len(ids)  # of both at once: most end in the row that they begin in, which is read once then
         return Transitions(
-            inputs=tree_map(_one_step, fields.inputs(slots, ts, obs=obs)),
+            inputs=tree_map(lambda entry: entry[:n].unsqueeze(0), both),
             action=fields.entries("last_action", slots, ts + 1),
             reward=fields.tensor(self._returns[ids]),
             discount=fields.tensor(discount),
-            next_inputs=tree_map(_one_step, fields.inputs(later, at, obs=obs)),
+            next_inputs=tree_map(lambda entry: entry[n:].unsqueeze(0), both),
             extras=fields.extras(slots, ts),
             next_extras=fields.extras(later, at),
         )
@@ -184,7 +186,3 @@ class _SequenceIndex(Spans):
             mask=fields.tensor(np.ascontiguousarray(valid[:, :-1].T)),
             burn_in=burn_in,
         )
-
-
-def _one_step(entry: Tensor) -> Tensor:
-    return entry.unsqueeze(0)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from zerobeast.common.errors import StoreError
 from zerobeast.common.replay.chains import Chains
+from zerobeast.common.replay.frames import Compression
 from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.ring_file import RingFile
 from zerobeast.common.replay.row_fields import RowFields
@@ -51,12 +52,14 @@ class Stored(Protocol):
 
 
 class Sizes(Protocol):
-    """Settings of a replay, as `zerobeast.common.algos.settings.ReplaySettings`."""
+    """Settings of a replay, as `zerobeast.common.algos.replay_settings.ReplaySettings`."""
 
     @property
     def replay_size(self) -> int: ...  # agent steps
     @property
     def batch_size(self) -> int: ...  # items of a draw
+    @property
+    def replay_compression(self) -> Compression: ...
     @property
     def priority_exponent(self) -> float: ...  # alpha
 
@@ -69,7 +72,7 @@ class Replay(Generic[S]):
       record: of a row.
       env: what the rows hold.
       items: what is drawn.
-      settings: size and alpha.
+      settings: size, compression and alpha.
       seed: of all draws.
       device: of what is drawn.
       first_priorities: priorities [N] of new items, from a sample of them without observations; None: the largest that
@@ -77,6 +80,7 @@ class Replay(Generic[S]):
 
     Raises:
       StoreError: the file cannot be made, or is not one of these rows.
+      ConfigError: such observations are not compressed.
       ValueError: the items do not fit T.
     """
 
@@ -93,8 +97,8 @@ class Replay(Generic[S]):
         first_priorities: Callable[[S], Tensor] | None = None,
     ) -> None:
         steps = record.dtype["first"].shape[0] - 1
-        self._ring = ring = RingFile(store, record, env, -(-settings.replay_size // steps))
-        self._fields = RowFields(ring.rows, record, env, device)
+        self._ring = ring = RingFile(store, record, env, -(-settings.replay_size // steps), settings.replay_compression)
+        self._fields = RowFields(ring.rows, ring.frames, env, device)
         self._items, self._alpha, self._device = items, settings.priority_exponent, device
         self._least, self._drawn = settings.batch_size, False
         self._first_priorities = first_priorities if self._alpha else None
@@ -113,7 +117,7 @@ class Replay(Generic[S]):
         """Store rows. When this returns they outlive the process.
 
         Raises:
-          StoreError: the replay is full, and too small for what a draw takes.
+          StoreError: the disk is full, or the replay is, and too small for what a draw takes.
         """
         rows, count = rollouts.rows, len(rollouts.rows)
         origins = np.zeros((count, len(Origin._fields)), np.int64) if rollouts.origins is None else rollouts.origins

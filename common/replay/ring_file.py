@@ -11,13 +11,14 @@ flush, no log. It does not outlive the machine; rows that were torn when it lost
     page 0            MAGIC, format, capacity, T, bytes of a row, digest of the layout
     headers           [capacity, 8] int64: insert number, `Origin`, task, checksum
     priorities        [capacity, T] float32, of items that begin at a step; 0: none yet
-    rows              [capacity] of the rollout record
+    rows              [capacity] of the rollout record, without frames if these are compressed
+    frames            [capacity] spaces of `zerobeast.common.replay.frames.Compressed`, most of them holes
 
 Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone say where the ring begins. While a
 row is written its number is 0: a kill loses that row and no other.
 
 A step takes the row's bytes / T: of Atari (84 x 84, stack of 4, T = 20) 24 frames and 0.5 kB per 20 steps, 8.5 kB or
-0.3 of the 28.2 kB that its stack takes.
+0.3 of the 28.2 kB that its stack takes. Compressed, it takes 0.24 to 0.43 kB.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -35,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
-from zerobeast.common.replay.disk import demand, free, memory, size_of
+from zerobeast.common.replay.disk import PAGE, demand, free, memory, pages, size_of
+from zerobeast.common.replay.frames import Compressed, Compression, Frames, Mapped, space, without_frames
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
 from zerobeast.common.wire.records import Origin
@@ -44,7 +46,9 @@ from zerobeast.common.wire.specs import EnvSpec
 log = logging.getLogger(__name__)
 
 NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and while it is made
-MAGIC, FORMAT, PAGE = b"ZBREPLAY", 1, 4096
+MAGIC = b"ZBREPLAY"
+FORMATS: dict[int, Compression] = {1: "none", 2: "zstd"}
+EXPECTED = 10  #: to one, that frames of bytes compress at least; most do better by far
 _START = struct.Struct("<8s4q32s")
 _HEADER = struct.Struct("<7q")  #: what a checksum is of, besides the row
 _ENTRIES = 8  #: of a header, int64 each
@@ -61,31 +65,49 @@ class RingFile:
       record: of a row, made for unrolls.
       env: what the rows hold.
       capacity: rows.
+      compression: of frames.
 
     Raises:
-      StoreError: there is no room, no disk, or another file than one of these rows.
+      StoreError: there is no room, no disk, no zstandard, or another file than one of these rows.
+      ConfigError: such observations are not compressed.
+
+    Attributes:
+      rows: [capacity] of the record, or of what of it is not in `frames`.
+      frames: of the rows.
+      priorities: [capacity, T] float32.
+      number: of the newest insert.
     """
 
-    def __init__(self, folder: Path, record: RecordSpec, env: EnvSpec, capacity: int) -> None:
+    def __init__(
+        self, folder: Path, record: RecordSpec, env: EnvSpec, capacity: int, compression: Compression = "none"
+    ) -> None:
         self.path, self.capacity = folder / NAME, capacity
         self.steps = record.dtype["first"].shape[0] - 1  #: T
-        self._row_bytes = record.row_bytes
-        priorities_at = PAGE + _pages(capacity * _ENTRIES * 8)
-        rows_at = priorities_at + _pages(capacity * self.steps * 4)
-        self._size = rows_at + _pages(capacity * record.row_bytes)
+        self._compression = compression
+        packs = compression == "zstd"
+        kept, beside = (without_frames(record, env.env_id), space(record)) if packs else (record, 0)
+        start = record.offset(kept.fields[0].name)
+        self._kept = slice(start, start + kept.row_bytes)  #: what of a row is in `rows`
+        priorities_at = PAGE + pages(capacity * _ENTRIES * 8)
+        rows_at = priorities_at + pages(capacity * self.steps * 4)
+        self._allocated = frames_at = rows_at + pages(capacity * kept.row_bytes)
+        self._size = frames_at + capacity * beside
+        self._expected = frames_at + capacity * pages(beside // EXPECTED)
         digest = blake2b(pack([env.env_id, [_plain(field) for field in record.fields]]), digest_size=32).digest()
-        self._start = _START.pack(MAGIC, FORMAT, capacity, self.steps, record.row_bytes, digest)
+        form = next(number for number, name in FORMATS.items() if name == compression)
+        self._start = _START.pack(MAGIC, form, capacity, self.steps, record.row_bytes, digest)
         content = self._open()
         self._headers: Ints = np.ndarray((capacity, _ENTRIES), np.int64, content, PAGE)
         self.priorities: NDArray[np.float32] = np.ndarray((capacity, self.steps), np.float32, content, priorities_at)
-        self.rows: NDArray[np.void] = np.ndarray((capacity,), record.dtype, content, rows_at)
-        self._bytes: NDArray[np.uint8] = np.ndarray((capacity, record.row_bytes), np.uint8, content, rows_at)
-        self.number = 0  #: of the newest insert
+        self.rows: NDArray[np.void] = np.ndarray((capacity,), kept.dtype, content, rows_at)
+        self._bytes: NDArray[np.uint8] = np.ndarray((capacity, kept.row_bytes), np.uint8, content, rows_at)
+        self.frames: Frames = Compressed(record, self.path, content, frames_at) if packs else Mapped(self.rows)
+        self.number = 0
         self._drop_torn()
         log.info(
             "the replay takes %s, %.0f bytes a step; its disk has %s free, and memory, which caches it, is %s",
-            size_of(self._size),
-            self._size / (capacity * self.steps),
+            f"about {size_of(self._expected)}, at most {size_of(self._size)}" if packs else size_of(self._size),
+            self._expected / (capacity * self.steps),
             size_of(free(folder)),
             size_of(memory()),
         )
@@ -112,13 +134,20 @@ class RingFile:
         return (self.number + np.arange(min(count, self.capacity))) % self.capacity
 
     def write(self, row: NDArray[np.uint8], origin: Sequence[int], task: int) -> int:
-        """Put the bytes of a row in place of the oldest; returns its slot."""
+        """Put the bytes of a row in place of the oldest; returns its slot.
+
+        Raises:
+          StoreError: the disk is full, and frames are compressed. Nothing is in the slot then.
+        """
         slot, number = self.number % self.capacity, self.number + 1
         header = self._headers[slot]
         header[NUMBER] = 0  # from here on nothing is in the slot
-        self._bytes[slot] = row
+        kept = row[self._kept]
+        self._bytes[slot, : len(kept)] = kept
+        frames = self.frames.write(slot, row)
         self.priorities[slot] = 0.0
-        header[ORIGIN], header[TASK], header[CHECKSUM] = origin, task, _checksum(number, *origin, task, row=row)
+        checksum = _checksum(number, *origin, task, content=(self._bytes[slot].data, frames))
+        header[ORIGIN], header[TASK], header[CHECKSUM] = origin, task, checksum
         header[NUMBER] = number  # one aligned store: the row is there
         self.number = number
         return slot
@@ -136,19 +165,20 @@ class RingFile:
                 self._make()
             with self.path.open("r+b") as file:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
-                os.posix_fallocate(file.fileno(), 0, self._size)  # a copy may have holes
+                os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copy may have holes
                 return mmap.mmap(file.fileno(), self._size)
         except OSError as error:
             reason = error.strerror or error
-            raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._size)}: {reason}") from error
+            raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._expected)}: {reason}") from error
 
     def _make(self) -> None:
-        """A file without rows. All its blocks are there before it has its name: a full disk would be a SIGBUS later."""
+        """A file without rows. Blocks to be written as memory are there first: a full disk would be a SIGBUS later."""
         draft = self.path.with_name(DRAFT)
-        demand(self.path.parent, self._size)
+        demand(self.path.parent, self._expected)
         try:
             with draft.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, self._size)
+                os.posix_fallocate(file.fileno(), 0, self._allocated)
+                file.truncate(self._size)
                 file.write(self._start)
             draft.replace(self.path)
         finally:
@@ -161,7 +191,7 @@ class RingFile:
             raise StoreError(f"{self.path} is no replay of this program: {another}")
         _, form, capacity, steps, _, _ = _START.unpack(start)
         for what, theirs, ours in (
-            ("format", form, FORMAT),
+            ("replay_compression", FORMATS.get(form, f"{form} (unknown)"), self._compression),
             ("learner.unroll_length", steps, self.steps),
             ("replay_size", capacity * steps, self.capacity * self.steps),
         ):
@@ -188,15 +218,15 @@ class RingFile:
         *header, checksum = self._headers[slot].tolist()
         number = header[0]
         in_place = number > 0 and (number - 1) % self.capacity == slot
-        return in_place and bool(checksum == _checksum(*header, row=self._bytes[slot]))
+        content = self._bytes[slot].data, self.frames.written(slot)
+        return in_place and bool(checksum == _checksum(*header, content=content))
 
 
-def _checksum(*header: int, row: NDArray[np.uint8]) -> int:
-    return zlib.crc32(row.data, zlib.crc32(_HEADER.pack(*header)))
-
-
-def _pages(size: int) -> int:
-    return -(-size // PAGE) * PAGE
+def _checksum(*header: int, content: Iterable[bytes | memoryview]) -> int:
+    checksum = zlib.crc32(_HEADER.pack(*header))
+    for part in content:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _plain(field: Field | Block) -> list[object]:

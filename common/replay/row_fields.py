@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import tree_map
-from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.replay.frames import Frames, arrays
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
 
 Ints = NDArray[np.int64]
@@ -22,17 +21,16 @@ class RowFields:
     """The fields of rows, read where they are.
 
     Args:
-      rows: [capacity] of `record`.
-      record: of rollouts of T steps.
+      rows: [capacity] of rollouts of T steps.
+      frames: of the rows.
       env: what they hold.
       device: of the tensors.
     """
 
-    def __init__(self, rows: NDArray[np.void], record: RecordSpec, env: EnvSpec, device: torch.device) -> None:
-        self._fields: dict[str, Any] = {name: _arrays(rows[name]) for name in record.dtype.names or ()}
-        self._k, self._device = env.frame_stack, device
+    def __init__(self, rows: NDArray[np.void], frames: Frames, env: EnvSpec, device: torch.device) -> None:
+        self._fields: dict[str, Any] = {name: arrays(rows[name]) for name in rows.dtype.names or ()}
+        self._frames, self._k, self._device = frames, env.frame_stack, device
         self._extras = [name for name in self._fields if name not in ROLLOUT_FIELDS]
-        self._stacks = self._fields["obs"] if self._k == 1 else tree_map(self._windows, self._fields["obs"])
         self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
 
     def whole(self, name: str, slots: Ints) -> NDArray[Any]:
@@ -69,28 +67,14 @@ class RowFields:
         """On the device."""
         return torch.from_numpy(values).to(self._device)
 
-    def _windows(self, frames: NDArray[Any]) -> NDArray[Any]:
-        """[capacity, T + k, *frame] -> [capacity, T + 1, k, *frame], a view."""
-        capacity, length, *frame = frames.shape
-        row, step, *inner = frames.strides
-        shape = (capacity, length - self._k + 1, self._k, *frame)
-        return as_strided(frames, shape, (row, step, step, *inner), writeable=False)
-
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """Stacks as `zerobeast.common.ops.frames.stack_frames` makes them: none reaches back across a beginning."""
-        stacks = tree_map(lambda frames: _true(frames[slots, ts]), self._stacks)
-        if self._k > 1:
-            began = self._began(slots, ts)
-            cut = np.flatnonzero(began)
-            if len(cut):
-                ages = np.arange(self._k)
-                oldest = np.maximum(ts[cut, None] + ages, began[cut, None] + self._k - 1)
-                tree_map(
-                    lambda stack, frames: _put(stack, cut, frames[slots[cut, None], oldest]),
-                    stacks,
-                    self._fields["obs"],
-                )
-        return tree_map(self.tensor, stacks)
+        if self._k == 1:
+            return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._frames.take(slots, ts[:, None]))
+        began = self._began(slots, ts)
+        earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
+        stacks = self._frames.take(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
+        return tree_map(lambda frames: self.tensor(_true(frames)), stacks)
 
     def _began(self, slots: Ints, ts: Ints) -> Ints:
         """[N], the step at which an episode began inside of the stack, the last; 0: none did, but perhaps at step 0."""
@@ -99,16 +83,6 @@ class RowFields:
         return began
 
 
-def _arrays(column: NDArray[Any]) -> Any:
-    """Views of a field: itself, or a dict of those of its parts."""
-    names = column.dtype.names
-    return column if names is None else {name: _arrays(column[name]) for name in names}
-
-
 def _true(taken: NDArray[Any]) -> NDArray[Any]:
     """A copy whose bools are 0 or 1: a peer may send any byte as one."""
     return taken.view(np.uint8) != 0 if taken.dtype == np.bool_ else taken
-
-
-def _put(stack: NDArray[Any], where: Ints, frames: NDArray[Any]) -> None:
-    stack[where] = _true(frames)

@@ -5,6 +5,7 @@ from __future__ import annotations
 EXTRAS = {
     "torch": "torch",
     "tensorboard": "learner",
+    "zstandard": "learner",
     "gymnasium": "envserver",
     "ale_py": "envserver",
     "rich": "cli",

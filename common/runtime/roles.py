@@ -9,5 +9,5 @@ ROLES = ("learner", "broker", "envserver", "actor")  #: in the order in which a 
 #: what processes host, in the order in which they start it
 HOSTED = {**{role: (role,) for role in ROLES}, "worker": ROLES[1:], "serial": ROLES}
 PROCESSES = (*ROLES, "worker")  #: what the processes of a run are, in the order in which they start
-STOPPING = PROCESSES[::-1]  #: in the order in which they end: who sends before who receives
+STOPPING = PROCESSES[::-1]  #: in the order in which they end: senders before receivers
 SERVERS = ROLES[:-1]  #: those with an endpoint

@@ -15,6 +15,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
@@ -38,9 +39,15 @@ def _device(value: str) -> str:
     return value
 
 
+def _rule(value: str) -> str:
+    Rule.parse(value)
+    return value
+
+
 Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Device = Annotated[str, AfterValidator(_device)]
+SyncRule = Annotated[str, AfterValidator(_rule)]
 
 
 class EnvConfig(Section):
@@ -133,7 +140,10 @@ class LearnerConfig(Section):
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
     window: int = setting(1, "messages that a group may have under way: bounds memory and lag", ge=1, le=MAX_WINDOW)
     max_policy_lag: int = setting(
-        20, "published versions that a rollout's oldest step may be behind; older rollouts are dropped", ge=0, le=LIMIT
+        20,
+        "published versions that a rollout's oldest step may be behind, with sync.rule always; older ones are dropped",
+        ge=0,
+        le=LIMIT,
     )
     device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
@@ -148,6 +158,22 @@ class LearnerConfig(Section):
     publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
     log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)
+
+
+class SyncConfig(Section):
+    """When brokers take newer weights."""
+
+    rule: SyncRule = setting(
+        "always",
+        "always, every N (published versions), every T s, adaptive THRESHOLD (of the divergence from the policy that "
+        "acts: mean KL; for Q-learning the share of observations with another best action; for DDPG, TD3 and SAC how "
+        "far the likeliest action has moved), or never",
+    )
+
+    @property
+    def parsed(self) -> Rule:
+        """The rule."""
+        return Rule.parse(self.rule)
 
 
 class NetConfig(Section):
@@ -172,10 +198,11 @@ class NetConfig(Section):
 class LocalConfig(Section):
     """Which processes `beast train` starts on this machine."""
 
-    placement: Literal["auto", "apart", "fused", "mixed", "serial"] = setting(
+    placement: Literal["auto", "apart", "fused", "mixed", "serial", "serve"] = setting(
         "auto",
         "apart: each service is a process; fused: workers, each an env-server, an actor and a broker in one process; "
-        "mixed: both; serial: all in one process, the learner too; auto: apart with a GPU, otherwise fused",
+        "mixed: both; serial: all in one process, the learner too; serve: learner and broker at their endpoints, for "
+        "programs that step themselves; auto: apart with a GPU, otherwise fused",
     )
     env_servers: int = setting(1, "apart, mixed: env-server processes", ge=1, le=256)
     actors: int = setting(
@@ -228,6 +255,7 @@ class Run(Section):
     actor: ActorConfig = ActorConfig()
     broker: BrokerConfig = BrokerConfig()
     learner: LearnerConfig = LearnerConfig()
+    sync: SyncConfig = SyncConfig()
     net: NetConfig = NetConfig()
     local: LocalConfig = LocalConfig()
     security: SecurityConfig = SecurityConfig()

@@ -16,11 +16,21 @@ from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.keys import Keys, add_key, make_keys
 from zerobeast.common.transport.ports import ServerPort
 from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, index_of, random_id
-from zerobeast.common.transport.weights import CHUNK_BYTES, WeightsPublisher, WeightsSubscriber, checksum, chunks
+from zerobeast.common.transport.weights import (
+    CHUNK_BYTES,
+    NEWS_TOPIC,
+    WEIGHTS_TOPIC,
+    WeightsPublisher,
+    WeightsSubscriber,
+    checksum,
+    chunks,
+)
 
 __all__ = [
     "CHUNK_BYTES",
     "MAX_FRAME_BYTES",
+    "NEWS_TOPIC",
+    "WEIGHTS_TOPIC",
     "ClientPort",
     "Context",
     "Incoming",

@@ -1,4 +1,8 @@
-"""The weights plane: one version is one message of chunks, and a late subscriber gets the newest at once."""
+"""The weights plane: one version is one message of chunks, and a late subscriber gets the newest at once.
+
+A second topic has news of the versions, for those that take only some of them: they subscribe to the weights for as
+long as they wait for one.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,13 @@ from zerobeast.common.transport.sockets import (
 from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header, topic
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
-WEIGHTS_TOPIC = topic(Plane.WEIGHTS, 0)
-NO_TOPIC = b"\0"
-ARRIVAL = b"\1" + WEIGHTS_TOPIC
+WEIGHTS_TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
+NO_TOPIC, SUBSCRIBED = b"\0", b"\1"
 MAX_ARRIVALS = 64  #: served in one call: a flood of them must not keep a learner from its loop
 
 
 class WeightsPublisher:
-    """Broadcasts versions of the weights, on the third socket of the learner's endpoint.
+    """Broadcasts versions of the weights, and news of them, on the third socket of the learner's endpoint.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -41,29 +44,37 @@ class WeightsPublisher:
         self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self.pollable = [self._socket]  #: what `Poller` waits on
-        self._newest: list[Any] = []
+        self._newest: dict[bytes, list[Any]] = {}  #: message by topic
         bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
-        self.welcome()
-        self._newest = [WEIGHTS_TOPIC + pack_header(header), *chunks(snapshot)]
-        self._socket.send_multipart(self._newest, zmq.NOBLOCK, copy=False)
+        self._send(WEIGHTS_TOPIC, header, chunks(snapshot))
+
+    def tell(self, news: Header) -> None:
+        """Send NEWS to its subscribers."""
+        self._send(NEWS_TOPIC, news, [])
 
     def welcome(self) -> None:
-        """Serve the newest version to clients that subscribed since the last call."""
+        """Serve the newest message of their topic to clients that subscribed since the last call."""
         for _ in range(MAX_ARRIVALS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
             # To the client behind this event, whatever it says: where it is no subscription at all, libzmq 4.3.5 names
-            # a client whose own event is still to come.
-            self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
+            # a client whose own event is still to come. One that asks for news, and gets none, subscribes again.
+            self._socket.set(zmq.SUBSCRIBE, asked)
             # The next send goes to that client alone. If there is nothing for it, a message that no client subscribes
             # to is sent instead; otherwise the next version would reach no other subscriber.
-            parts = self._newest if event == ARRIVAL and self._newest else [NO_TOPIC]
+            parts = self._newest.get(asked, [NO_TOPIC]) if event == SUBSCRIBED + asked else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+
+    def _send(self, about: bytes, header: Header, frames: list[memoryview]) -> None:
+        self.welcome()
+        self._newest[about] = [about + pack_header(header), *frames]
+        self._socket.send_multipart(self._newest[about], zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Close the socket, letting the last version leave."""
@@ -71,13 +82,13 @@ class WeightsPublisher:
 
 
 class WeightsSubscriber(Port):
-    """Receives versions of the weights."""
+    """Receives versions of the weights, or the news of them."""
 
-    def __init__(self, context: Context, endpoint: str) -> None:
+    def __init__(self, context: Context, endpoint: str, about: bytes = WEIGHTS_TOPIC) -> None:
         super().__init__(VERSIONS[Plane.WEIGHTS])
         self._socket = make_socket(context, zmq.SUB, receive_hwm=2)
         self.pollable = [self._socket]
-        self._socket.set(zmq.SUBSCRIBE, WEIGHTS_TOPIC)
+        self._socket.set(zmq.SUBSCRIBE, about)
         connect(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint).resolved(), WEIGHTS)
 
     def receive(self) -> Incoming | None:

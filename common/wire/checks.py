@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.spaces import Space, by_array
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 
 MAX_EPISODE_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
@@ -43,6 +43,19 @@ def illegal(actions: NDArray[Any], space: Space) -> str | None:
         if (chosen < 0).any() or (chosen >= limits).any():
             return f"holds an action outside {list(array.choices)}"
     return None
+
+
+def unfit(actions: NDArray[Any], space: ArraySpace) -> str | None:
+    """What makes actions [N, *shape] unfit for an environment, as a sentence; or None."""
+    if space.kind == "box":
+        return None if np.isfinite(actions).all() else "an action is not a finite number"
+    sizes = np.asarray(space.choices).reshape(space.shape)
+    wrong = (actions < 0) | (actions >= sizes)
+    if not wrong.any():
+        return None
+    at = tuple(int(n) for n in np.argwhere(wrong)[0])
+    size = int(np.broadcast_to(sizes, actions.shape)[at])
+    return f"the action of environment {at[0]} is {int(actions[at])}, expected 0 to {size - 1}"
 
 
 def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:

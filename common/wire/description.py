@@ -60,8 +60,8 @@ def is_shape(shape: tuple[int, ...]) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value of a peer, made fit for a sentence."""
-    return repr(list(value) if isinstance(value, tuple) else value)[:100]
+    """A value of a peer or user, made fit for a sentence."""
+    return " ".join(repr(list(value) if isinstance(value, tuple) else value).split())[:100]
 
 
 def _plain(value: Any) -> Any:

@@ -94,6 +94,12 @@ class RecordSpec:
         """The row as a numpy structured dtype, padding included."""
         return _numpy(self.fields, ROW_ALIGNMENT)
 
+    def offset(self, name: str) -> int:
+        """Of a field in a row, in bytes."""
+        fields = self.dtype.fields
+        assert fields is not None, "a record has fields"
+        return fields[name][1]
+
     @property
     def row_bytes(self) -> int:
         """Size of one row on the wire."""

@@ -6,7 +6,7 @@ WELCOME   any server  actor       topic+header               body: (terms,)
 ERROR     any server  actor       topic+header               body: (reason, sentence)
 BYE       either      either      header                     body: ()
 HERE      any server  actor       topic+header               body: ()
-RESET     actor       env-server  header                     body: (seed?, options?)
+RESET     actor       env-server  header                     body: (seed?, options?, mask?)
 STEP      actor       env-server  header, action rows        body: ()
 OBS       env-server  actor       topic+header, step rows    body: (episodes, infos?)
 INFER     actor       broker      header, step rows          body: (want_core_state,)
@@ -16,6 +16,7 @@ ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, epis
 ACK       learner     actor       topic+header               body: (consumed_seq, window)
 WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_version, layout_id, n_bytes, checksum,
                                                                     n_chunks)
+NEWS      learner     anyone      topic+header               body: (policy_version, divergences)
 
 The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
 conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
@@ -23,6 +24,8 @@ place in every version, so that a peer of another version can be told so. Every 
 2**63, the seq and epoch as well as a version or a count in the body. An entry with ? may be nil, and is left out at the
 end of a body. What travels behind the header is rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO;
 nothing on the wire is ever pickled.
+
+The mask of a RESET, and a list of seeds, have joined version 2 before any release spoke that version.
 
 A version is that of a plane. Servers speak the newest alone. A client greets at the newest, and where a server answers
 that it speaks another one of `VERSIONS`, at that one.
@@ -65,6 +68,7 @@ class Kind(IntEnum):
     ACK = 11
     WEIGHTS = 12
     HERE = 13
+    NEWS = 14
 
 
 class Plane(Enum):
@@ -108,7 +112,7 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.WELCOME: (dict,),
     Kind.ERROR: (str, str),
     Kind.BYE: (),
-    Kind.RESET: (int | None, dict | None),
+    Kind.RESET: (int | list | None, dict | None, list | None),
     Kind.STEP: (),
     Kind.OBS: (list, dict | None),
     Kind.INFER: (bool,),
@@ -117,11 +121,12 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),
     Kind.HERE: (),
+    Kind.NEWS: (int, list),
 }
 #: those of an earlier version that differ
 EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.OBS: (list,)}}
 #: kinds that are a header and nothing else
-BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE})
+BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
 _OF_SESSIONS = {Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.HERE}

@@ -249,6 +249,7 @@ class Stream:
         if reason == Reason.BUSY:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
+        self._outstanding = None  # a client whose request was refused may go on with another
         raise ConfigError(f"{self.server} refuses: {printable(sentence)}")
 
     def _told_version(self, header: Header, now: float) -> Reply | None:

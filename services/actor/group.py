@@ -1,4 +1,4 @@
-"""One env group of an actor: which of its three planes goes on when. No sockets, no clock.
+"""One group of environments: which of its planes goes on when. No sockets, no clock.
 
 An actor runs several groups in turn, so that one steps while another is inferred. What a restart of a peer costs: of
 the env-server, the episodes and the rollout in progress; of the broker, the rollout in progress, which begins anew with
@@ -8,17 +8,39 @@ empty memory on both sides; of the learner, nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.planes import GroupPlane, InferencePlane, Refuse, RolloutsPlane, StepsPlane
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
 from zerobeast.services.actor.waits import Wait, Waits
 
 
-class EnvGroup:
+class Steps(Protocol):
+    """Where the observations of a group come from."""
+
+    env: EnvSpec | None  #: None until it is known
+    new: bool  #: whether no observation has come yet, or those that come next have nothing to do with those before
+    rows: NDArray[np.void]  #: the newest observations, [N] of `step_record`
+    episodes: list[list[float]]  #: that have ended, until a rollout takes them along
+    agent_steps: int
+    cut: int  #: rollouts in progress that their loss has cost
+
+    def reset(self, now: float) -> None:
+        """Ask for first observations."""
+
+    def step(self, actions: NDArray[Any], now: float) -> None:
+        """Ask what actions [N] lead to."""
+
+
+class Group:
     """N environments that are stepped and inferred together.
 
     A group waits for one thing at a time, and that is its state. What is not in this table leaves it as it is:
@@ -46,36 +68,33 @@ class EnvGroup:
     broker remembers nothing of one in progress. "In step" is `actor.collect_ahead false`.
 
     Args:
-      config: of the run, with the environment of this group alone.
-      sender: id of this actor.
-      slot: which of its groups this is.
-      seed: of its first environment.
+      slot: which of its client's groups this is.
+      num_envs: N.
+      steps: what observations come from.
+      inference: to the broker.
+      rollouts: to the learner.
       waits: counts what it waits for.
-      timeouts: of the actor.
+      collect_ahead: go on while a rollout is learned from.
     """
 
     def __init__(
-        self, config: RunConfig, sender: int, slot: int, seed: int, waits: Waits, timeouts: Timeouts = TIMEOUTS
+        self,
+        slot: int,
+        num_envs: int,
+        steps: Steps,
+        inference: InferencePlane,
+        rollouts: RolloutsPlane,
+        waits: Waits,
+        *,
+        collect_ahead: bool = True,
     ) -> None:
-        self.slot = slot
-        self.num_envs = config.actor.envs_per_group
-        self._unroll_length = config.learner.unroll_length
-        self._collect_ahead = config.actor.collect_ahead
-        env_terms = {"env": config.env.model_dump(), "num_envs": self.num_envs, "seed": seed}
-        env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
-        self.steps = StepsPlane(env_server, self.num_envs, seed)
-        self.inference = InferencePlane(Stream(sender, slot, {}, f"broker at {config.broker.endpoint}"))
-        learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
-        self.rollouts = RolloutsPlane(learner, timeouts.no_progress)
-        self.planes: dict[Plane, GroupPlane] = {
-            Plane.STEPS: self.steps,
-            Plane.INFERENCE: self.inference,
-            Plane.ROLLOUTS: self.rollouts,
-        }
-        self.waits = waits
+        self.slot, self.num_envs = slot, num_envs
+        self.steps, self.inference, self.rollouts, self.waits = steps, inference, rollouts, waits
+        self.planes: dict[Plane, GroupPlane] = {Plane.INFERENCE: inference, Plane.ROLLOUTS: rollouts}
+        self._collect_ahead = collect_ahead
 
     def deadline(self) -> float:
-        return min(self.steps.deadline(), self.inference.deadline(), self.rollouts.deadline())
+        return min(end.deadline() for end in self.planes.values())
 
     def take(self, plane: Plane, message: Incoming, refuse: Refuse, now: float) -> None:
         reply = self.planes[plane].take(message, refuse, now)
@@ -98,20 +117,23 @@ class EnvGroup:
         if env and not self.inference.greets:
             self.inference.greet_with(env, self.num_envs)
         if env and policy and not self.rollouts.greets:
-            self.rollouts.greet_with(env, policy, self._unroll_length, self.num_envs)
+            self.rollouts.greet_with(env, policy, self.num_envs)
 
     def _connect(self, now: float) -> None:
         self.waits.enter(Wait.CONNECT, now)
         self._connected(now)
 
     def _connected(self, now: float) -> None:
-        if not all(end.stream.open for end in self.planes.values()):
+        if not self._is_connected():
             return
         if self.steps.new:
             self.steps.reset(now)
             self.waits.enter(Wait.ENV, now)
         else:
             self._infer(now)
+
+    def _is_connected(self) -> bool:
+        return all(end.stream.open for end in self.planes.values())
 
     def _observed(self, now: float) -> None:
         if self.steps.new:
@@ -140,6 +162,8 @@ class EnvGroup:
             if outbox.room:
                 outbox.push(builder.take(), self.steps.episodes, now, self.inference.acting)
                 self.steps.episodes = []
+            else:
+                self._no_room()
             if not outbox.room and (builder.complete or not self._collect_ahead):
                 self.waits.enter(Wait.CREDIT, now)
                 return
@@ -147,6 +171,9 @@ class EnvGroup:
             self._connect(now)
         else:
             self._infer(now)
+
+    def _no_room(self) -> None:
+        """A rollout is complete, and the window is full."""
 
     def _infer(self, now: float) -> None:
         rows, builder = self.steps.rows, self.rollouts.builder
@@ -158,23 +185,57 @@ class EnvGroup:
         self.inference.infer(rows, now, want_core=builder.at_start)
         self.waits.enter(Wait.BROKER, now)
 
-    def _begin_rollout(self, after: GroupPlane) -> None:
+    def _begin_rollout(self, after: GroupPlane | Steps) -> None:
         """Begin at the newest observation. A rollout in progress that holds steps is lost."""
         after.cut += 0 if self.rollouts.builder.at_start else self.num_envs
         self.rollouts.builder.restart(self.steps.rows)
 
 
+class EnvGroup(Group):
+    """A group whose environments an env-server hosts.
+
+    Args:
+      config: of the run, with the environment of this group alone.
+      sender: id of this actor.
+      slot: which of its groups this is.
+      seed: of its first environment.
+      waits: counts what it waits for.
+      timeouts: of the actor.
+    """
+
+    steps: StepsPlane
+
+    def __init__(
+        self, config: RunConfig, sender: int, slot: int, seed: int, waits: Waits, timeouts: Timeouts = TIMEOUTS
+    ) -> None:
+        num_envs = config.actor.envs_per_group
+        env_terms = {"env": config.env.model_dump(), "num_envs": num_envs, "seed": seed}
+        env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
+        learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
+        steps = StepsPlane(env_server, num_envs, seed)
+        super().__init__(
+            slot,
+            num_envs,
+            steps,
+            InferencePlane(Stream(sender, slot, {}, f"broker at {config.broker.endpoint}")),
+            RolloutsPlane(learner, config.learner.unroll_length, timeouts.no_progress),
+            waits,
+            collect_ahead=config.actor.collect_ahead,
+        )
+        self.planes = {Plane.STEPS: steps, **self.planes}
+
+
 #: what a group does in a state about a message of a plane: the upper half of its table
-TRANSITIONS: dict[tuple[Wait, Plane, Reply], Callable[[EnvGroup, float], None]] = {
-    (Wait.CONNECT, Plane.STEPS, Reply.WELCOME): EnvGroup._connected,
-    (Wait.CONNECT, Plane.INFERENCE, Reply.WELCOME): EnvGroup._connected,
-    (Wait.CONNECT, Plane.ROLLOUTS, Reply.WELCOME): EnvGroup._connected,
-    (Wait.ENV, Plane.STEPS, Reply.ANSWER): EnvGroup._observed,
-    (Wait.ENV, Plane.STEPS, Reply.LOST): EnvGroup._connect,
-    (Wait.ENV, Plane.STEPS, Reply.WELCOME): EnvGroup._connect,
-    (Wait.BROKER, Plane.INFERENCE, Reply.ANSWER): EnvGroup._acted,
-    (Wait.BROKER, Plane.INFERENCE, Reply.LOST): EnvGroup._connect,
-    (Wait.BROKER, Plane.INFERENCE, Reply.WELCOME): EnvGroup._connect,
-    (Wait.CREDIT, Plane.ROLLOUTS, Reply.ANSWER): EnvGroup._credited,
-    (Wait.CREDIT, Plane.ROLLOUTS, Reply.WELCOME): EnvGroup._credited,
+TRANSITIONS: dict[tuple[Wait, Plane, Reply], Callable[[Group, float], None]] = {
+    (Wait.CONNECT, Plane.STEPS, Reply.WELCOME): Group._connected,
+    (Wait.CONNECT, Plane.INFERENCE, Reply.WELCOME): Group._connected,
+    (Wait.CONNECT, Plane.ROLLOUTS, Reply.WELCOME): Group._connected,
+    (Wait.ENV, Plane.STEPS, Reply.ANSWER): Group._observed,
+    (Wait.ENV, Plane.STEPS, Reply.LOST): Group._connect,
+    (Wait.ENV, Plane.STEPS, Reply.WELCOME): Group._connect,
+    (Wait.BROKER, Plane.INFERENCE, Reply.ANSWER): Group._acted,
+    (Wait.BROKER, Plane.INFERENCE, Reply.LOST): Group._connect,
+    (Wait.BROKER, Plane.INFERENCE, Reply.WELCOME): Group._connect,
+    (Wait.CREDIT, Plane.ROLLOUTS, Reply.ANSWER): Group._credited,
+    (Wait.CREDIT, Plane.ROLLOUTS, Reply.WELCOME): Group._credited,
 }

@@ -1,4 +1,4 @@
-"""How one env group reaches its server on one plane, and how long it bears with that server. No clock."""
+"""How one group reaches its server on one plane, and how long it bears with that server. No clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from zerobeast.common.transport import ClientPort
 from zerobeast.common.wire.messages import Kind, Plane
-from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.servers import Servers
 from zerobeast.services.actor.timeouts import Timeouts
 
@@ -16,9 +16,9 @@ MOST_DOUBLINGS = 3  #: of patience, one for each move in vain: if all servers ar
 
 
 class Link:
-    """One env group on one plane. All times are in seconds."""
+    """One group on one plane. All times are in seconds."""
 
-    def __init__(self, group: EnvGroup, servers: Servers, timeouts: Timeouts, now: float) -> None:
+    def __init__(self, group: Group, servers: Servers, timeouts: Timeouts, now: float) -> None:
         self.group, self.servers = group, servers
         self.slot, self.end = group.slot, group.planes[servers.plane]
         self.stream = self.end.stream

@@ -18,7 +18,7 @@ from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.checks import episodes_of, flaw, forbidden, illegal
 from zerobeast.common.wire.messages import Frames, Header, Kind
-from zerobeast.common.wire.records import act_record, action_record, step_record
+from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import Outbox
@@ -197,17 +197,27 @@ class InferencePlane(GroupPlane):
 
 
 class RolloutsPlane(GroupPlane):
-    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session."""
+    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session.
 
-    def __init__(self, stream: Stream, no_progress_s: float) -> None:
+    With no `unroll_length` the learner is asked for it.
+    """
+
+    builder: RolloutBuilder  #: once the policy and the length of a rollout are known
+
+    def __init__(self, stream: Stream, unroll_length: int | None, no_progress_s: float) -> None:
         super().__init__(stream)
         self.outbox = Outbox(stream, no_progress_s)
 
-    def greet_with(self, env: EnvSpec, policy: PolicySpec, unroll_length: int, num_envs: int) -> None:
-        self.builder, self.greets = RolloutBuilder(env, policy, unroll_length, num_envs), True
-        self.stream.hello_terms.update(
-            env=env.to_wire(), policy=policy.to_wire(), unroll_length=unroll_length, num_envs=num_envs
-        )
+        self.unroll_length = unroll_length
+        if unroll_length is not None:
+            self.stream.hello_terms["unroll_length"] = unroll_length
+
+    def greet_with(self, env: EnvSpec, policy: PolicySpec, num_envs: int) -> None:
+        """Say HELLO from now on."""
+        self._env, self._policy, self._num_envs, self.greets = env, policy, num_envs, True
+        self.stream.hello_terms.update(env=env.to_wire(), policy=policy.to_wire(), num_envs=num_envs)
+        if self.unroll_length is not None:
+            self._begin(self.unroll_length)
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         return self.outbox.due(now) if self.greets else None
@@ -220,3 +230,19 @@ class RolloutsPlane(GroupPlane):
         for rows in free:
             self.builder.recycle(rows)
         return reply
+
+    def _welcomed(self) -> None:
+        if self.unroll_length is None or "unroll_length" in self.stream.terms:
+            length = self._offered("unroll_length", self._length, self.unroll_length)
+            if self.unroll_length is None:
+                self._begin(length)
+
+    def _begin(self, unroll_length: int) -> None:
+        self.unroll_length = unroll_length
+        self.builder = RolloutBuilder(self._env, self._policy, unroll_length, self._num_envs)
+
+    def _length(self, offer: Any) -> int:
+        if type(offer) is not int or offer < 1:
+            raise RemoteProtocolError(f"it is {offer!r:.40}, expected 1 or more", "terms")
+        rollout_record(self._env, self._policy, offer)  # raises if such rows would be too large
+        return offer

@@ -16,7 +16,7 @@ LINGER_MS = 200  #: for BYE to leave
 
 
 class Servers:
-    """Who serves an actor's groups on one plane: `lookup` is of the name that may stand for several servers."""
+    """The servers of an actor's groups on one plane: `lookup` is of the name that may stand for several servers."""
 
     def __init__(self, plane: Plane, lookup: Lookup, sender: int, directory: Directory, timeouts: Timeouts) -> None:
         self.plane = plane

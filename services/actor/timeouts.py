@@ -12,7 +12,7 @@ class Timeouts:
     silent: float = 10.0  #: for a server that could be asked, before another one or a new connection is tried
     absent: float = 1.0  #: for a server that cannot even be asked, before another one is
     #: Without an ACK for this long, ask by HELLO whether the learner still knows us. With nothing under way too: a
-    #: learner that lost its only checkpoint makes new weights for the first who greets it; without, nothing ever is.
+    #: learner that lost its only checkpoint makes new weights for the first actor that greets it.
     no_progress: float = 10.0
     lookup: float = 5.0  #: to learn of servers that came or left
     retry_lookup: float = 1.0  #: while no server is known

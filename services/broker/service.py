@@ -14,6 +14,7 @@ import torch
 
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.acting.local_weights import LocalWeights, shared_place
+from zerobeast.common.acting.sync import Sync
 from zerobeast.common.acting.weights_inbox import WeightsInbox
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
@@ -149,6 +150,7 @@ class Broker(Service):
             "weights_from_memory": self._inbox is not None and self._inbox.is_local,
             "weights_refused": self._inbox.complaint if self._inbox else "",
             "dropped": self.port.dropped,
+            **(self._inbox.sync.page() if self._inbox else {}),
         }
 
     def _collect(self) -> None:
@@ -184,7 +186,9 @@ class Broker(Service):
             place = shared_place(self.config)
             local = LocalWeights(place, policy.net, only=self.config.deterministic) if place else None
             endpoint = self.config.learner.endpoint
-            self._inbox = WeightsInbox(self._context, endpoint, policy.layout_id, policy.weights_bytes, local=local)
+            sync = Sync(self.config.sync.parsed, self.epoch, self.config.learner.publish_every)
+            layout = policy.layout_id, policy.weights_bytes
+            self._inbox = WeightsInbox(self._context, endpoint, *layout, local=local, sync=sync)
             self.resources.callback(self._inbox.close)
         session = self._sessions.admit(header, rows, self.clock())
         if session is None:

@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import contained
+from zerobeast.services.envserver.vector import Only, contained
 
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
+GOES_ON = -1  # instead of a seed: its generator does
 
 
 class AtariVectorEnv(InlineEnvs):
@@ -46,22 +48,25 @@ class AtariVectorEnv(InlineEnvs):
         self._env = _make(rom, config, num_envs, threads)
         action, stack, skip = self._env.single_action_space, config.frame_stack, config.frame_skip
         super().__init__(env_spec(config.id, _one_frame(self._env), action, stack=stack, skip=skip), num_envs)
-        self._seed: int | None = seed
+        self._seeds = one_by_one(seed, num_envs)  #: of their next reset, or None
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
         self._lives = np.zeros(num_envs, np.int64)
         self._life_lost = np.zeros(num_envs, np.bool_)  #: the newest row ended by it and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        del options  # the emulator's choose some of the environments
-        seed, self._seed = self._seed if seed is None else seed, None
-        seeds = None if seed is None else (seed % MAX_SEED + np.arange(self.num_envs)) % MAX_SEED
-        obs, info = self._env.reset(seed=seeds)
-        self._keep(info)
-        self._life_lost[:] = self._game_over[:] = False
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        del options  # the emulator's only one is the mask
+        chosen = np.ones(self.num_envs, np.bool_) if only is None else only
+        seeds = one_by_one(seed, self.num_envs)
+        due = [self._seeds[i] if seeds[i] is None else seeds[i] for i in np.flatnonzero(chosen)]
+        self._seeds = one_by_one(None, self.num_envs)
+        numbers = np.array([GOES_ON if each is None else each % MAX_SEED for each in due])
+        obs, info = self._env.reset(seed=numbers, options={"reset_mask": chosen})
+        self._keep(info, chosen)
+        self._life_lost[chosen] = self._game_over[chosen] = False
         self._lives[:] = info["lives"]
-        self.fill_first(obs[:, 0])
+        self.fill_first(obs[:, 0], chosen)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
         actions[self._life_lost] = self._resume_action
@@ -80,8 +85,11 @@ class AtariVectorEnv(InlineEnvs):
             terminated = terminated | lost
         self.fill(obs[:, 0], reward, terminated, truncated, first)
 
-    def _keep(self, info: dict[str, Any]) -> None:
+    def _keep(self, info: dict[str, Any], chosen: Only = None) -> None:
         self.infos = {name: values for name, values in info.items() if name != "env_id"}  # which counts from 0 here
+        if chosen is not None:
+            self.infos = {name: np.where(chosen, values, 0) for name, values in self.infos.items()}
+            self.infos |= {f"_{name}": chosen for name in self.infos}
 
     def close(self) -> None:
         """Drop the emulator; its threads end with it."""

@@ -28,7 +28,9 @@ MINATAR = "MinAtar/"
 EMULATORS_AT_ONCE = 4  #: in a turn of the loop, 0.3 s; ones made one by one take a tenth longer to step, for ever
 
 
-def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig) -> VectorEnv:
+def make_vector_env(
+    config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig, *, masks: bool = False
+) -> VectorEnv:
     """Say how N environments are made; making them is up to `VectorEnv.collect`.
 
     Args:
@@ -36,6 +38,7 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
       num_envs: N.
       seed: environment i gets seed + i at the first reset.
       server: threads and workers to use.
+      masks: some are to be reset while others play on, which gymnasium's vectorised implementations cannot.
 
     Raises:
       EnvError: the id is unknown or its package is not installed. What only making them shows, `collect` says.
@@ -45,7 +48,7 @@ def make_vector_env(config: EnvConfig, num_envs: int, seed: int, server: EnvServ
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
         return _make_atari(rom, config, num_envs, seed, server.threads or 1)
     plain = ":" not in config.id and not config.id.startswith(MINATAR)
-    if plain and _has_native(config.id) and not config.action_mask:
+    if plain and _has_native(config.id) and not (config.action_mask or masks):
         return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
     if server.in_process:
         return LocalVectorEnv(config, num_envs, seed)

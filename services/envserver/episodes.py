@@ -24,8 +24,14 @@ class EpisodeTracker:
         self._returns[envs] = 0
         self._lengths[envs] = 0
 
-    def note(self, rows: NDArray[Any]) -> list[list[float | int]]:
-        """`update` by rows [N] of `step_record`, of which some may have been cut off without an end."""
+    def note(self, rows: NDArray[Any], only: NDArray[np.bool_] | None = None) -> list[list[float | int]]:
+        """`update` by rows [N] of `step_record`, of which some may have been cut off without an end.
+
+        With `only` they answer a reset of these environments alone, and nothing has happened to the others.
+        """
+        if only is not None:
+            self.forget(only)
+            return []
         self.forget(rows["first"])
         return self.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
 

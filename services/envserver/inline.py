@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.runtime.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.episodes import EpisodeTracker
-from zerobeast.services.envserver.vector import Episodes, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import Episodes, Only, VectorEnv, contained, rows_for
 
 
 class InlineEnvs(ABC):
     """Base of backends: N environments that step inside this process, in code that never waits for a peer."""
 
     takes_options: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
@@ -34,8 +36,8 @@ class InlineEnvs(ABC):
         self.statistics = EpisodeTracker(num_envs)
 
     @abstractmethod
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Fill rows with the first of every episode; as `VectorEnv.reset`."""
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        """Fill rows with the first of new episodes; as `VectorEnv.reset`."""
 
     @abstractmethod
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -49,12 +51,15 @@ class InlineEnvs(ABC):
     def close(self) -> None:
         """Release the environments."""
 
-    def fill_first(self, obs: Any) -> None:
-        """Write rows of which every one opens an episode."""
-        self.statistics.forget(slice(None))
+    def fill_first(self, obs: Any, only: Only = None) -> None:
+        """Write rows that open an episode, those in `only` or all; obs [N, ...] of all."""
+        chosen = np.ones(self.num_envs, np.bool_) if only is None else only
+        self.statistics.forget(chosen)
         self.episodes = []
+        kept = self.rows[~chosen]
         no = np.zeros(self.num_envs, np.bool_)
-        self.fill(obs, np.zeros(self.num_envs), no, no, first=~no)
+        self.fill(obs, np.zeros(self.num_envs), no, no, first=chosen)
+        self.rows[~chosen] = kept
 
     def fill(
         self,
@@ -107,15 +112,18 @@ class InlineVectorEnv(VectorEnv):
         self._begun: list[Callable[[], None]] | None = None  #: what finishes it
         self._at_once = True  #: or a call of it in each `collect`
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         is_first, self._was_reset = not self._was_reset, True
         if is_first and options is not None and seed is None:
             seed = self._seed
         self._at_once, self._begun = seed is None, []
         if not is_first or seed is not None:  # else the first one is done, in the making
-            self._begun = [
-                partial(env.reset, None if seed is None else seed + part.start, options) for part, env in self._parts
-            ]
+            for part, env in self._parts:
+                if only is not None and not only[part].any():
+                    env.episodes, env.infos = [], {}
+                    continue
+                part_only = None if only is None else only[part]
+                self._begun.append(partial(env.reset, of_part(seed, part), options, part_only))
 
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
@@ -160,7 +168,7 @@ class InlineVectorEnv(VectorEnv):
         env = self._make(part.stop - part.start, self._seed + part.start)
         if not self._parts:
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
-            self.takes_options = env.takes_options
+            self.takes_options, self.independent = env.takes_options, env.independent
         env.rows = self.rows[part]
         self._parts.append((part, env))
 

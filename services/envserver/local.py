@@ -11,10 +11,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.shard import Shard
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.vector import Only, VectorEnv
 
 
 class LocalVectorEnv(VectorEnv):
@@ -33,13 +34,14 @@ class LocalVectorEnv(VectorEnv):
         self._config, self._seed = config, seed
         self._shard: Shard | None = None
         self._begun: Callable[[], None] | None = None
+        self._only: Only = None  #: of the reset that was begun
         self._statistics = EpisodeTracker(num_envs)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        self._begun = partial(self._made.reset, seed, options)
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        self._begun, self._only = partial(self._made.reset, seed, options, only), only
 
     def step(self, actions: NDArray[Any]) -> None:
-        self._begun = partial(self._made.step, actions)
+        self._only, self._begun = None, partial(self._made.step, actions)
 
     def collect(self) -> bool:
         if self._shard is None:
@@ -55,7 +57,7 @@ class LocalVectorEnv(VectorEnv):
         finally:
             failures, self._shard.failures = self._shard.failures, []
             self.count_failures(failures, self._config.id)
-        self.episodes = self._statistics.note(self.rows)
+        self.episodes = self._statistics.note(self.rows, self._only)
         return True
 
     def close(self) -> None:

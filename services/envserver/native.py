@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
-from zerobeast.services.envserver.vector import contained
+from zerobeast.services.envserver.vector import Only, contained
 
 
 class NativeVectorEnv(InlineEnvs):
@@ -42,7 +43,10 @@ class NativeVectorEnv(InlineEnvs):
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    independent = False  # none of gymnasium 1.4 can restart some of its copies and leave the others
+
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        del only  # refused before
         obs, self.infos = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None
         self._done[:] = False

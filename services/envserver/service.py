@@ -164,7 +164,7 @@ class EnvServer(Service):
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
         check_capacity(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
         try:
-            env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings)
+            env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.masks)
         except EnvError as error:
             raise RemoteProtocolError(str(error), "environment") from error
         env.infos = InfoTable(terms.num_envs) if terms.infos else None
@@ -194,10 +194,10 @@ class EnvServer(Service):
         """What begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
         hosted = session.state
         if message.header.kind is Kind.RESET:
-            env_id, takes_options = hosted.env.spec.env_id, hosted.env.takes_options
-            return partial(
-                hosted.env.reset, *ResetRequest.read(message.header.body, env_id, takes_options=takes_options)
-            )
+            request = ResetRequest.read(message.header.body, hosted.env)
+            if request.only is not None and session.asked_at is None:
+                raise RemoteProtocolError("RESET of all environments has to come before one with a mask", "order")
+            return partial(hosted.env.reset, *request)
         if session.asked_at is None:
             raise RemoteProtocolError("RESET has to come before the first STEP", "order")
         assert hosted.actions is not None

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
 from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.masks import mask_of, without_mask
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
-from zerobeast.services.envserver.vector import contained, rows_for
+from zerobeast.services.envserver.vector import Only, contained, rows_for
 
 MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up
 MAX_TEXT = 4000
@@ -64,20 +65,22 @@ class Shard:
         self.infos = infos
         self.failures: list[list[Any]] = []  #: since they were last taken away
         self._envs = [make_env(env_id, kwargs) for _ in range(num_envs)]
-        self._seeds = [None if seed is None else seed + i for i in range(num_envs)]
+        self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
         self._in_a_row = [0] * num_envs
         obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
         self.spec = env_spec(env_id, obs, action, masked=bool(mask))
         self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self.rows = rows_for(self.spec, num_envs)
+        self._columns = tuple(by_array(self.spec.obs, self.rows["obs"]))
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a new episode everywhere; as `VectorEnv.reset`. Raises EnvError where one cannot be reset at all."""
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        """Begin new episodes; as `VectorEnv.reset`. Raises EnvError where an environment cannot be reset at all."""
         self._forget_infos()
-        if seed is not None:
-            self._seeds = [seed + i for i in range(self.num_envs)]
-        for i in range(self.num_envs):
+        seeds = one_by_one(seed, self.num_envs)
+        for i in range(self.num_envs) if only is None else np.flatnonzero(only).tolist():
+            if seeds[i] is not None:
+                self._seeds[i] = seeds[i]
             if options is None:
                 self._reset(i)
                 continue
@@ -106,7 +109,7 @@ class Shard:
     def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         row = self.rows[i]
         entries = by_array(self.spec.obs, self._adapt_obs(obs))
-        for (_, column), (space, value) in zip(by_array(self.spec.obs, self.rows["obs"]), entries, strict=True):
+        for (space, column), (_, value) in zip(self._columns, entries, strict=True):
             column[i] = _checked(value, space)
         if self.mask:
             over = bool(terminated or truncated)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
 Episodes = list[list[float | int]]
+Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
 
 
 @contextmanager
@@ -74,10 +76,12 @@ class VectorEnv(ABC):
       files: descriptors that become readable when `collect` has work; may change in any call.
       inline: there are none, because `collect` does the work itself, a bit in each call.
       takes_options: whether `reset` may have any; known as `spec` is.
+      independent: whether `reset` may be of some environments, and seed each by itself; known as `spec` is.
     """
 
     inline: ClassVar[bool] = False
     takes_options: bool = True
+    independent: bool = True
     spec: EnvSpec
     rows: NDArray[Any]
 
@@ -106,12 +110,13 @@ class VectorEnv(ABC):
         return 0
 
     @abstractmethod
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin new episodes everywhere. The first reset is always seeded, later ones go on from there.
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        """Begin new episodes. The first reset is always seeded and of all, later ones go on from there.
 
         Args:
-          seed: environment i gets seed + i; None: as above.
+          seed: as `EnvSeeds`; one of them where the environments have one generator.
           options: of the environments' own `reset`, if it takes any.
+          only: which environments, if not all; the rows of the others stay as they are, without infos.
         """
 
     @abstractmethod

@@ -1,14 +1,15 @@
 """The process that steps single environments, one after the other. The server's side is in `workers`.
 
-server -> worker                 worker -> server
-RESET, then [seed, options]      outcome, rows
-STEP, then the actions           outcome, rows
+server -> worker                        worker -> server
+                                        once, at the start: an outcome with the `spec` of the environments
+RESET and msgpack [seed, options, only] an outcome with rows
+STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
-                                 once, at the start: outcome with the spec of the environments
 
-An outcome is a msgpack map: `spec`, or `failures` [[environment, traceback], ...] and, if the session asked for them,
-`infos` and how many were `left_out`; with `fatal` no rows follow.
-Rows are bytes of `step_record`. Nothing but bytes goes through the pipe.
+An outcome is a msgpack map: `rows`, bytes of `step_record`, `failures` [[environment, traceback], ...] and, if the
+session asked for them, `infos` and how many were `left_out`; or `fatal`, a sentence, and `failures`.
+Each is one message: most of what a cheap environment costs are the turns of processes. Nothing but bytes goes through
+the pipe.
 """
 
 from __future__ import annotations
@@ -69,29 +70,29 @@ def serve(
             return
         with contextlib.closing(shard):
             connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+            actions = action_record(shard.spec.action).dtype["action"]
             while True:
-                _answer(connection, shard)
+                _answer(connection, shard, actions)
     _end_descendants()
 
 
-def _answer(connection: Connection, shard: Shard) -> None:
-    command = connection.recv_bytes()
+def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> None:
+    request = memoryview(connection.recv_bytes())
+    command, body = request[:1], request[1:]
     try:
         if command == RESET:
-            seed, options = unpack(connection.recv_bytes())
-            shard.reset(seed, options)
+            shard.reset(*unpack(body))
         else:
-            shard.step(np.frombuffer(connection.recv_bytes(), action_record(shard.spec.action).dtype["action"]))
+            shard.step(np.frombuffer(body, actions))
     except EnvError as error:
         connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures}))
         return
     failures, shard.failures = shard.failures, []
-    outcome: dict[str, Any] = {"failures": failures}
+    outcome: dict[str, Any] = {"failures": failures, "rows": shard.rows.tobytes()}
     if shard.infos is not None:
         outcome |= {"infos": shard.infos.infos, "left_out": shard.infos.left_out}
         shard.infos.left_out = 0
     connection.send_bytes(pack(outcome))
-    connection.send_bytes(shard.rows.view(np.uint8).data)
 
 
 def _die_with_server() -> None:

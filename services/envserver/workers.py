@@ -25,13 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.runtime.seeds import EnvSeeds, of_part
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.shard import backoff_s
-from zerobeast.services.envserver.vector import VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import RESET, STEP, serve
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,12 @@ class WorkerVectorEnv(VectorEnv):
         self._context = multiprocessing.get_context("spawn")
         self._poll = select.poll()
         self._statistics = EpisodeTracker(num_envs)
+        self._by_file: dict[int, _Worker] = {}
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
-        self._seed: int | None = None  #: of the reset that was begun
+        self._seed: EnvSeeds = None  #: of the reset that was begun
         self._options: dict[str, Any] | None = None  #: of the same
+        self._only: Only = None  #: of the same
         self._declared: EnvSpec | None = None  #: what the first process says of its environments
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
         self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
@@ -88,12 +91,12 @@ class WorkerVectorEnv(VectorEnv):
     def processes(self) -> int:
         return len(self._workers) + len(self._leaving)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        self._seed, self._options = seed, options
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        self._seed, self._options, self._only = seed, options, only
         self._begin(None)
 
     def step(self, actions: NDArray[Any]) -> None:
-        self._seed = self._options = None
+        self._seed = self._options = self._only = None
         self._begin(actions)
 
     def collect(self) -> bool:
@@ -102,11 +105,11 @@ class WorkerVectorEnv(VectorEnv):
             if worker.pipe is None and worker.awaits and now >= worker.since:
                 self._try_to_start(worker)
         for file, _ in self._poll.poll(0):
-            self._take(next(worker for worker in self._workers if worker.pipe and worker.pipe.fileno() == file))
+            self._take(self._by_file[file])
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        self.episodes = self._statistics.note(self.rows)
+        self.episodes = self._statistics.note(self.rows, self._only)
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
@@ -181,7 +184,8 @@ class WorkerVectorEnv(VectorEnv):
         self._list_files()
 
     def _list_files(self) -> None:
-        self.files = tuple(worker.pipe.fileno() for worker in self._workers if worker.pipe)
+        self._by_file = {worker.pipe.fileno(): worker for worker in self._workers if worker.pipe}
+        self.files = tuple(self._by_file)
 
     def _begin(self, actions: NDArray[Any] | None) -> None:
         self._begun = True
@@ -191,13 +195,14 @@ class WorkerVectorEnv(VectorEnv):
             if worker.pipe is None:
                 worker.awaits = "spec"  # collect starts one
                 continue
+            if actions is None and self._only is not None and not self._only[worker.part].any():
+                continue
             worker.awaits, worker.since = "rows", time.monotonic()
             with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
                 if actions is None:
-                    self._send_reset(worker)
+                    self._send_reset(worker, self._only)
                     continue
-                worker.pipe.send_bytes(STEP)
-                worker.pipe.send_bytes(actions[worker.part].tobytes())
+                worker.pipe.send_bytes(STEP + actions[worker.part].tobytes())
 
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None
@@ -211,7 +216,7 @@ class WorkerVectorEnv(VectorEnv):
             if "spec" in outcome:
                 self._made(worker, EnvSpec.from_wire(outcome["spec"]))
                 return
-            worker.pipe.recv_bytes_into(self.rows[worker.part].view(np.uint8).data)
+            self._fill(worker.part, outcome.get("rows"))
             self._take_infos(outcome, worker.part)
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
             self._died(worker)
@@ -229,16 +234,22 @@ class WorkerVectorEnv(VectorEnv):
             raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self._declared}")
         worker.awaits = ""
         if self._opened:
+            self._statistics.forget(worker.part)
             worker.awaits, worker.since = "rows", time.monotonic()
             assert worker.pipe is not None
             with contextlib.suppress(OSError):
                 self._send_reset(worker)
 
-    def _send_reset(self, worker: _Worker) -> None:
+    def _send_reset(self, worker: _Worker, only: Only = None) -> None:
         assert worker.pipe is not None
-        seed = None if self._seed is None else self._seed + worker.part.start
-        worker.pipe.send_bytes(RESET)
-        worker.pipe.send_bytes(pack([seed, self._options]))
+        seed, part_only = of_part(self._seed, worker.part), None if only is None else only[worker.part]
+        worker.pipe.send_bytes(RESET + pack([seed, self._options, part_only]))
+
+    def _fill(self, part: slice, rows: object) -> None:
+        wanted = self.rows[part].view(np.uint8)
+        if not isinstance(rows, bytes) or len(rows) != wanted.nbytes:
+            raise RemoteProtocolError(f"expected {wanted.nbytes} bytes of rows")
+        wanted[:] = np.frombuffer(rows, np.uint8)
 
     def _take_infos(self, outcome: dict[str, Any], part: slice) -> None:
         if self.infos is not None:

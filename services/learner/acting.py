@@ -1,31 +1,106 @@
-"""Which brokers chose the actions of the rollouts that came lately. Pure."""
+"""Which processes chose the actions of the rollouts that came lately, and how far their policies are behind. Pure."""
 
 from __future__ import annotations
 
-SPAN_S = 60.0  #: for which a broker counts after a rollout of its
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPAN_S = 60.0  #: for which a process counts after a rollout of its
 MOST = 1024  #: that are remembered, whatever peers claim
+SHOWN = 16  #: of which figures are reported one by one
+SMOOTHING = 0.5  #: weight of what is new in a divergence
+
+
+@dataclass
+class Acting:
+    """A process that acts: a broker, alone or in a worker."""
+
+    number: int  #: in the order in which they appeared
+    seen_at: float
+    version: int = -1  #: the newest that it acted with
+    syncs: int = 0  #: versions that it was seen to act with
+    divergence: float | None = None  #: of the present policy from that version
+
+    def acted(self, version: int) -> bool:
+        """Take note of a version; whether it is new here."""
+        newer = version > self.version
+        if newer:
+            self.version, self.divergence, self.syncs = version, None, self.syncs + 1
+        return newer
+
+    def measured(self, divergence: float) -> None:
+        """Smooth a new measurement of the newest version."""
+        before = divergence if self.divergence is None else self.divergence
+        self.divergence = before + SMOOTHING * (divergence - before)
 
 
 class ActingProcesses:
-    """The epochs of the brokers that act, by when they were last seen in a ROLLOUT."""
+    """Those of a run, by their epochs."""
 
     def __init__(self) -> None:
-        self._seen_at: dict[int, float] = {}  # the oldest first
+        self.syncs = 0  #: versions that any were seen to act with, each counted by itself
+        self._known: dict[int, Acting] = {}  # the one that was seen last is last
+        self._appeared = 0
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._seen_at)
+        return len(self._known)
 
-    def note(self, acting: int, now: float) -> None:
-        """Take note of the broker of a rollout; 0 is none that is known."""
-        self._seen_at.pop(acting, None)
-        if acting:
-            self._seen_at[acting] = now
-        if len(self._seen_at) > MOST:
-            del self._seen_at[next(iter(self._seen_at))]
+    def note(self, epoch: int, version: int, now: float) -> None:
+        """Take note of the process of a rollout and the newest version in it; epoch 0 is none that is known."""
+        if not epoch:
+            return
+        acting = self._known.pop(epoch, None)
+        if acting is None:
+            acting = Acting(self._appeared, now)
+            self._appeared += 1
+        acting.seen_at = now
+        self.syncs += acting.acted(version)
+        self._known[epoch] = acting
+        if len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
 
     def forget(self, now: float) -> None:
         """Forget those that no rollout came from for SPAN_S."""
-        gone = [acting for acting, at in self._seen_at.items() if now - at > SPAN_S]
-        for acting in gone:
-            del self._seen_at[acting]
+        gone = [epoch for epoch, acting in self._known.items() if now - acting.seen_at > SPAN_S]
+        for epoch in gone:
+            del self._known[epoch]
+
+    def measure(self, epochs: NDArray[np.int64], versions: NDArray[np.int64], divergences: NDArray[np.float32]) -> None:
+        """Take divergences of the present policy from those that acted.
+
+        Args:
+          epochs: [B] of the processes that acted in rollouts; one that is not known counts not.
+          versions: [B, T] that acted.
+          divergences: [B, T]; NaN if a step has none.
+        """
+        for epoch in np.unique(epochs).tolist():
+            if (acting := self._known.get(epoch)) is None:
+                continue
+            rows = epochs == epoch
+            values = divergences[rows][(versions[rows] == acting.version) & np.isfinite(divergences[rows])]
+            if len(values):
+                acting.measured(float(values.mean()))
+
+    def news(self) -> list[list[Any]]:
+        """[epoch, version, divergence] of each that was measured: what NEWS says."""
+        return [
+            [epoch, acting.version, acting.divergence]
+            for epoch, acting in self._known.items()
+            if acting.divergence is not None
+        ]
+
+    def page(self, newest: int) -> dict[str, Any]:
+        """For the health page: of the first SHOWN processes by their numbers, while `newest` is the newest version."""
+        shown = sorted(self._known.values(), key=lambda acting: acting.number)[:SHOWN]
+        return {
+            "syncs": self.syncs,
+            "syncs_by_acting": {acting.number: acting.syncs for acting in shown},
+            "lag_by_acting": {acting.number: max(0, newest - acting.version) for acting in shown},
+            "divergence_by_acting": {
+                acting.number: acting.divergence for acting in shown if acting.divergence is not None
+            },
+        }

@@ -27,7 +27,7 @@ class Terms:
 
     env: EnvSpec
     policy: PolicySpec | None  #: None in a HELLO: the actor takes the run's
-    unroll_length: int
+    unroll_length: int | None  #: likewise
     num_envs: int  #: rows per message; of the run: the most it takes
     first: int | None = None  #: number of the oldest rollout that the actor still has, or of its next; not said: any
 
@@ -42,14 +42,14 @@ class Terms:
         theirs = terms.get("policy")
         absent = theirs is None or (isinstance(theirs, dict) and not theirs)
         policy = None if absent else PolicySpec.from_wire(theirs)
-        for name in ("unroll_length", "num_envs"):
+        for name, given in (("unroll_length", terms.get("unroll_length") is not None), ("num_envs", True)):
             value = terms.get(name)
-            if type(value) is not int or not 0 < value <= 1 << 20:
+            if given and (type(value) is not int or not 0 < value <= 1 << 20):
                 raise RemoteProtocolError(f"{name} is {str(value)[:40]}, expected a positive number", "terms")
         first = terms.get("first")
         if first is not None and (type(first) is not int or not 0 < first <= MAX_INTEGER):
             raise RemoteProtocolError(f"first is {str(first)[:40]}, expected the number of a ROLLOUT", "terms")
-        return cls(env, policy, terms["unroll_length"], terms["num_envs"], first)
+        return cls(env, policy, terms.get("unroll_length"), terms["num_envs"], first)
 
 
 def mismatch(theirs: Terms, ours: Terms) -> str | None:
@@ -134,7 +134,9 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
 
 def _flat(terms: Terms) -> dict[str, Any]:
     """The terms that must be equal: {"env.action.kind": "discrete", ...}."""
-    tree: dict[str, Any] = {"env": terms.env.to_wire(), "unroll_length": terms.unroll_length}
+    tree: dict[str, Any] = {"env": terms.env.to_wire()}
+    if terms.unroll_length is not None:
+        tree["unroll_length"] = terms.unroll_length
     if terms.policy is not None:
         tree["policy"] = terms.policy.to_wire()
     return flat(tree)

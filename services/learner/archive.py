@@ -31,9 +31,9 @@ class Archive:
         self._errors = 0
         self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
 
-    def record(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
+    def record(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
         """Append a row of metrics; see `Recorder.write`."""
-        self._note("metrics", self._recorder.write(row, losses, lags, returns))
+        self._note("metrics", self._recorder.write(row, losses, lags, events))
 
     def save(self, state: dict[str, Any], now: float) -> None:
         """Replace the checkpoint.

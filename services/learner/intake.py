@@ -26,7 +26,7 @@ from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
 from zerobeast.services.learner.window import LONG_AGO, all_waiting, exhausted, window
 
-GRANT_PERIOD_S = 1.0  #: to see who delivers
+GRANT_PERIOD_S = 1.0  #: to see which actors deliver
 
 
 class Intake(RolloutPlane):
@@ -60,9 +60,9 @@ class Intake(RolloutPlane):
         self.terms, self.queue, self.ledger = terms, queue, record.ledger
         self._sessions: SessionTable[StreamLedger] = SessionTable(epoch)
         self._left: dict[int, None] = {}  #: actors that have gone, the first first
-        self._changed = True  #: who takes part, since the window was last computed
+        self._changed = True  #: the actors, since the window was last computed
         self._grant_at = 0.0
-        self._acting = ActingProcesses()
+        self.acting = ActingProcesses()
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
             self._left[sender] = None
@@ -85,7 +85,7 @@ class Intake(RolloutPlane):
     def page(self) -> dict[str, Any]:
         """For the health page."""
         return super().page() | {
-            "acting": len(self._acting),
+            "acting": len(self.acting),
             "rollouts_by_fate": self.ledger.page(),
             "queue_rows": self.queue.rollouts,
             "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
@@ -99,7 +99,7 @@ class Intake(RolloutPlane):
         """Take what is there."""
         self._notice(now)
         self._grant(now)
-        self._acting.forget(now)
+        self.acting.forget(now)
         super().receive(now)
 
     def settle(self, oldest: int) -> list[Message]:
@@ -182,6 +182,7 @@ class Intake(RolloutPlane):
         terms = {
             "window": self._granted,
             "policy": self.terms.policy.to_wire(),
+            "unroll_length": self.terms.unroll_length,
             "received": session.state.received,
         }
         seq = session.state.consumed
@@ -222,7 +223,7 @@ class Intake(RolloutPlane):
             self.port.refuse(error)
             self.queue.put(entry._replace(fate="refused"), None)
             return
-        self._acting.note(acting, now)
+        self.acting.note(acting, int(rows["policy_version"].max()), now)
         if malformed := len(entries) - len(episodes):  # the rows are good, whatever is reported of episodes
             self.port.refuse(
                 RemoteProtocolError(f"{malformed} episodes without a finite return and a length", "episodes")

@@ -90,8 +90,8 @@ class Meters:
         }
 
     def _learning_per_s(self, now: float) -> list[float]:
-        """Steps, updates and the time that they took, per second since the first: what comes before is no training."""
-        if not self._updates:
+        """Steps, updates and the time that they took, per second since the first: what comes before is waiting."""
+        if not self._steps:
             return [0.0, 0.0, 0.0]
         return self._learning.per_s(now, self._steps, self._updates, self._busy_s)
 

@@ -4,7 +4,8 @@
     queue.expire(version)           # nor from messages whose policy is older than this version, now and later
     batch = queue.take()            # the oldest batch_size rows; None while there are fewer
     tasks = queue.tasks             # which environment each of them is of, and
-    origins = queue.origins         # which row of which message it is
+    origins = queue.origins         # which row of which message it is, and
+    acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
 Rows leave in the order of arrival, each once. A message is done when its last row is, and everything before it: also
@@ -68,6 +69,7 @@ class RolloutQueue:
         self.batch_size = batch_size
         self.tasks: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], of the rows that `take` gave
         self.origins: NDArray[np.int64] = np.zeros((0, len(Origin._fields)), np.int64)  #: [n, 5], of the same
+        self.acting: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], epochs of the brokers that acted in them
         self._none = allocate(0)
         self._entries: deque[_Entry] = deque()
         self._usable = 0  #: rows that a batch can have
@@ -136,15 +138,18 @@ class RolloutQueue:
         self._taken = count
         parts: list[Rows] = []
         tasks: list[int] = []
+        acting: list[int] = []
         origins: list[Origin] = []
         for entry in self._entries:
             if len(part := entry.rows[: count - len(tasks)]):
                 parts.append(part)
                 tasks += [entry.message.task] * len(part)
+                acting += [entry.message.acting] * len(part)
                 origins += entry.origins(len(part))
             if len(tasks) == count:
                 break
-        self.tasks, self.origins = np.array(tasks, np.int64), np.array(origins, np.int64)
+        self.tasks, self.acting = np.array(tasks, np.int64), np.array(acting, np.int64)
+        self.origins = np.array(origins, np.int64)
         if len(parts) == 1:
             return parts[0]
         batch = self.allocate(count)

@@ -39,6 +39,8 @@ COLUMNS = {
     "grad_norm": "losses/grad_norm",
     "policy_lag_mean": "perf/policy_lag_mean",
     "policy_lag_max": "perf/policy_lag_max",
+    "syncs": "sync/syncs",
+    "sync_bytes": "sync/bytes",
     "queue_rows": "perf/queue_rows",
     "waiting_fraction": "perf/waiting_fraction",
     "update_ms": "perf/update_ms",
@@ -80,21 +82,21 @@ class Recorder:
         except OSError as error:
             raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
-    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> str:
+    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> str:
         """Append a row; a full disk costs the row, not the run.
 
         Args:
           row: values of `COLUMNS`, and of `PACE_COLUMNS` if there are any.
           losses: the algorithm's metrics by name.
           lags: [n], steps by policy lag since the last row.
-          returns: mean return by environment, of a run with several; events alone hold them.
+          events: other values by tag, which metrics.csv does not hold.
 
         Returns:
           Why the row is lost, as a sentence; empty where it is not.
         """
         try:
             self._write_csv({**row, **losses})
-            self._write_events(row, losses, lags, returns)
+            self._write_events(row, losses, lags, events)
         except OSError as error:
             return f"{self._path.parent}: metrics are lost: {error.strerror or error}"
         return ""
@@ -113,11 +115,11 @@ class Recorder:
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.write(text.getvalue().encode())
 
-    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], returns: Row) -> None:
+    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
         tags = COLUMNS | PACE_COLUMNS
         tagged = {tags[name]: value for name, value in row.items()}
         tagged.update({f"losses/{name}": value for name, value in losses.items()})
-        tagged.update({f"charts/episodic_return/{task}": value for task, value in returns.items()})
+        tagged.update(events)
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": lags} if lags.any() else {}
         self._events.write(scalars, int(row["agent_steps"] or 0), histograms)

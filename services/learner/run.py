@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
 from zerobeast.common.nets.shared_weights import WeightsWriter
-from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.service.base import Service
-from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher, checksum, chunks
-from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms, mismatch, oversize
@@ -24,6 +23,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.pace_meter import PaceMeter
+from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer
 
@@ -57,9 +57,11 @@ class TrainingRun:
         meters: Meters,
         archive: Archive,
     ) -> None:
-        self.trainer, self.intake, self.meters, self.archive = trainer, intake, meters, archive
-        self._service, self._publisher, self._shared = service, publisher, shared
-        self._published = -1  #: newest version that went out
+        self.trainer, self.meters, self.archive = trainer, meters, archive
+        self.intake = intake
+        self._service = service
+        self._publishing = Publishing(publisher, shared, intake.epoch, intake.acting)
+        self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
         pace = trainer.learning.pace
         self._paced = None if pace is None else PaceMeter(pace)
@@ -70,9 +72,13 @@ class TrainingRun:
         return not self.trainer.steps_left and not self.trainer.learning.due
 
     def settle(self) -> None:
-        """Let go of rollouts whose policy is too old; an algorithm with a replay learns from any."""
-        settings, lag_counts = self.trainer.config.learner, self.trainer.learning.credit == "after_step"
-        oldest = self._published - settings.max_policy_lag * settings.publish_every if lag_counts else 0
+        """Let go of rollouts whose policy is too old; an algorithm with a replay learns from any.
+
+        How old a policy may be is for `sync.rule` to say, unless every version acts.
+        """
+        settings = self.trainer.config.learner
+        lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
+        oldest = self._publishing.version - settings.max_policy_lag * settings.publish_every if lag_counts else 0
         self.meters.finished(self.intake.settle(oldest))
 
     def learn(self, waited_s: float) -> bool:
@@ -90,9 +96,11 @@ class TrainingRun:
         self.meters.added(added, self.trainer.counters.policy_version)
         at_once = learning.credit == "after_store"
         if at_once:
+            self._measure()
             self._acknowledge(len(rows), taken_at, learned=True)
         learned = self._step(added.seconds) if learning.due else None
         if not at_once:
+            self._measure()
             finite = learned is None or bool(learned.steps) or not learned.skipped
             self._acknowledge(len(rows), taken_at, learned=finite)
         return True
@@ -124,17 +132,19 @@ class TrainingRun:
             if message.fate == "used":
                 self._service.hops.add("rollout_queue", taken_at - message.at)
 
+    def _measure(self) -> None:
+        """Tell the processes that act how far the policy has moved from theirs, as these rollouts show it."""
+        if self._rule.measured:
+            rows = self.intake.queue
+            self.intake.acting.measure(rows.acting, self.trainer.behaviour_versions, self.trainer.divergence())
+            self._publishing.tell()
+
     def publish(self) -> None:
         """Publish the weights, unless this version is out."""
-        started, net, version = self._service.clock(), self.trainer.net, self.trainer.counters.policy_version
-        if version == self._published:
+        started, version = self._service.clock(), self.trainer.counters.policy_version
+        if version == self._publishing.version:
             return
-        if self._shared is not None:
-            self._shared.write(net, version)
-        snapshot = flatten(net)
-        body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
-        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self.intake.epoch, seq=version, body=body), snapshot)
-        self._published = version
+        self._publishing.publish(self.trainer.net, version)
         self._service.hops.add("publish", self._service.clock() - started)
 
     def page(self) -> dict[str, Any]:
@@ -143,7 +153,9 @@ class TrainingRun:
         return {
             **counts,
             "env_frames": self.trainer.env_frames,
-            "policy_version": self._published,
+            "policy_version": self._publishing.version,
+            **self.intake.acting.page(self._publishing.version),
+            "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
             **self.archive.report(self._service.clock()),
             **({} if self._paced is None else self._paced.page(self._service.clock())),
         }
@@ -159,7 +171,7 @@ class TrainingRun:
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
-        self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), page["mean_return_100_by_task"])
+        self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), _events(page))
 
     def checkpoint(self, now: float) -> None:
         """Save all that it needs to go on. Raises CheckpointError where it cannot be written."""
@@ -172,13 +184,32 @@ class TrainingRun:
         self._elapsed_at = now
 
 
+def _events(page: dict[str, Any]) -> dict[str, float]:
+    """What TensorBoard shows besides the columns, by tag: of each of several environments, of each acting process."""
+    by_tag = {
+        "charts/episodic_return": page["mean_return_100_by_task"],
+        **{f"sync/{name}": page[f"{name}_by_acting"] for name in ("syncs", "lag", "divergence")},
+    }
+    return {f"{tag}/{key}": value for tag, values in by_tag.items() for key, value in values.items()}
+
+
 def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:
     """What actors of a run have to offer."""
     most_rows = max(config.actor.envs_per_group, config.learner.batch_size)
     return Terms(env, policy, config.learner.unroll_length, most_rows)
 
 
-def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], TrainingRun]) -> TrainingRun:
+class Taking(Protocol):
+    """What takes in the rollouts of a run."""
+
+    @property
+    def intake(self) -> Intake: ...
+
+
+T = TypeVar("T", bound=Taking)
+
+
+def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) -> T:
     """A new run for the environment of its first actor.
 
     Raises:
@@ -190,7 +221,8 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], Traini
     policy = theirs.policy or PolicySpec(extras=(), core_size=0)
     row_bytes = rollout_record(theirs.env, policy, config.learner.unroll_length).row_bytes
     unbuilt = terms_of(config, theirs.env, theirs.policy)
-    if sentence := mismatch(theirs, unbuilt) or oversize(theirs, row_bytes, MAX_FRAME_BYTES):
+    of_messages = replace(theirs, unroll_length=unbuilt.unroll_length)
+    if sentence := mismatch(theirs, unbuilt) or oversize(of_messages, row_bytes, MAX_FRAME_BYTES):
         raise ConfigError(sentence)
     try:
         run = make(theirs.env.among(asked))

@@ -187,7 +187,7 @@ class Learner(Service):
         return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
 
     def _share(self, trainer: Trainer) -> WeightsWriter | None:
-        """Memory for the weights of those who act on this machine, in the formats of a broker on its CPU."""
+        """Memory for the weights of the processes that act on this machine, in the formats of a broker on its CPU."""
         if (place := shared_place(self.config)) is None:
             return None
         net = trainer.algorithm.network()
@@ -207,7 +207,7 @@ class Learner(Service):
         return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
 
     def _adopt(self, training: TrainingRun) -> Intake:
-        """Begin: publish the weights, and open to all who have the same to offer."""
+        """Begin: publish the weights, and open to all actors that offer the same."""
         self.training, self._plane = training, training.intake
         training.publish()
         return training.intake

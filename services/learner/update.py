@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Learned
+from zerobeast.common.algos.protocol import Algorithm, Learned
 from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.nets.network import Network
+from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -83,6 +86,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.config = config
         self.device = device
+        self._dtype = pick_dtype(config.learner.precision, device)
         self.env = env
         self.algorithm = make_algorithm(config, env)
         self.policy: PolicySpec = self.algorithm.policy
@@ -91,6 +95,7 @@ class Trainer:
         self.learning = self.algorithm.learning(self.net)
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
+        self._added: Rollouts | None = None  #: those of the last `add`
 
     @property
     def steps_left(self) -> int:
@@ -121,7 +126,7 @@ class Trainer:
         """
         started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
-        rollouts = Rollouts(rows, self.record, self.env, self.device, steps, tasks, origins)
+        self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, steps, tasks, origins)
         self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
         return Added(steps, rows["policy_version"][rollouts.valid], time.perf_counter() - started)
@@ -138,6 +143,22 @@ class Trainer:
         self._advance(0)  # a policy that was replaced just now has forgotten where the run is
         self._count(learned)
         return Update(learned, time.perf_counter() - started)
+
+    @property
+    def behaviour_versions(self) -> NDArray[np.int64]:
+        """[B, T] that acted in the rollouts of the last `add`."""
+        assert self._added is not None, "add comes first"
+        versions: NDArray[np.int64] = self._added.rows["policy_version"]
+        return versions
+
+    def divergence(self) -> NDArray[np.float32]:
+        """[B, T]: how far the present policy is from the one that acted, in the steps of the last `add`; NaN: a seam.
+
+        Before `wait`: it reads their rows.
+        """
+        assert self._added is not None, "add comes first"
+        with autocast(self.device, self._dtype):
+            return divergences(self.algorithm, self.net, self._added.batch)
 
     def wait(self) -> None:
         """Until no device reads rows any more: they may be on their way still, if nothing was computed from them."""
@@ -204,3 +225,10 @@ class Trainer:
         if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
             often = f"in {MAX_NONFINITE_IN_A_ROW} updates in a row"
             raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
+
+
+def divergences(algorithm: Algorithm, net: Network, batch: Batch) -> NDArray[np.float32]:
+    """[B, T]: how far `net` is from the policies that acted in a batch; NaN at a seam between episodes."""
+    found = algorithm.divergence(net, batch).float()
+    measured: NDArray[np.float32] = found.masked_fill(~batch.mask, torch.nan).T.cpu().numpy()
+    return measured

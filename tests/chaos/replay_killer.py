@@ -3,7 +3,8 @@
     python -m tests.chaos.replay_killer FOLDER --kills 200 --seed 1
 
 Prints what was tried as JSON; an assertion that fails ends it with a traceback. A process of its own, because it
-forks, and pytest has threads. With --full, instead, FOLDER is the root of a small disk, which gets full.
+forks, and pytest has threads. With --full, instead, FOLDER is the root of a small disk, which gets full. With --zstd
+frames are compressed.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.replay_fakes import sizes
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.replay import disk
 from zerobeast.common.replay.items import NStep
@@ -36,9 +38,12 @@ RECORD = rollout_record(ENV, PolicySpec((), 0), T)
 PROMISE = struct.Struct("<q")  #: messages that were inserted
 
 
+COMPRESSION = "zstd" if "--zstd" in sys.argv else "none"
+
+
 def opened(folder: Path, capacity: int = CAPACITY) -> Any:
-    settings = SimpleNamespace(replay_size=capacity * T, batch_size=1, priority_exponent=0.5)
     items = NStep(3, 0.99, lambda rewards: rewards)
+    settings = sizes(capacity * T, 0.5, COMPRESSION)
     return Replay(folder, RECORD, ENV, items, settings, seed=1, device=torch.device("cpu"))
 
 
@@ -55,9 +60,9 @@ def insert(replay: Any, seq: int) -> None:
     replay.insert(SimpleNamespace(rows=rows, tasks=None, origins=origins))
 
 
-def checked(folder: Path) -> list[tuple[int, int]]:
+def checked(folder: Path, capacity: int = CAPACITY) -> list[tuple[int, int]]:
     """(seq, row) of what is there: nothing but whole rows, one after the other."""
-    replay = opened(folder)
+    replay = opened(folder, capacity)
     found = [(origin.seq, origin.row) for origin in replay.recovered()]
     numbers = [seq * ROWS + row for seq, row in found]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, found
@@ -129,9 +134,9 @@ def full(folder: Path) -> dict[str, str]:
     """Fill a small disk (which is in memory here, since that is the kind that every user can mount)."""
     said = {"in memory": refused(folder / "store", 4)}
     disk.IN_MEMORY = ()
-    said["too large"] = refused(folder / "store", 1000)
+    said["too large"] = refused(folder / "store", 20_000)
     disk.free = lambda folder: 10**12  # another process takes what was free a moment ago
-    said["full"] = refused(folder / "store", 1000)
+    said["full"] = refused(folder / "store", 20_000)
     assert not list((folder / "store").iterdir()), "nothing stays of a replay that does not fit"
     replay = opened(folder / "store", 12)
     with (folder / "ballast").open("wb", buffering=0) as file:
@@ -140,8 +145,14 @@ def full(folder: Path) -> dict[str, str]:
                 pass
         except OSError as error:
             said["ballast"] = str(error.strerror)
-    for seq in range(1, 9):
-        insert(replay, seq)  # its blocks are its own
+    try:
+        for seq in range(1, 9):
+            insert(replay, seq)  # its blocks are its own, unless frames are compressed
+    except ConfigError as error:
+        said["inserted"] = str(error)
+        (folder / "ballast").unlink()
+        insert(replay, 1)
+        said["found"] = str(len(checked(folder / "store", 12)))
     said["size"] = str(replay.size)
     return said
 
@@ -161,6 +172,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--zstd", action="store_true")
     flags = parser.parse_args()
     torch.set_num_threads(1)  # a fork has no other threads, and would wait for them
     seen = full(flags.folder) if flags.full else killed(flags.folder, flags.kills, flags.seed)

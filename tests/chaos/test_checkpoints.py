@@ -5,12 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT
-
-pytestmark = pytest.mark.chaos
 
 KILLS = 40
 

@@ -22,8 +22,6 @@ from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import workers
 from zerobeast.services.envserver.service import EnvServer
 
-pytestmark = pytest.mark.chaos
-
 PATIENCE_S = 6.0  #: of the server: more than a process takes to start on a busy machine
 
 

@@ -17,7 +17,7 @@ from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SMALL = ("--local.actors", "2", "--local.env_servers", "1")
 STOPPED_S = 4.0

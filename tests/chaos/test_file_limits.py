@@ -23,8 +23,6 @@ from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Plane
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.chaos
-
 MOST = LEAST  #: files that the server may have open
 CARTPOLE = {"id": "CartPole-v1"}
 CLIENTS = 150  #: with two connections each

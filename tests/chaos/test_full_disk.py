@@ -20,7 +20,7 @@ from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.inject import disturbed_run
 from zerobeast.tools.chaos.watch import RunWatch
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 FAULTS = ("the checkpoint cannot be written: No space left on device", "metrics are lost: No space left on device")
 

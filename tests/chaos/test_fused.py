@@ -20,7 +20,7 @@ from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 STOPPED_S = 6.0
 MOST_BLOCKS = 1024  #: of 512 bytes, in a file; weights in memory would need 4,000

@@ -18,7 +18,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.roles import HOSTED
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 PATIENCE_S = 8  #: of a server with an environment's process
 

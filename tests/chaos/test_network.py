@@ -3,6 +3,7 @@
 import random
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,6 @@ import pytest
 from tests.chaos.hurried_service import hurried
 from zerobeast.tools.chaos.network_faults import NetworkTrial, attempt, faults, settled
 from zerobeast.tools.chaos.network_run import PLANES, SMALL, ProxiedRun
-
-pytestmark = pytest.mark.chaos
 
 HURRY = 5.0  #: a connection without a sign of life is dead after 2 s
 HOLE_S = 3.0
@@ -29,15 +28,34 @@ CASES = [
 ]
 
 
+@contextmanager
+def hurried_run(*flags: str) -> Iterator[ProxiedRun]:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, hurried(HURRY):
+        with ProxiedRun((*SMALL, *flags), Path(folder)) as run:
+            yield run
+
+
 @pytest.fixture(scope="module")
 def run() -> Iterator[ProxiedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, hurried(HURRY), ProxiedRun(SMALL, Path(folder)) as run:
+    with hurried_run() as run:
+        yield run
+
+
+@pytest.fixture
+def pulling() -> Iterator[ProxiedRun]:
+    with hurried_run("--sync.rule", "every 2") as run:
         yield run
 
 
 @pytest.mark.parametrize(("plane", "fault"), CASES)
 def test_training_goes_on_by_itself_after_a_fault_of_one_plane(run: ProxiedRun, plane: str, fault: str) -> None:
     assert not attempt(run, plane, FAULTS[fault], random.Random(1), rate_s=1.0).trouble
+
+
+@pytest.mark.parametrize("fault", [CUT, FORGOTTEN, f"black hole for {HOLE_S:g} s"])
+def test_weights_are_pulled_again_after_a_fault(pulling: ProxiedRun, fault: str) -> None:
+    assert not attempt(pulling, "weights", FAULTS[fault], random.Random(1), rate_s=1.0).trouble
+    assert pulling.page("broker")["sync_bytes_saved"] > 0
 
 
 def test_what_was_acknowledged_meanwhile_was_learned_from_once(run: ProxiedRun) -> None:

@@ -8,8 +8,6 @@ import pytest
 
 from zerobeast.tools.chaos.network_load import crowd, deaf, mixed
 
-pytestmark = pytest.mark.chaos
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

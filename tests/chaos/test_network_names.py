@@ -12,8 +12,6 @@ from zerobeast.common.runtime.roles import SERVERS
 from zerobeast.tools.chaos import network_names
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
 
-pytestmark = pytest.mark.chaos
-
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:

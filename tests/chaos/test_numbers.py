@@ -21,7 +21,7 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.inject import disturbed_run
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 OVERFLOWS = ("--env", ODD, "--env.kwargs", '{"at": 30, "reward": 1e30}', "--impala.reward_clipping", "none")
 

@@ -21,7 +21,7 @@ from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SIZE = 200_000  #: steps; all that are stored stay in the file
 RUNS = {

@@ -2,12 +2,8 @@
 
 import logging
 
-import pytest
-
 from zerobeast.tools.chaos.search import SearchTrial, attempt, main
 from zerobeast.tools.chaos.unreliable_port import Faults
-
-pytestmark = pytest.mark.chaos
 
 
 def test_runs_go_on_whatever_is_refused_late_or_lost() -> None:

@@ -14,7 +14,7 @@ from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, STORING, WITNESS
 from zerobeast.tools.chaos.witness.store import OriginFile
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: what is dropped for its age is forgotten by a kill

@@ -21,7 +21,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 STANDSTILL_S = 12.0  #: longer than an actor bears a silent server, and an env-server a silent environment
 LIMITS = ("--env", ODD, "--envserver.workers", "2", "--envserver.step_timeout_s", "10")

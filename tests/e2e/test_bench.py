@@ -10,8 +10,6 @@ from zerobeast.cli import main as cli
 from zerobeast.tools.bench import scale
 from zerobeast.tools.bench.memory import growth
 
-pytestmark = pytest.mark.e2e
-
 CARTPOLE = ["--env", "CartPole-v1"]
 SHORT = ["--seconds", "0.5", "--warmup", "0.2"]
 

@@ -10,7 +10,7 @@ from tests.e2e.compose_project import BASE, FUSED, NO_ENGINE, Project, docker, n
 from tests.helpers import wait_until
 from zerobeast.common.runtime.roles import HOSTED, PROCESSES, ROLES
 
-pytestmark = [pytest.mark.e2e, needs_docker, pytest.mark.timeout(1500)]
+pytestmark = [needs_docker, pytest.mark.timeout(1500)]
 
 PYTHON = "python:3.11-slim-bookworm"
 SETTINGS = {

@@ -16,7 +16,7 @@ import torch
 from tests.helpers import finished, killed_at_last, python
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PLACEMENTS = {  #: each of two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),

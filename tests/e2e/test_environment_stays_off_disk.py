@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import finished, python
-
-pytestmark = pytest.mark.e2e
 
 SECRET = "hunter2-correct-horse-battery-staple"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import ROOT, killed_at_last, python
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_real_run_learns_cartpole_from_a_foreign_env_server(tmp_path: Path) -> None:

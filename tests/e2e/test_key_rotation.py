@@ -12,7 +12,7 @@ from zerobeast.common.transport import add_key, make_keys
 from zerobeast.launcher.child import Child
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 TINY = ["--env", "CartPole-v1", "--net.hidden_size", "8", "--actor.envs_per_group", "2"]
 TINY += ["--learner.batch_size", "4", "--learner.unroll_length", "5"]

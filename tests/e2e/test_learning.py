@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import ROOT, finished, killed_at_last, python
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LIMIT_S = 800
 INTERRUPTED = 130  #: exit code after Ctrl-C

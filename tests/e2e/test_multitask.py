@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import finished, python
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ENVS = "tests.e2e.task_envs"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.test_learning import best, rows_of
 from tests.helpers import ROOT, finished, python
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = {"awr": "AWRConfig", "two_timescale": "TwoTimescaleConfig"}
 REGISTRY = Path("zerobeast", "common", "algos", "registry.py")

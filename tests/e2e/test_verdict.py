@@ -15,8 +15,6 @@ from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = pytest.mark.e2e
-
 CARTPOLE = ["--env", "CartPole-v1"]
 
 

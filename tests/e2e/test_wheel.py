@@ -10,7 +10,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("common", "services", "deploy", "tests", "tools")

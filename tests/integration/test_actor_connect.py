@@ -26,8 +26,6 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
 from zerobeast.services.envserver.service import EnvServer
 
-pytestmark = pytest.mark.integration
-
 TIMEOUT_S = 60.0
 CARTPOLE_SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 PLANES = len([Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])

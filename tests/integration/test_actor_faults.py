@@ -23,8 +23,6 @@ from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
 
-pytestmark = pytest.mark.integration
-
 ENV = EnvSpec("Masked-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), action_mask=True)
 POLICY = PolicySpec(logits_and_value(2), 0)
 N, EPOCH, TIMEOUT_S, TURN_S = 2, 5, 60.0, 0.02

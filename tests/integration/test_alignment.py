@@ -34,8 +34,6 @@ from zerobeast.services.broker import sessions as sessions
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 
-pytestmark = pytest.mark.integration
-
 T, N, ROLLOUTS = 7, 2, 12
 
 
@@ -79,7 +77,7 @@ def running(service: Service) -> Iterator[None]:
 
 
 class StubLearner:
-    """Publishes one version of weights and takes rollouts, acknowledging each."""
+    """Publishes one version of weights and takes rollouts, acknowledging each, unless it is told to keep them."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
         self.port = ServerPort(context, Plane.ROLLOUTS, endpoint)
@@ -87,6 +85,7 @@ class StubLearner:
         self.epoch = random_id()
         self.rollouts: dict[int, list[np.ndarray]] = {}
         self.episodes: list[list[float]] = []
+        self.keeps, self._kept = False, list[Header]()
         net = Network()
         flat = flatten(net)
         body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
@@ -100,10 +99,13 @@ class StubLearner:
             if header.kind is Kind.HELLO:
                 terms = header.body[0]
                 spec = rollout_record(
-                    EnvSpec.from_wire(terms["env"]), PolicySpec.from_wire(terms["policy"]), terms["unroll_length"]
+                    EnvSpec.from_wire(terms["env"]),
+                    PolicySpec.from_wire(terms["policy"]),
+                    terms.get("unroll_length", T),
                 )
                 self.dtype = spec.dtype
-                self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, ({"window": 1},)))
+                offer = {"window": 1, "unroll_length": T}
+                self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, (offer,)))
             elif header.kind is Kind.ROLLOUT:
                 rows = np.zeros(header.body[0], self.dtype)
                 assert message.into(rows)
@@ -111,7 +113,10 @@ class StubLearner:
                 assert header.seq == len(received) + 1, "in order, none twice"
                 received.append(rows)
                 self.episodes += header.body[1]
-                self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
+                self._kept.append(header)
+        while self._kept and not self.keeps:
+            header = self._kept.pop(0)
+            self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
         return len(self.rollouts) == 2 and all(len(rows) >= ROLLOUTS for rows in self.rollouts.values())
 
     @property

@@ -9,8 +9,6 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.parametrize("early", [True, False])
 def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path, early: bool) -> None:

@@ -12,8 +12,6 @@ from zerobeast.tools import bench
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.processes import Processes
 
-pytestmark = pytest.mark.integration
-
 FIGURES = {
     "broker": {"agent steps/s": 2, "us/agent step": 2},  # with a stack of frames and without
     "steps": {"us": 1},

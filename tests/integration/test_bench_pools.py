@@ -7,8 +7,6 @@ import pytest
 
 from tests.helpers import ROOT, killed_at_last, python, wait_until
 
-pytestmark = pytest.mark.integration
-
 STALE = ("stale", "--env", "CartPole-v1", "--algos", "a2c", "--seeds", "2", "--total_steps", "1000000000")
 LIMIT = ("limit", "--env", "CartPole-v1", "--seconds", "5")
 

@@ -11,8 +11,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.wire.messages import Kind
 from zerobeast.common.wire.stream import Reply
 
-pytestmark = pytest.mark.integration
-
 
 def hears_of_work(client: Client) -> None:
     """Wait until a request that comes again, and is not answered yet, is answered with a sign of life."""

@@ -14,8 +14,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply
 
-pytestmark = pytest.mark.integration
-
 
 def refusal(client: Client) -> str:
     """Greet until the broker says no for good, and return why."""

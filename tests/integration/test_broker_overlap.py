@@ -10,8 +10,6 @@ from tests.helpers import wait_until
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.wire.stream import Reply
 
-pytestmark = pytest.mark.integration
-
 MAX_ROWS = 4
 
 

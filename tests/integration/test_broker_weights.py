@@ -10,14 +10,15 @@ import pytest
 
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
-from zerobeast.common.acting.weights_inbox import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
+from zerobeast.common.acting.subscription import LOOKUP_PERIOD_S, SILENCE_S
+from zerobeast.common.acting.sync import Sync
+from zerobeast.common.acting.weights_inbox import MAX_EPOCHS, MAX_VERSIONS, WeightsInbox
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import Header, Kind
-
-pytestmark = pytest.mark.integration
 
 NET = EchoNet()
 
@@ -63,6 +64,30 @@ def test_versions_are_skipped_up_to_the_newest(inbox: WeightsInbox, learner: Fak
     wait_until(lambda: seen.append(receive(inbox, learner)) or inbox.version == 4)
     assert seen[-1].view(np.float32)[0] == 4.0
     assert inbox.newest(0.0) is None
+
+
+def test_a_rule_pulls_the_versions_that_it_wants_and_subscribes_to_no_others(context: Context, endpoint: str) -> None:
+    sync = Sync(Rule.parse("every 2"), acting=7)
+    inbox = WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes, sync=sync)
+    with closing(inbox), serving(context, endpoint) as learner:
+
+        def turned(version: int) -> bool:
+            learner.port.welcome()
+            inbox.connect(1.0)
+            inbox.newest(1.0)
+            return inbox.version == version
+
+        learner.publish(0)
+        wait_until(lambda: turned(0))
+        for newest, held in ((1, 0), (2, 2), (3, 2), (4, 4)):
+            learner.publish(newest)
+            learner.port.tell(Header(Kind.NEWS, 0, epoch=learner.epoch, seq=newest, body=(newest, [])))
+            wait_until(
+                lambda held=held, newest=newest: turned(held) and sync.page()["versions_behind"] == newest - held
+            )
+            turned(held)
+            assert len(inbox.pollable) == 1, "the news alone"
+    assert (sync.page()["syncs"], inbox.refused) == (3, Counter())
 
 
 def test_the_subscription_is_made_anew_after_a_silence_that_grows(inbox: WeightsInbox, learner: FakeLearner) -> None:
@@ -175,7 +200,7 @@ def test_a_flood_of_versions_does_not_keep_the_broker_from_its_loop(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(inbox, "_port", Endless())
+    monkeypatch.setattr(inbox._weights, "_port", Endless())
     assert inbox.newest(0.0) is None
     assert len(taken) == MAX_VERSIONS
     assert "architecture differs" in inbox.complaint

@@ -11,8 +11,6 @@ import pytest
 from tests.helpers import free_port, wait_until
 from zerobeast.tools.chaos.proxy import Proxy
 
-pytestmark = pytest.mark.integration
-
 
 def echo(connection: socket.socket) -> None:
     with connection:

@@ -24,8 +24,6 @@ from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import MAX_FILES, main
 
-pytestmark = pytest.mark.integration
-
 
 class Trivial(Service):
     """Notes what is called in the file `steps`, and does what the run's name says."""
@@ -234,7 +232,9 @@ def test_the_number_of_threads_is_fixed_before_the_service_is_imported(
 
 
 @pytest.mark.parametrize(("role", "policy"), [("learner", os.SCHED_BATCH), ("actor", os.SCHED_OTHER)])
-def test_who_computes_keeps_its_core_for_longer(start: Start, tmp_path: Path, role: str, policy: int) -> None:
+def test_a_service_that_computes_keeps_its_core_for_longer(
+    start: Start, tmp_path: Path, role: str, policy: int
+) -> None:
     status = tmp_path / "status.json"
     process = start("--status-file", str(status), ROLE=role)
     wait_until(status.exists)

@@ -17,8 +17,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.integration
-
 CARTPOLE = {"id": "CartPole-v1"}
 SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 

@@ -28,8 +28,6 @@ from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
-pytestmark = pytest.mark.integration
-
 FASTER = 8  #: than the clock on the wall runs that of the actors
 MAKE_S = 0.1  #: of the wall's
 ACTORS = 8

@@ -19,8 +19,6 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import capacity as room
 from zerobeast.services.envserver.service import EnvServer
 
-pytestmark = pytest.mark.integration
-
 TERMS: dict[str, Any] = {"env": {"id": COUNTER}, "num_envs": 2, "seed": 0}
 
 

@@ -15,8 +15,6 @@ from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.integration
-
 INFO = "tests.integration.info_env:Info-v0"
 PONG = "PongNoFrameskip-v4"
 N = 5  #: two parts of Atari games, two slices of worker processes
@@ -108,6 +106,8 @@ def test_what_cannot_be_reset_so_is_refused_in_a_sentence(context: Context, ipc:
         with EnvClient(context, ipc, {"id": INFO}, 1, seed=0) as client:
             for wrong, error, why in (
                 ({"seed": 2**31}, ConfigError, "seed: expected an integer from 0 to 2147483647, not 2147483648"),
+                ({"seed": [1, 2]}, ConfigError, "seed: a list of 2, expected one for each of 1"),
+                ({"seed": ["x"]}, ConfigError, r"seed\[0\]: expected an integer from 0 to 2147483647, not 'x'"),
                 ({"options": {"start": bytes(MAX_OPTIONS_BYTES)}}, ConfigError, "expected at most 16384"),
                 ({"options": {"start": object()}}, LocalProtocolError, "a object cannot travel"),
             ):
@@ -155,3 +155,50 @@ def test_infos_of_atari_are_the_emulators_own(context: Context, ipc: str) -> Non
                 name: values.tolist() for name, values in expected.items()
             }
             assert all(infos[f"_{name}"].all() for name in expected)
+
+
+@pytest.mark.parametrize(("env_id", "settings"), [(INFO, {"workers": 2}), (INFO, {"in_process": True}), (PONG, {})])
+def test_a_reset_with_a_mask_is_of_these_environments_alone(
+    context: Context, ipc: str, env_id: str, settings: dict[str, Any]
+) -> None:
+    env = {"id": env_id, "max_episode_frames": 200}
+    played, mask = np.zeros(N, np.int64), np.arange(N) == 1
+    with running(ipc, **settings), EnvClient(context, ipc, env, N, seed=0, infos=True) as client:
+        rows = client.reset()
+        for t in range(200):
+            before = rows
+            if t % 4 == 3:
+                rows = client.reset(seed=t, mask=mask)
+                assert (rows[~mask] == before[~mask]).all()
+                assert rows["first"][mask].all()
+                assert all(values[~mask].any() == 0 for name, values in client.infos.items() if name[0] == "_")
+                played[mask] = 0
+                continue
+            over = before["terminated"] | before["truncated"]
+            rows, episodes, _ = client.step([0] * N)
+            assert (rows["first"] == over).all(), "what has begun anew already does not do it again"
+            played = np.where(over, 0, played + 1)
+            ended = rows["terminated"] | rows["truncated"]
+            assert [length for _, length in episodes] == played[ended].tolist()
+        assert t > 100
+
+
+def test_a_mask_that_cannot_be_is_refused_in_a_sentence(context: Context, ipc: str) -> None:
+    with running(ipc, in_process=True):
+        with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
+            client.reset()
+            with pytest.raises(
+                ConfigError, match="'CartPole-v1' are reset all together, unless HELLO asks for reset_m"
+            ):
+                client.reset(mask=np.ones(N, np.bool_))
+            with pytest.raises(ConfigError, match="seed: environments 'CartPole-v1' have one generator, unless HELLO"):
+                client.reset(list(range(N)))
+            assert client.step([0] * N)[0]["reward"].all(), "and the session goes on"
+        with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0, reset_masks=True) as client:
+            with pytest.raises(ConfigError, match="RESET of all environments has to come before one with a mask"):
+                client.reset(mask=np.ones(N, np.bool_))
+            client.reset()
+            for wrong in (np.zeros(N, np.bool_), np.ones(N + 1, np.bool_), np.ones(N, np.int64)):
+                with pytest.raises(ConfigError, match=f"mask: .*, expected {N} booleans of which one at least is true"):
+                    client.reset(mask=wrong)
+            assert client.reset(mask=np.arange(N) == 2)["first"].tolist() == [True] * N, "all are at their first"

@@ -10,8 +10,6 @@ from tests.integration.envservers import COUNTER, STRANGE, running
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.integration
-
 
 def told(row: np.void) -> tuple[int, float, str]:
     """A counter's row in short."""

@@ -15,8 +15,6 @@ from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import service, workers
 
-pytestmark = pytest.mark.integration
-
 
 def counter(**kwargs: Any) -> dict[str, Any]:
     return {"id": COUNTER, "kwargs": kwargs}

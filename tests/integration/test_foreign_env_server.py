@@ -26,8 +26,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.integration
-
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
 VERSION = 1  #: that the example speaks
 old = partial(Header, version=VERSION)

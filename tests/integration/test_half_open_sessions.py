@@ -20,8 +20,6 @@ from zerobeast.services.envserver import sessions
 from zerobeast.services.learner import window
 from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer, message
 
-pytestmark = pytest.mark.integration
-
 STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
 
 
@@ -33,7 +31,7 @@ def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> RawPeer:
     return peer
 
 
-def test_a_broker_opens_no_session_for_who_would_not_hear_it(the: Stage) -> None:
+def test_a_broker_opens_no_session_for_a_client_that_would_not_hear_it(the: Stage) -> None:
     the.welcomed()
     with unheard(the.config.broker.endpoint, {"env": ECHO_ENV.to_wire(), "num_envs": 1}):
         wait_until(lambda: the.refused("header") == 1)
@@ -55,7 +53,7 @@ def test_a_broker_closes_a_session_that_never_asks(the: Stage, monkeypatch: pyte
     assert asking.ask().rows["action"].tolist() == [2]
 
 
-def test_a_learner_opens_no_session_for_who_would_not_hear_it(endpoint: str, open_run: Opener) -> None:
+def test_a_learner_opens_no_session_for_a_client_that_would_not_hear_it(endpoint: str, open_run: Opener) -> None:
     run = open_run(endpoint=endpoint)
     actor = run.welcomed()
     with unheard(endpoint, {"env": ENV.to_wire(), "unroll_length": T, "num_envs": 4}):
@@ -146,7 +144,7 @@ def replies(ports: list[ClientPort], **changes: Any) -> dict[int, Header]:
     return found
 
 
-def test_an_env_server_makes_nothing_for_who_would_not_hear_it(endpoint: str) -> None:
+def test_an_env_server_makes_nothing_for_a_client_that_would_not_hear_it(endpoint: str) -> None:
     with running(endpoint) as server, unheard(endpoint, STEPS):
         wait_until(lambda: server.report()["refused_by_reason"] == {"header": 1})
         assert len(server.table) == 0

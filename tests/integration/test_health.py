@@ -22,8 +22,6 @@ from zerobeast.common.service.health_server import STUCK_S, HealthServer
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.run import HealthConfig
 
-pytestmark = pytest.mark.integration
-
 ANYWHERE = HealthConfig()
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 

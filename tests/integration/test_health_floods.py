@@ -13,8 +13,6 @@ from tests.integration.test_health import served
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.service.health_server import MAX_OPEN
 
-pytestmark = pytest.mark.integration
-
 
 def visit(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")

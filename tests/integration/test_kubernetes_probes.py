@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import free_port, killed_at_last, python, wait_until
 from tests.integration.test_health import get
 from tests.unit.kubernetes.test_pods import DRAIN_S, PATHS
-
-pytestmark = pytest.mark.integration
 
 
 def test_a_service_answers_its_probes_without_peers_and_ends_in_time(tmp_path: Path) -> None:

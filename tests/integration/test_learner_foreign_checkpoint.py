@@ -13,8 +13,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.integration
-
 REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2, 3), {"a": torch.zeros(0)}, 2**70]
 
 

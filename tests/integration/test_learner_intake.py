@@ -3,12 +3,10 @@
 import pytest
 
 from tests.helpers import wait_until
-from tests.learner_fakes import POLICY, FakeActor, Opener, rollout_rows
+from tests.learner_fakes import POLICY, FakeActor, Opener, T, rollout_rows
 from zerobeast.common.transport import ClientPort, Context
 from zerobeast.common.wire.messages import Kind, Plane, Reason
 from zerobeast.common.wire.stream import Stream
-
-pytestmark = pytest.mark.integration
 
 
 def test_a_message_is_acknowledged_when_its_last_row_was_used_and_not_before(endpoint: str, open_run: Opener) -> None:
@@ -45,7 +43,7 @@ def test_a_repeated_message_is_trained_once_and_answered_again(endpoint: str, op
 def test_welcome_says_the_window_the_policy_and_what_is_used_up(open_run: Opener) -> None:
     run = open_run(window=3)
     actor = run.welcomed(policy=None)
-    assert actor.stream.terms == {"window": 3, "policy": POLICY.to_wire(), "received": 0}
+    assert actor.stream.terms == {"window": 3, "policy": POLICY.to_wire(), "unroll_length": T, "received": 0}
     assert actor.stream.seq == 0
     actor.push(7, rollout_rows(4))
     actor.push(8, rollout_rows(1))

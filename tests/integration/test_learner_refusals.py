@@ -14,9 +14,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.update import Trainer
 
-pytestmark = pytest.mark.integration
-
-
 BOX = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((1,), low=(0.0,), high=(1.0,)), frame_skip=4)
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"unroll_length": 6}, "unroll_length is 6, this run has 5"),

@@ -29,8 +29,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
     endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]

@@ -28,8 +28,6 @@ from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Opener) -> None:
     run = open_run(total_steps=130, endpoint=endpoint)
@@ -142,13 +140,16 @@ def test_weights_that_are_not_finite_never_leave(open_run: Opener) -> None:
     assert all(bool(value.isfinite().all()) for value in run.trainer.net.state_dict().values())
 
 
-def test_lag_counts_published_versions(open_run: Opener) -> None:
-    run = open_run(publish_every=2, max_policy_lag=1)
+@pytest.mark.parametrize(("rule", "used", "stale"), [("always", 16, 12), ("every 100", 28, 0)])
+def test_lag_counts_published_versions_while_every_version_acts(
+    open_run: Opener, rule: str, used: int, stale: int
+) -> None:
+    run = open_run(publish_every=2, max_policy_lag=1, sync=rule)
     actor = run.welcomed()
     for seq in range(1, 8):  # all acted on by version 0; after three updates version 2 is published, after four 4
         actor.push(seq, rollout_rows(4, seq))
         run.drive([actor], lambda seq=seq: seq in actor.acked)
-    assert run.page["rollouts_by_fate"] == {"used": 16, "stale": 12, "skipped": 0, "refused": 0, "undone": 0}
+    assert run.page["rollouts_by_fate"] == {"used": used, "stale": stale, "skipped": 0, "refused": 0, "undone": 0}
 
 
 def test_the_page_says_how_many_brokers_act(open_run: Opener) -> None:

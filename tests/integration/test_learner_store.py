@@ -11,8 +11,6 @@ from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 
-pytestmark = pytest.mark.integration
-
 
 class Storing(Trainer):
     def __init__(self, *args: Any) -> None:

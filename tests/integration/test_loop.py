@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.service.loop import Loop
@@ -11,8 +9,6 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
-
-pytestmark = pytest.mark.integration
 
 
 def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.learner.update import Added, Trainer
 
-pytestmark = pytest.mark.integration
-
 TASKS = "One-v0,Two-v0"
 POPART = {"popart": True, "reward_clipping": "none"}
 

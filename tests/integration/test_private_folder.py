@@ -10,8 +10,6 @@ from tests.helpers import python
 from zerobeast.launcher import private_folder as private
 from zerobeast.launcher.private_folder import private_folder, remove_abandoned
 
-pytestmark = pytest.mark.integration
-
 OWNER = """
 import sys
 from zerobeast.launcher.private_folder import private_folder

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.cli.train import settle
+from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.spaces import spec_of
-
-pytestmark = pytest.mark.integration
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.integration.odd_env:Odd-v0"
@@ -23,7 +21,7 @@ def given(env_id: str, **kwargs: object) -> dict[str, Given]:
 
 
 def test_an_environment_of_ones_own_gets_the_preset_of_its_actions(tmp_path: Path) -> None:
-    settled = settle(["--root", str(tmp_path), "--env", AIM, "--algo", "ppo"], {}, NOW)
+    settled = settle(["--root", str(tmp_path), "--env", AIM, "--algo", "ppo"], {}, NOW, own=TrainFlags)
     assert settled.config.preset == "control-ppo"
     assert settled.config.net.normalize_obs, "the preset is in use"
 
@@ -31,7 +29,7 @@ def test_an_environment_of_ones_own_gets_the_preset_of_its_actions(tmp_path: Pat
 def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Path) -> None:
     kwargs = json.dumps({"continuous": True})
     flags = ["--root", str(tmp_path), "--env", "ALE/Pong-v5", "--env.kwargs", kwargs]
-    assert settle(flags, {}, NOW).config.preset == "control"
+    assert settle(flags, {}, NOW, own=TrainFlags).config.preset == "control"
 
 
 def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_path: Path) -> None:
@@ -55,4 +53,9 @@ def test_one_that_cannot_be_made_is_refused_in_a_sentence(
 
 
 def test_a_named_preset_needs_no_look(tmp_path: Path) -> None:
-    assert settle(["--root", str(tmp_path), "--env", "No-v0", "--preset", "control"], {}, NOW).config.env.id == "No-v0"
+    assert (
+        settle(
+            ["--root", str(tmp_path), "--env", "No-v0", "--preset", "control"], {}, NOW, own=TrainFlags
+        ).config.env.id
+        == "No-v0"
+    )

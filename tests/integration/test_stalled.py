@@ -11,8 +11,6 @@ from zerobeast.common.transport import Context
 from zerobeast.common.wire.stream import Reply
 from zerobeast.env_client import EnvClient
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_broker_has_work_while_requests_wait_for_weights(open_stage: OpenStage) -> None:
     the = open_stage(versions=())

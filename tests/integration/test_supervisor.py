@@ -15,8 +15,6 @@ from zerobeast.common.runtime.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
-pytestmark = pytest.mark.integration
-
 #: says "up", and on SIGTERM says "down" and ends
 OBEYS = """
 import signal, sys, time

@@ -13,8 +13,6 @@ from zerobeast.common.health.pages import announced_page
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer
 
-pytestmark = pytest.mark.integration
-
 #: a real service with a health page
 SERVICE = """
 import json, pathlib, sys, time

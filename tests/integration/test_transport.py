@@ -18,8 +18,6 @@ from zerobeast.common.transport import ClientPort, Context, Poller, ServerPort, 
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
 
-pytestmark = pytest.mark.integration
-
 ME = 7
 SPEC = RecordSpec.of(obs=("|u1", (5, 3)), reward=("<f4", ()), first=("|b1", ()))
 HELLO = Header(Kind.HELLO, ME, body=({},))

@@ -37,8 +37,6 @@ from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.learner.service import Learner
 
-pytestmark = pytest.mark.integration
-
 SENDER = 77
 SLOTS = count()
 LONG_S, SHORT_S = 60.0, 1.5  #: until a client must have been heard; until one would have been

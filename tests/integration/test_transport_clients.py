@@ -14,8 +14,6 @@ from zerobeast.common.transport import ClientPort, Context, Incoming, ServerPort
 from zerobeast.common.transport.ports import MAX_PER_CALL
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic
 
-pytestmark = pytest.mark.integration
-
 PLANE = Plane.STEPS
 
 

@@ -20,8 +20,6 @@ from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
 from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, RawPeer, message
 
-pytestmark = pytest.mark.integration
-
 ME, OTHER = 7, 8
 PLANE = Plane.STEPS
 WELCOME = Header(Kind.WELCOME, ME, 0, 1, 0, ({},))

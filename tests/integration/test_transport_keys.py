@@ -17,8 +17,6 @@ from zerobeast.common.transport import Keys, make_keys
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.envserver.service import EnvServer
 
-pytestmark = pytest.mark.integration
-
 ACTOR = "secret/actor.key_secret"
 
 

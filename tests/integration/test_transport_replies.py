@@ -15,8 +15,6 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, pack_header, topic
 
-pytestmark = pytest.mark.integration
-
 ME = 7
 ANSWER = Header(Kind.OBS, ME, 0, 1, 1, ([], None))
 

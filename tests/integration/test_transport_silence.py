@@ -11,8 +11,6 @@ from zerobeast.common.transport import ClientPort, Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.tools.chaos.proxy import Proxy
 
-pytestmark = pytest.mark.integration
-
 CLIENT = 7
 LARGE = np.zeros(1 << 17, np.uint8)
 

@@ -13,8 +13,6 @@ from zerobeast.common.transport import ClientPort, Context, ServerPort
 from zerobeast.common.transport.subscriptions import Subscriptions
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic
 
-pytestmark = pytest.mark.integration
-
 PLANE = Plane.STEPS
 ME, OTHER = 7, 8
 

@@ -24,8 +24,6 @@ from zerobeast.common.transport.sockets import WEIGHTS
 from zerobeast.common.transport.weights import WEIGHTS_TOPIC
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
 
-pytestmark = pytest.mark.integration
-
 SMALL = np.arange(1000, dtype=np.uint8)
 
 

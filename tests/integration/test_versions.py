@@ -16,8 +16,6 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 
-pytestmark = pytest.mark.integration
-
 
 def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: Callable[[], Any]) -> Header:
     """What a server says to a HELLO of a version."""

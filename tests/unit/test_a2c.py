@@ -12,8 +12,6 @@ from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of,
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 PLAIN = {"discount": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
 a2c = partial(algorithm_of, "a2c")
 

@@ -40,8 +40,6 @@ from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
-pytestmark = pytest.mark.unit
-
 SLOTS = torch.arange(B)
 ACTOR_CRITICS = [name for name, section in ALGORITHMS.items() if issubclass(section, ActorCriticSettings)]
 

@@ -2,13 +2,10 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zerobeast.services.actor.directory import Directory
-
-pytestmark = pytest.mark.unit
 
 A, B, C = "tcp://10.0.0.1:5550", "tcp://10.0.0.2:5550", "tcp://10.0.0.3:5550"
 

@@ -2,15 +2,11 @@
 
 import itertools
 
-import pytest
-
 from tests.unit.test_group import World
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.service import Actor
-
-pytestmark = pytest.mark.unit
 
 
 def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:

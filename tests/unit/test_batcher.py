@@ -4,8 +4,6 @@ import pytest
 
 from zerobeast.services.broker.batcher import Batcher
 
-pytestmark = pytest.mark.unit
-
 A, B, C = 1, 2, 3
 
 

@@ -1,12 +1,9 @@
 """Whatever arrives and however slow the device is: no request is lost, doubled, reordered or squeezed in."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zerobeast.services.broker.batcher import Batcher
-
-pytestmark = pytest.mark.unit
 
 MAX_ROWS = 8
 DELAY_S = 2.0

@@ -8,8 +8,6 @@ from matplotlib.figure import Figure
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench.curve import main
 
-pytestmark = pytest.mark.unit
-
 
 def run_folder(root: Path, name: str, means: list[str]) -> str:
     rows = [f"{1000 * n},{10.0 * n},{mean}" for n, mean in enumerate(means, 1)]

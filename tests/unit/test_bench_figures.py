@@ -10,8 +10,6 @@ from zerobeast.tools.bench import steps
 from zerobeast.tools.bench.figures import Goal, figure, table
 from zerobeast.tools.bench.profile import part_of
 
-pytestmark = pytest.mark.unit
-
 
 def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--help"]) == 0

@@ -17,8 +17,6 @@ from zerobeast.tools.bench.peers.catalogue import OURS, WORKS, Peer, choose
 from zerobeast.tools.bench.peers.process import PeerFailed
 from zerobeast.tools.bench.peers.runners.meter import Meter
 
-pytestmark = pytest.mark.unit
-
 PONG = WORKS["pong"]
 SB3 = PONG.peer("sb3")
 PEERS = [peer for work in WORKS.values() for peer in work.peers]

@@ -18,8 +18,6 @@ from zerobeast.tools.bench import stale
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.stale_report import Curve, SeedRun, describe, summaries
 
-pytestmark = pytest.mark.unit
-
 T, B = 10, 4
 UPDATES = 7
 

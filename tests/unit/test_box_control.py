@@ -11,14 +11,12 @@ from tests.algo_fakes import BOX, ENDLESS, HYBRID, NESTED, REACH, VECTORS, gener
 from tests.box_fakes import control, mlp, of_critics, transitions
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
-from zerobeast.common.algos.settings import BoxSettings
+from zerobeast.common.algos.replay_settings import BoxSettings
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.q_control import Critics
 from zerobeast.common.nets.vectors import Vectors
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
-
-pytestmark = pytest.mark.unit
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 MANY = 2000

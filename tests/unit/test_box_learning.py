@@ -23,9 +23,7 @@ from tests.box_fakes import (
     transitions,
 )
 from zerobeast.common.algos.registry import ALGORITHMS
-from zerobeast.common.algos.settings import BoxSettings
-
-pytestmark = pytest.mark.unit
+from zerobeast.common.algos.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 ONES = torch.ones(N)

@@ -1,7 +1,6 @@
 """Slots: numbers are handed out and taken back, and every environment's memory is its own."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +8,6 @@ from hypothesis import strategies as st
 from zerobeast.common.acting.slots import SlotRanges, SlotState
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-
-pytestmark = pytest.mark.unit
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,6 @@ import pytest
 
 from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 
-pytestmark = pytest.mark.unit
-
 ROWS = 3  #: rollouts in a message
 
 

@@ -4,14 +4,10 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
-import pytest
-
 from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.faults import STOPS_S, FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import Event
-
-pytestmark = pytest.mark.unit
 
 NAMES = ("learner 0", "broker 0", "broker 1", "envserver 0", "actor 0", "actor 1", "actor 2")
 CLOSED = Balance(100, 90, 4, 0, {"actor died": 6}, 0, {}, 1)

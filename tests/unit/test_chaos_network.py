@@ -11,8 +11,6 @@ from zerobeast.tools.chaos.network import experiments
 from zerobeast.tools.chaos.network_faults import NetworkTrial
 from zerobeast.tools.chaos.network_service import lookups, write_hosts
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_fault_is_one_row_with_median_and_worst_recovery() -> None:
     trials = [NetworkTrial("cut", seconds, 2, plane="steps") for seconds in (3.0, 1.0, 2.0)]

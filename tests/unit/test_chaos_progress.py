@@ -4,8 +4,6 @@ import pytest
 
 from zerobeast.tools.chaos.progress import WINDOW_S, ProgressLog
 
-pytestmark = pytest.mark.unit
-
 
 def steady(progress: ProgressLog, start: float, stop: float, rate: float, epoch: int = 1, used: float = 0.0) -> float:
     """Pages every half second of a learner that was started at `start`; returns what it has used in the end."""

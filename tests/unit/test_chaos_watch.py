@@ -6,8 +6,6 @@ import pytest
 
 from zerobeast.tools.chaos.watch import is_ready
 
-pytestmark = pytest.mark.unit
-
 READY: dict[str, Any] = {"role": "broker", "state": "ready"}
 
 

@@ -13,8 +13,6 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
 from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, WitnessEnv, reward_of, right_action
 
-pytestmark = pytest.mark.unit
-
 T, WHO = 8, (5, 1234567)
 ENV = EnvSpec("Witness", ArraySpace.box((3,)), ArraySpace.discrete(ACTIONS))
 CONFIG = RunConfig.model_validate({"net": {"torso": "mlp", "hidden_size": 4}})

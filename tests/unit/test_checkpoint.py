@@ -13,8 +13,6 @@ from zerobeast.common.errors import CheckpointError
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
 from zerobeast.services.learner.update import Trainer
 
-pytestmark = pytest.mark.unit
-
 CPU = torch.device("cpu")
 
 

@@ -6,8 +6,6 @@ import pytest
 
 from zerobeast.common.algos.circular import Circular
 
-pytestmark = pytest.mark.unit
-
 ARRIVALS = 40
 
 

@@ -13,8 +13,6 @@ from zerobeast import commands
 from zerobeast.cli import main as cli
 from zerobeast.common.errors import BeastError
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,7 +73,7 @@ def test_help_is_shown_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> 
     ("word", "hint"),
     [
         ("trian", "unknown command 'trian'; did you mean train?"),
-        ("xyz", "unknown command 'xyz'; known: train, evaluate, health, keygen, tune, bench, chaos"),
+        ("xyz", "unknown command 'xyz'; known: train, evaluate, health, slurm, keygen, tune, bench, chaos"),
         ("--trian", "unknown option '--trian'"),
     ],
 )

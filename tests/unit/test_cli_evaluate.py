@@ -13,8 +13,6 @@ from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
 
 

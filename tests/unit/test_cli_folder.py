@@ -17,8 +17,6 @@ from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
 from zerobeast.launcher.run_folder import claimed, default_name, final_figures, link_latest, refuse_changes, set_aside
 
-pytestmark = pytest.mark.unit
-
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
 

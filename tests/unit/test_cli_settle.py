@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.cli.train import beast, evaluation_of, main, settle, values
+from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, settle, values
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
-
-pytestmark = pytest.mark.unit
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
@@ -23,7 +21,9 @@ def save(root: Path, name: str, *flags: str) -> RunConfig:
 
 
 def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
-    config, flags, saved, origins = settle(["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW)
+    config, flags, saved, origins = settle(
+        ["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW, own=TrainFlags
+    )
     assert config.name == "CartPole-v1-impala-20260131-235958"
     assert (flags.plain, flags.fresh, saved) == (True, False, None)
     assert (config.preset, origins["preset"]) == ("cartpole-impala", "chosen for CartPole-v1 and impala")
@@ -31,7 +31,9 @@ def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
 
 def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
-    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW)
+    config, _, saved, _ = settle(
+        ["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW, own=TrainFlags
+    )
     assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
     assert saved.seed == 7
 
@@ -40,7 +42,7 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     save(tmp_path / "old", "x", "--env", "CartPole-v1")
     (tmp_path / "old").rename(tmp_path / "new")
     (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
-    config = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW).config
+    config = settle(["--root", str(tmp_path / "new"), "--name", "y"], {}, NOW, own=TrainFlags).config
     assert config.folder == tmp_path / "new" / "y"
 
 
@@ -51,11 +53,12 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
         "--learner.when_done stay",
         "--local.workers 3 --local.placement apart",
         "--local.workers 3 --local.placement serial",
+        "--local.actors 2 --local.placement serve",
         "--local.env_servers 2 --local.actors 2 --local.placement fused",
     ],
 )
 def test_a_setting_that_has_no_effect_is_said(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settle(["--root", str(tmp_path), *flag.split()], {}, NOW)
+    settle(["--root", str(tmp_path), *flag.split()], {}, NOW, own=TrainFlags)
     assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")
 
 
@@ -63,13 +66,15 @@ def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = save(tmp_path, "x", "--env", "CartPole-v1")
-    assert settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW).config == saved
+    assert (
+        settle(["--root", str(tmp_path), "--name", "x", "--preset=torchbeast"], {}, NOW, own=TrainFlags).config == saved
+    )
     assert capsys.readouterr().out.startswith("preset torchbeast has no effect: ")
 
 
 def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
     flags = ["--root", str(tmp_path), "--env", "CartPole-v1", "--learner.batch_size", "4", "--ppo.epochs", "3"]
-    settled = settle(flags, {"BEAST_SEED": "9"}, NOW)
+    settled = settle(flags, {"BEAST_SEED": "9"}, NOW, own=TrainFlags)
     preset, seed, given, rest = values(settled.config, settled.origins)
     assert preset.startswith("preset cartpole-impala: total_steps 1000000, ")
     assert "learner.unroll_length 16" in preset
@@ -115,7 +120,7 @@ def test_a_hint_can_be_typed_as_it_stands(
 
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
-    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW)
+    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW, own=TrainFlags)
     assert (config.env.id, config.seed, saved) == (RunConfig().env.id, RunConfig().seed, None)
 
 
@@ -123,7 +128,15 @@ def test_a_damaged_saved_file_is_named(tmp_path: Path) -> None:
     config = save(tmp_path, "x")
     (config.folder / "config.yaml").write_text("learner: {batch_size: many}")
     with pytest.raises(ConfigError, match=r"file .*config.yaml: learner.batch_size: got 'many'"):
-        settle(["--root", str(tmp_path), "--name", "x"], {}, NOW)
+        settle(["--root", str(tmp_path), "--name", "x"], {}, NOW, own=TrainFlags)
+
+
+def test_a_run_that_serves_makes_no_environment_and_asks_for_a_preset(tmp_path: Path) -> None:
+    flags = ["--root", str(tmp_path), "--env", "Nowhere-v0,Nobody-v0", "--local.placement", "serve"]
+    with pytest.raises(ConfigError, match=r"^preset: expected a name, because with local.placement serve nothing here"):
+        settle(flags, {}, NOW, own=TrainFlags)
+    settled = settle([*flags, "--preset", "classic"], {}, NOW, own=TrainFlags)
+    assert settled.config.env.tasks == ("Nowhere-v0", "Nobody-v0")
 
 
 def test_more_environments_than_groups_are_refused_in_a_sentence(
@@ -132,6 +145,6 @@ def test_more_environments_than_groups_are_refused_in_a_sentence(
     monkeypatch.chdir(tmp_path)
     flags = ["--env", "CartPole-v0,CartPole-v1,Acrobot-v1"]
     with pytest.raises(ConfigError, match=r"^actor.env_groups 2: 2 env groups in all, expected at least 3: "):
-        settle(flags, {}, NOW)
+        settle(flags, {}, NOW, own=TrainFlags)
     for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
-        assert settle([*flags, *more], {}, NOW).config.env.tasks[-1] == "Acrobot-v1"
+        assert settle([*flags, *more], {}, NOW, own=TrainFlags).config.env.tasks[-1] == "Acrobot-v1"

@@ -16,8 +16,6 @@ from hypothesis.extra import numpy as arrays
 from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_ARRAY_BYTES, MAX_DEPTH, MAX_NDIM, pack, unpack
 
-pytestmark = pytest.mark.unit
-
 PLAIN = (type(None), bool, int, float, str, bytes, list, dict, np.ndarray)
 
 scalars = (

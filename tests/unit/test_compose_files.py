@@ -4,14 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.roles import PROCESSES, ROLES
-
-pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.placement import groups_of
 
-pytestmark = pytest.mark.unit
-
 CARTPOLE = ["--env", "CartPole-v1", "--actor.env_groups", "2", "--actor.envs_per_group", "8", "--deterministic", "true"]
 
 

@@ -10,8 +10,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section, setting
 
-pytestmark = pytest.mark.unit
-
 CLASSIC = ["--env", "CartPole-v1"]
 
 
@@ -241,6 +239,20 @@ def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other()
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
     )
     assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
+
+
+def test_a_ladder_of_exploration_with_more_places_than_environments_is_noted() -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "r2d2", "--actor.envs_per_group", "4"]
+    (note,) = gather([*flags, "--r2d2.exploration_places", "5"], {}).notes
+    assert note.startswith("r2d2.exploration_places 5 is above actor.envs_per_group 4: ")
+    assert gather([*flags, "--r2d2.exploration_places", "4"], {}).notes == ()
+
+
+def test_a_divergence_that_ppo_keeps_below_is_remarked_on() -> None:
+    flags = ["--algo", "ppo", "--ppo.clip", "0.2", "--sync.rule"]
+    (note,) = gather([*flags, "adaptive 0.05"], {}).notes
+    assert note.startswith("sync.rule adaptive 0.05 may never be due: ppo.clip 0.2 keeps the policy near")
+    assert gather([*flags, "adaptive 0.01"], {}).notes == gather([*flags, "never"], {}).notes == ()
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:

@@ -14,8 +14,6 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[2]
 
 #: Espeholt et al. 2018, table G.1; 200M frames of 4 per step; RMSProp's decay from the published code

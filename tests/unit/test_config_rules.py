@@ -8,8 +8,6 @@ from tests.unit.test_config_load import mistakes
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.ops.gaussian import SquashedGaussian
 
-pytestmark = pytest.mark.unit
-
 
 def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
     argv = ["--preset", "torchbeast", "--broker.max_batch_rows", "1", "--frob"]

@@ -6,8 +6,6 @@ from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
 
-pytestmark = pytest.mark.unit
-
 README = """--env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --learning_rate 0.0004 --epsilon 0.01
     --entropy_cost 0.01 --batch_size 4 --unroll_length 80 --num_buffers 60 --num_threads 4 --xpid example"""
 

@@ -10,8 +10,6 @@ from zerobeast.common.runtime.usage import cores
 from zerobeast.launcher import placement as module
 from zerobeast.launcher.placement import placement_of, share_out, spread
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("envs", [1, 4, 64])
@@ -27,6 +25,21 @@ def test_shares_follow_the_cost_of_the_parts() -> None:
     assert share_out(2, 16, gpu=False) == (1, 1, 1)
     assert share_out(16, 16, gpu=False) == (7, 4, 5)
     assert share_out(16, 32, gpu=True) == (1, 1, 14)
+    assert share_out(2, 16, gpu=False, uses=8) == (2, 1, 1)
+    assert share_out(16, 16, gpu=False, uses=8) == (14, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "threads"),
+    [
+        (["--dqn.samples_per_insert", "8"], 2),
+        (["--dqn.samples_per_insert", "2"], 1),
+        (["--dqn.samples_per_insert", "8", "--net.torso", "mlp"], 1),
+    ],
+)
+def test_a_learner_that_uses_steps_often_has_more_threads(flags: list[str], threads: int) -> None:
+    config = load(["--algo", "dqn", "--env", "PongNoFrameskip-v4", *flags], {})
+    assert placement_of(config, 2, gpu=False).threads["learner.threads"] == threads
 
 
 @pytest.mark.parametrize(

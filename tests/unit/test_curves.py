@@ -11,8 +11,6 @@ from zerobeast.common.runtime import run_files
 from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
 
-pytestmark = pytest.mark.unit
-
 
 def page(role: str, seconds: float, **more: int) -> ServiceView:
     """A service that was passed four times at every hop, each time in as many seconds."""

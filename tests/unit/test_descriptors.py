@@ -11,8 +11,6 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import descriptors
 from zerobeast.launcher.fleet import files_needed
 
-pytestmark = pytest.mark.unit
-
 UNLIMITED = resource.RLIM_INFINITY
 
 

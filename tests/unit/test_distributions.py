@@ -14,8 +14,6 @@ from zerobeast.common.ops.distributions import Family, family_of
 from zerobeast.common.ops.gaussian import EDGE
 from zerobeast.common.wire.spaces import ArraySpace
 
-pytestmark = pytest.mark.unit
-
 PLACES = (5, 3)
 ONE = ArraySpace.box((1,), low=(-2.0,), high=(2.0,))
 CASES = [pytest.param(space, False, id=name) for name, space in SPACES.items()]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli.main import COMMANDS
+from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import gather
-
-pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("services/*/*.md"), *ROOT.glob("common/algos/*/*.md")]
@@ -61,8 +60,8 @@ def test_its_commands_and_their_flags_are_understood(page: Path) -> None:
         line = "".join(found).partition(";")[0]
         assert line.split()[0] in COMMANDS, line
         if line.startswith("train"):
-            flags = [flag for flag in shlex.split(line, comments=True)[1:] if flag not in ("--fresh", "--help")]
-            gather([placeholders.get(flag, flag) for flag in flags], {})
+            flags = [flag for flag in shlex.split(line, comments=True)[1:] if flag != "--help"]
+            gather([placeholders.get(flag, flag) for flag in flags], {}, own=TrainFlags)
     for file in re.findall(r"\b(tests/[\w/]+\.py)\b", text):
         assert (ROOT / file).exists(), file
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime.endpoints import MAX_IPC_PATH, Endpoint
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_sockets_of_a_tcp_endpoint_are_neighbouring_ports() -> None:
     place = Endpoint.parse("tcp://learner-0.learner:5560")

@@ -5,8 +5,6 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.envserver.actions import legal
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**62, -(2**63)])
 def test_a_choice_out_of_range_is_refused_in_words(bad: int) -> None:

@@ -12,8 +12,6 @@ from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.inline import InlineVectorEnv
 
-pytestmark = pytest.mark.unit
-
 
 def begin(rom: str, num_envs: int = 2, seed: int = 1, **settings: Any) -> AtariVectorEnv:
     env = AtariVectorEnv(rom, EnvConfig(**{"id": "any", **settings}), num_envs, seed, threads=1)

@@ -3,13 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
-
-pytestmark = pytest.mark.unit
 
 SETTINGS = EnvServerConfig(max_envs=100, max_workers=10)
 

@@ -10,8 +10,6 @@ from zerobeast.services.envserver.catalogue import games, make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
-pytestmark = pytest.mark.unit
-
 
 def made(env: VectorEnv) -> VectorEnv:
     while not env.collect():

@@ -9,8 +9,6 @@ from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.messages import MAX_HEADER_BYTES, Header, Kind, pack_header
 from zerobeast.services.envserver.infos import MAX_BYTES, MAX_NAMES, InfoTable
 
-pytestmark = pytest.mark.unit
-
 
 def table(*infos: Any) -> InfoTable:
     found = InfoTable(len(infos))

@@ -12,8 +12,6 @@ from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.vector import VectorEnv
 
-pytestmark = pytest.mark.unit
-
 BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4)
 
 

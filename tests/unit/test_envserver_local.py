@@ -3,15 +3,12 @@
 import select
 
 import numpy as np
-import pytest
 
 from tests.integration.envservers import COUNTER
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.local import LocalVectorEnv
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
-
-pytestmark = pytest.mark.unit
 
 N, STEPS = 3, 120
 CONFIG = EnvConfig(id="CartPole-v1", kwargs={"max_episode_steps": 12})

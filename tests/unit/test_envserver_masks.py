@@ -8,8 +8,6 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.services.envserver.masks import mask_of, without_mask
 
-pytestmark = pytest.mark.unit
-
 ACTION = CompositeSpace(
     "dict", (Part("go", ArraySpace.discrete(2)), Part("aim", ArraySpace.box((1,))), Part("who", ArraySpace.discrete(3)))
 )

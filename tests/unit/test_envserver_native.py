@@ -5,8 +5,6 @@ import pytest
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.services.envserver.native import NativeVectorEnv
 
-pytestmark = pytest.mark.unit
-
 
 def cartpole(num_envs: int, seed: int = 0) -> NativeVectorEnv:
     env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)

@@ -5,8 +5,6 @@ import pytest
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION, SessionRequest
 
-pytestmark = pytest.mark.unit
-
 GOOD: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 2, "seed": 3}
 
 

@@ -3,13 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import Session
 from zerobeast.services.envserver.sessions import MAX_IN_THE_MAKING, Hosted, sessions_to_advance
-
-pytestmark = pytest.mark.unit
 
 HELLO = Header(Kind.HELLO, 1)
 

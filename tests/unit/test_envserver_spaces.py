@@ -10,8 +10,6 @@ from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter, space_of
 
-pytestmark = pytest.mark.unit
-
 IMAGE, WORD = spaces.Box(0, 255, (4, 6), np.uint8), spaces.Discrete(5, start=2)
 FIVE = ArraySpace.discrete(5)
 

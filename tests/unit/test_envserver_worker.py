@@ -17,8 +17,6 @@ from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
 from zerobeast.services.envserver.vector import rows_for
 
-pytestmark = pytest.mark.unit
-
 
 def counters(num_envs: int = 2, seed: int | None = 3, **kwargs: Any) -> Shard:
     shard = Shard(COUNTER, kwargs, num_envs, seed)

@@ -1,9 +1,6 @@
 import numpy as np
-import pytest
 
 from zerobeast.services.envserver.episodes import EpisodeTracker
-
-pytestmark = pytest.mark.unit
 
 NO, YES = np.array([False, False]), np.array([True, True])
 FIRST_ONLY = np.array([True, False])

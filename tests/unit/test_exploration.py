@@ -15,8 +15,6 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.services.learner.update import Trainer
 
-pytestmark = pytest.mark.unit
-
 CPU = torch.device("cpu")
 
 

@@ -7,8 +7,6 @@ import torch
 
 from zerobeast.common.ops.finite import squares_finite
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("at", [0, 5000, 9999])

@@ -8,8 +8,6 @@ from zerobeast.common.config.load import load
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
 
-pytestmark = pytest.mark.unit
-
 
 def told(child: Child, flag: str) -> str:
     """What a child is told of a setting."""
@@ -34,6 +32,12 @@ def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None
     uses = {name: told(child, "--envserver.endpoint") for name, child in found.items() if name[0] in "ea"}
     assert uses == {"envserver 0": one, "envserver 1": two, "actor 0": one, "actor 1": two, "actor 2": one}
     assert {told(child, "--learner.endpoint") for child in found.values()} == {"ipc:///tmp/s/l"}
+
+
+def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints() -> None:
+    found = children("--local.placement", "serve", "--learner.endpoint", "tcp://127.0.0.1:7000")
+    assert [child.spec.name for child in found] == ["learner 0", "broker 0"]
+    assert not any(flag.endswith(".endpoint") for child in found for flag in child.spec.command)
 
 
 def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path: Path) -> None:

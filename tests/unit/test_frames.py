@@ -9,8 +9,6 @@ from torch import Tensor
 
 from zerobeast.common.ops.frames import stack_frames
 
-pytestmark = pytest.mark.unit
-
 
 def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Frames that count up, one episode stack kept as they come, and the stack that the policy saw at each step.

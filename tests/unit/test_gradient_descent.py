@@ -12,8 +12,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.ops.optim import RMSPropTF1
 
-pytestmark = pytest.mark.unit
-
 
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:
     plain = {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9, **settings}

@@ -23,8 +23,6 @@ from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.actor.waits import Wait, Waits
 from zerobeast.services.learner.ledger import StreamLedger
 
-pytestmark = pytest.mark.unit
-
 ENV = EnvSpec("Counter", ArraySpace.box((1,), "<i8"), ArraySpace.discrete(7))
 POLICY = PolicySpec(logits_and_value(1), 1)
 T, N, WINDOW, EPISODE = 3, 2, 2, 5

@@ -14,8 +14,6 @@ from zerobeast.common.wire.stream import RESEND_LIMIT_S
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.waits import Wait, Waits
 
-pytestmark = pytest.mark.unit
-
 Spoil = Callable[[Message], Message]
 
 

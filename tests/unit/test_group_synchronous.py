@@ -6,8 +6,6 @@ from tests.unit.test_group import SYNCHRONOUS, WINDOW, T, World
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.waits import Wait
 
-pytestmark = pytest.mark.unit
-
 
 def waiting_world() -> World:
     world = World(config=SYNCHRONOUS)

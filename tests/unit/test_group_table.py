@@ -1,4 +1,4 @@
-"""Every row of the table that the docstring of EnvGroup draws, walked one message at a time."""
+"""Every row of the table that the docstring of Group draws, walked one message at a time."""
 
 import inspect
 import re
@@ -8,10 +8,8 @@ import pytest
 
 from tests.unit.test_group import SERVERS, SYNCHRONOUS, WINDOW, Learner, Message, T, World, world_in
 from zerobeast.common.wire.messages import Plane
-from zerobeast.services.actor.group import EnvGroup
+from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.waits import Wait
-
-pytestmark = pytest.mark.unit
 
 Event = Callable[[], Message | None]
 STEPS, INFERENCE, ROLLOUTS = SERVERS
@@ -19,7 +17,7 @@ STEPS, INFERENCE, ROLLOUTS = SERVERS
 
 def table() -> list[tuple[str, ...]]:
     """state, event, if, action, next of each row."""
-    lines = inspect.getdoc(EnvGroup).splitlines()
+    lines = inspect.getdoc(Group).splitlines()
     rule = next(line for line in lines if line.strip().startswith("---"))
     starts = [match.start() for match in re.finditer("-+", rule)]
     ends = [*starts[1:], None]
@@ -36,7 +34,7 @@ def reply(world: World, plane: Plane) -> Message | None:
     return server.answer(work[0], work[1][0] if work[1] else None)
 
 
-def until(world: World, found: Callable[[EnvGroup], bool]) -> World:
+def until(world: World, found: Callable[[Group], bool]) -> World:
     for _ in range(200):
         for plane in SERVERS:
             if found(world.group):
@@ -46,7 +44,7 @@ def until(world: World, found: Callable[[EnvGroup], bool]) -> World:
     raise AssertionError("never came there")
 
 
-def time_of(group: EnvGroup) -> int:
+def time_of(group: Group) -> int:
     return group.rollouts.builder._t
 
 
@@ -55,7 +53,7 @@ def stepping(world: World | None = None, t: int = 0, unacked: int = 0) -> tuple[
     world = world or World()
     world.stuck_learner = unacked > 0
 
-    def found(group: EnvGroup) -> bool:
+    def found(group: Group) -> bool:
         known = group.waits.current is Wait.ENV and not group.steps.new
         return known and time_of(group) == t and group.rollouts.outbox.unacked == unacked
 

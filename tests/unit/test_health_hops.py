@@ -13,8 +13,6 @@ from zerobeast.common.health.table import hop_table
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
-pytestmark = pytest.mark.unit
-
 
 def passed(*seconds: float) -> Histogram:
     histogram = Histogram()

@@ -11,8 +11,6 @@ from zerobeast.cli.health import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.roles import HOSTED
 
-pytestmark = pytest.mark.unit
-
 SELECTOR = "--selector=app.kubernetes.io/part-of=zerobeast"
 SELECTOR += " --field-selector=status.phase!=Failed,status.phase!=Succeeded --output json"
 RUNNING = {"running": {"startedAt": "2026-01-05T10:00:00Z"}}

@@ -12,8 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from zerobeast.common.health.metrics import HOP_METRIC, METRICS, PREFIX, exported, render
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[2]
 
 

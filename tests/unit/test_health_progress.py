@@ -1,12 +1,9 @@
 """When a service has got nothing done although there was something to do. Time is a plain number."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zerobeast.common.health.progress import Progress
-
-pytestmark = pytest.mark.unit
 
 
 def note(

@@ -13,8 +13,6 @@ from zerobeast.common.health.verdict import Verdict, judge, ready
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
-pytestmark = pytest.mark.unit
-
 STALLED = {"stalled": True, "stalled_s": 75.0}
 
 

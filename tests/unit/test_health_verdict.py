@@ -9,8 +9,6 @@ from zerobeast.common.health.table import as_json, table
 from zerobeast.common.health.verdict import Verdict, verdict
 from zerobeast.common.health.views import ServiceView
 
-pytestmark = pytest.mark.unit
-
 PAGES: dict[str, dict[str, Any]] = {
     "learner": {
         "agent_steps": 1000,
@@ -143,6 +141,18 @@ def test_services_that_are_missing_are_all_named() -> None:
     assert verdict(gone) == "not training: no broker answers"
     assert "ended (2)" in table(gone)
     assert "a setting is wrong" in table(gone)
+
+
+def test_programs_that_step_themselves_need_no_actors() -> None:
+    def serving(peers: int) -> list[ServiceView]:
+        return [view for view in services(learner={"peers": peers}) if view.role in ("learner", "broker")]
+
+    assert verdict(serving(0)) == "not training: no actor and nothing like one is connected"
+    idle = "learner waits 40%, brokers busy 40%"
+    assert verdict(serving(1)) == f"latency-bound: no service is busy ({idle}): add agents"
+    learner = next(view for view in serving(0) if view.role == "learner")
+    assert verdict([learner, ServiceView("broker 0", "broker")]) == "starting: broker 0"
+    assert verdict([learner]) == "not training: no broker and no envserver and no actor answers"
 
 
 def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know() -> None:

@@ -23,8 +23,6 @@ from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.ops.vtrace import vtrace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 ENDLESS = 1e30  #: a clip that never acts
 impact = partial(algorithm_of, "impact")

@@ -19,8 +19,6 @@ from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 
 

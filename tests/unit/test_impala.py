@@ -11,8 +11,6 @@ from zerobeast.common.nets.precision import autocast
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 impala = partial(algorithm_of, "impala")
 
 

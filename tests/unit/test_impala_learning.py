@@ -18,8 +18,6 @@ from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.errors import ConfigError
 
-pytestmark = pytest.mark.unit
-
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
 

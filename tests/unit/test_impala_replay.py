@@ -17,8 +17,6 @@ from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 K = 3
 STACKED = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=K)
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")

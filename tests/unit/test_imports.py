@@ -9,8 +9,6 @@ import pytest
 
 import zerobeast
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[2]
 NEEDS_TORCH = (
     "zerobeast.common.ops",
@@ -37,10 +35,13 @@ sys.exit("\\n".join(failed) or 0)
 
 
 def torch_free_modules() -> list[str]:
-    """Every module of the torch-free floor and of the two services that stand on it."""
+    """Every module of the torch-free floor, of the two services that stand on it, and of environments for scripts."""
     names = []
-    for path in [*ROOT.glob("common/**/*.py"), *ROOT.glob("services/**/*.py")]:
-        name = "zerobeast." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    folders = ("common/**", "services/**", "zerobeast/remote")
+    ours = [path for folder in folders for path in ROOT.glob(f"{folder}/*.py")]
+    for path in [*ours, *ROOT.glob("zerobeast/env_*.py")]:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        name = f"zerobeast.{module.removeprefix('zerobeast.')}"
         start, ends = TORCH_FREE_ALL_THE_SAME
         settings = name.startswith(start) and name.endswith(ends)
         if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
@@ -55,6 +56,8 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
         "zerobeast.common.algos.registry",
         "zerobeast.common.algos.impala.config",
         "zerobeast.services.actor.service",
+        "zerobeast.env_session",
+        "zerobeast.remote.cluster",
     } <= set(names)
     needs_torch = "zerobeast.common.ops.vtrace"  # so that the probe is seen to see something
     command = [sys.executable, "-c", PROBE, *names, needs_torch]

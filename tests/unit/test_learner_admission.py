@@ -20,8 +20,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
 
-pytestmark = pytest.mark.unit
-
 OURS = Terms(ENV, POLICY, T, num_envs=8)
 
 

@@ -16,8 +16,6 @@ from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.recorder import COLUMNS, Recorder
 
-pytestmark = pytest.mark.unit
-
 
 @contextmanager
 def no_file_longer_than(n_bytes: int) -> Iterator[None]:

@@ -21,8 +21,6 @@ from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S
 
-pytestmark = pytest.mark.unit
-
 RECORD = rollout_rows(1).dtype
 TURNS = 60
 MAX_LAG = 3

@@ -10,8 +10,6 @@ from tests.learner_fakes import rollout_rows
 from zerobeast.common.wire.session import Arrival
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 
-pytestmark = pytest.mark.unit
-
 BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
 
 

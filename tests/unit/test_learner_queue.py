@@ -4,13 +4,10 @@ from collections import deque
 from functools import partial
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zerobeast.services.learner.queue import Message, RolloutQueue
-
-pytestmark = pytest.mark.unit
 
 
 def queue_of(batch_size: int) -> RolloutQueue:

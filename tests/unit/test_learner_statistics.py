@@ -9,8 +9,6 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.statistics import HISTORY_POINTS, MAX_LAG, EpisodeStatistics, PolicyLag, mean
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_mean_of_nothing_is_none_not_nan() -> None:
     assert mean([]) is None

@@ -26,8 +26,6 @@ from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.balance import RolloutAudit
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 
-pytestmark = pytest.mark.unit
-
 CPU, SENDERS = torch.device("cpu"), (11, 22)
 Moment = Callable[[], None]  #: at which a learner may be killed
 

@@ -17,8 +17,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
 
-pytestmark = pytest.mark.unit
-
 CPU = torch.device("cpu")
 
 

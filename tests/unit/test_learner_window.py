@@ -9,8 +9,6 @@ from zerobeast.common.wire.session import Session
 from zerobeast.services.learner.ledger import StreamLedger
 from zerobeast.services.learner.window import ACTIVE_S, MAX_WINDOW, window, window_needed
 
-pytestmark = pytest.mark.unit
-
 
 def stalls(batch: int, rows: list[int], window: int, rng: random.Random) -> bool:
     """Play the rollout plane with groups that send whenever they may, in any order: does a batch stay incomplete?"""

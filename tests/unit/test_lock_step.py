@@ -15,8 +15,6 @@ from zerobeast.common.transport import index_of, random_id
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.learner.ledger import SavedLedger
 
-pytestmark = pytest.mark.unit
-
 
 def push(run: ListedRun, sender: int) -> None:
     """One rollout of an actor, whose reward says of whom it is."""

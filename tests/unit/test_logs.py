@@ -8,8 +8,6 @@ import pytest
 
 from zerobeast.common.runtime import logs
 
-pytestmark = pytest.mark.unit
-
 ERASE = "\x1b[2K\r"
 
 

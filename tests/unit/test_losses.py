@@ -15,8 +15,6 @@ from zerobeast.common.ops.losses import (
     policy_gradient_loss,
 )
 
-pytestmark = pytest.mark.unit
-
 T, B, A = 5, 3, 4
 
 

@@ -26,8 +26,6 @@ from zerobeast.common.wire.messages import (
     unpack_header,
 )
 
-pytestmark = pytest.mark.unit
-
 unsigned = st.integers(0, MAX_INTEGER)
 plain = st.recursive(
     st.none() | st.booleans() | unsigned | st.floats(allow_nan=False) | st.text(max_size=9),
@@ -40,8 +38,9 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     list: st.lists(plain, max_size=4),
     dict: st.dictionaries(st.text(max_size=9), plain, max_size=4),
 }
-OF_TYPE |= {int | None: st.none() | unsigned, dict | None: st.none() | OF_TYPE[dict]}
-EXAMPLES: dict[Any, Any] = {int | None: 1, dict | None: {"a": 1}}
+OF_TYPE |= {kind | None: st.none() | OF_TYPE[kind] for kind in (int, dict, list)}
+OF_TYPE[int | list | None] = OF_TYPE[int | None] | OF_TYPE[list]
+EXAMPLES: dict[Any, Any] = {int | list | None: 1, dict | None: {"a": 1}, list | None: [True]}
 headers = st.sampled_from(Kind).flatmap(
     lambda kind: st.builds(
         Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
@@ -109,20 +108,22 @@ def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind, version: in
 
 
 def test_entries_that_may_be_nil_are_left_out_at_the_end_and_read_as_nil() -> None:
-    for body, sent in (((), []), ((None, None), []), ((5, None), [5]), ((None, {}), [None, {}])):
+    resets: list[tuple[tuple[Any, ...], list[Any]]] = [((), []), ((None, None), []), ((5, None), [5]), (([5],), [[5]])]
+    resets += [((None, {}), [None, {}]), ((None, None, [True]), [None, None, [True]])]
+    for body, sent in resets:
         packed = pack_header(Header(Kind.RESET, 7, 0, 5, 3, body))
         assert msgpack.unpackb(packed) == [2, 5, 7, 0, 5, 3, *sent]
-        assert unpack_header(packed).body == (*sent, *[None] * (2 - len(sent)))
+        assert unpack_header(packed).body == (*sent, *[None] * (3 - len(sent)))
     assert len(pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([], None)))) == 8, "steps are no longer for infos unasked for"
     assert len(pack_header(Header(Kind.STEP, 7, 0, 5, 3))) == 7
     assert len(pack_header(Header(Kind.ROLLOUT, 7, 0, 5, 3, (1, [], MAX_INTEGER)))) == 9 + 9, "nor are rollouts by much"
     for wrong in (True, 1.5, "1"):
-        with pytest.raises(RemoteProtocolError, match=r"RESET has a body of \(int \| None, dict \| None\)"):
+        with pytest.raises(RemoteProtocolError, match=r"RESET has a body of \(int \| list \| None, dict \| None, "):
             unpack_header(msgpack.packb([2, 5, 7, 0, 5, 3, wrong]))
 
 
 def test_version_1_has_no_seed_no_options_and_no_infos() -> None:
-    old = Header(Kind.RESET, 7, 0, 5, 3, (None, None), version=1)
+    old = Header(Kind.RESET, 7, 0, 5, 3, (None, None, None), version=1)
     assert msgpack.unpackb(pack_header(old)) == [1, 5, 7, 0, 5, 3]
     assert unpack_header(pack_header(old), versions=(2, 1)) == old
     for kind, body in ((Kind.RESET, (5, None)), (Kind.RESET, (None, {})), (Kind.OBS, ([], {}))):

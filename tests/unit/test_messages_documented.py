@@ -39,8 +39,6 @@ from zerobeast.services.envserver.capacity import MAX_SESSIONS
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
 from zerobeast.services.learner import window
 
-pytestmark = pytest.mark.unit
-
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 FLAT = " ".join(PAGE.split())
 PONG = EnvSpec(
@@ -48,8 +46,9 @@ PONG = EnvSpec(
 )
 CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 TYPES: dict[Any, str] = {
-    int | None: "integer or nil",
+    int | list | None: "integer, array or nil",
     dict | None: "map or nil",
+    list | None: "array or nil",
     dict: "map",
     str: "string",
     list: "array",
@@ -96,7 +95,7 @@ def test_the_catalogue_is_that_of_the_code() -> None:
         if row[1] == "WEIGHTS":
             assert len(row[5].split(",")) == len(wanted)
         else:
-            assert re.findall(r": (\w+(?: or nil)?)", row[5]) == wanted
+            assert re.findall(r": (\w+(?:, array)?(?: or nil)?)", row[5]) == wanted
 
 
 def test_the_versions_are_those_of_the_code() -> None:
@@ -208,7 +207,8 @@ def test_the_example_bytes_are_those_of_the_code() -> None:
     assert hexadecimal("73 ef cd") == topic(Plane.STEPS, 0x0123456789ABCDEF)
     assert len(hexadecimal("73 ef cd")) == TOPIC_BYTES
     assert hexadecimal("96 02 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
-    resets = [Header(Kind.RESET, 7, 0, 5, 1, body) for body in ((42, None), (None, {"low": -0.1}))]
+    bodies: list[tuple[Any, ...]] = [(42,), (None, {"low": -0.1}), (None, None, [True, False])]
+    resets = [Header(Kind.RESET, 7, 0, 5, 1, body) for body in bodies]
     assert hexadecimal("97 02 05") == b"".join(map(pack_header, resets))
     assert hexadecimal("97 02 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
     assert hexadecimal("85 c4 02") == pack(np.array([1, 2], np.uint8))

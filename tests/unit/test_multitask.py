@@ -23,8 +23,6 @@ from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.broker.sessions import Sessions
 
-pytestmark = pytest.mark.unit
-
 TASKS, WIDTH = 3, 5
 TASK = torch.tensor([2, 0, 2, 1])  #: of each row of a batch
 

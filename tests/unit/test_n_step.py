@@ -6,8 +6,6 @@ from torch import Tensor
 
 from zerobeast.common.ops.n_step import n_step_returns
 
-pytestmark = pytest.mark.unit
-
 T, B, GAMMA = 9, 40, 0.9
 
 

@@ -16,8 +16,6 @@ from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 SIX = ArraySpace.discrete(6)
 PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), SIX, frame_stack=4, frame_skip=4)
 MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), SIX)

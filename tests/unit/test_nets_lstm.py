@@ -6,8 +6,6 @@ from torch import Tensor
 
 from zerobeast.common.nets.lstm import LSTM
 
-pytestmark = pytest.mark.unit
-
 T, B, INPUT, H = 7, 3, 5, 4
 
 

@@ -7,8 +7,6 @@ import torch
 
 from zerobeast.common.ops.optim import RMSPropTF1
 
-pytestmark = pytest.mark.unit
-
 
 def weight(value: float = 1.0) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor([value], dtype=torch.float64))

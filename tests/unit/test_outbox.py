@@ -8,8 +8,6 @@ from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, Outbox
 from zerobeast.services.actor.timeouts import TIMEOUTS
 
-pytestmark = pytest.mark.unit
-
 ME = 7
 ROWS = [np.zeros(2, np.dtype([("x", "<f4")])) for _ in range(9)]
 

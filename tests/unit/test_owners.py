@@ -9,8 +9,6 @@ from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
 from zerobeast.common.transport.owners import MAX_IDS, Owners
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
-pytestmark = pytest.mark.unit
-
 
 def test_an_id_is_the_first_keys() -> None:
     owners = Owners()

@@ -21,8 +21,6 @@ from zerobeast.services.learner.pace_meter import PaceMeter
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer, Update
 
-pytestmark = pytest.mark.unit
-
 
 def test_samples_follow_inserts_behind_the_first() -> None:
     pace = Pace(ratio=2.0, min_size=10)

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from tests.algo_fakes import generator, same
 from zerobeast.common.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 
-pytestmark = pytest.mark.unit
-
 WIDTH, TASKS, N = 5, 3, 40
 
 

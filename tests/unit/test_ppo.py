@@ -17,8 +17,6 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 
 

@@ -11,8 +11,6 @@ from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 CPU = torch.device("cpu")
 
 

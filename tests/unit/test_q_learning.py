@@ -22,8 +22,6 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.samples import Transitions
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 N, A = 8, 3
 MASKED = replace(VECTORS, action_mask=True)
 NAMES = ["dqn", "c51", "rainbow"]

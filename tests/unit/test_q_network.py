@@ -15,8 +15,6 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import Space
 
-pytestmark = pytest.mark.unit
-
 A, K, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
 FEATURES = torch.randn(3, WIDTH, generator=generator())

@@ -16,8 +16,6 @@ from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.records import Origin
 from zerobeast.services.learner.update import Trainer
 
-pytestmark = pytest.mark.unit
-
 CPU, T, B = torch.device("cpu"), 4, 3
 SMALL = {"replay_size": 120, "replay_min_size": 24, "batch_size": 5, "samples_per_insert": 1.0, "updates_per_step": 2}
 

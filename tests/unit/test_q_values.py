@@ -10,8 +10,6 @@ from tests.algo_fakes import generator
 from zerobeast.common.algos.q_values import Distributions, Scalars
 from zerobeast.common.ops.return_distributions import atoms, project
 
-pytestmark = pytest.mark.unit
-
 N, K, LOW, HIGH = 6, 11, -2.0, 3.0
 Z = [LOW + i * (HIGH - LOW) / (K - 1) for i in range(K)]
 

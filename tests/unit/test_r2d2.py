@@ -16,8 +16,6 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.samples import Sequences
 from zerobeast.common.settings.run import NetConfig
 
-pytestmark = pytest.mark.unit
-
 BURN_IN, M, N, A = 3, 6, 24, 3
 L = BURN_IN + M
 

@@ -20,8 +20,6 @@ from zerobeast.common.wire.records import Origin
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.bench.in_process import InProcess
 
-pytestmark = pytest.mark.unit
-
 T, B, BURN_IN, LENGTH, ALPHA = 4, 3, 8, 10, 0.9
 CPU = torch.device("cpu")
 

@@ -10,8 +10,6 @@ from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
-pytestmark = pytest.mark.unit
-
 PONG = EnvSpec(
     "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4, frame_skip=4
 )

@@ -15,8 +15,6 @@ from zerobeast.common.replay.items import BurnIn, NStep
 from zerobeast.common.replay.ring_file import NAME
 from zerobeast.common.wire.records import Origin
 
-pytestmark = pytest.mark.unit
-
 CAPACITY = 15
 
 

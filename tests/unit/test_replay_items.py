@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.replay_fakes import ENVS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
+from tests.replay_fakes import KINDS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
 from zerobeast.common.ops.tree import leaves
 from zerobeast.common.replay.items import BurnIn, NStep
-
-pytestmark = pytest.mark.unit
 
 GAMMA = 0.9
 
@@ -94,10 +92,11 @@ def _tree(function: Any, entry: Any) -> Any:
     return {name: _tree(function, part) for name, part in entry.items()} if isinstance(entry, dict) else function(entry)
 
 
-@pytest.mark.parametrize("env", ENVS.values(), ids=ENVS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("n", "capacity"), [(1, 5), (1, 40), (3, 17), (T, 12), (T, 60)])
-def test_every_transition_is_that_of_its_episode(env: Any, n: int, capacity: int, tmp_path: Path) -> None:
-    world = World(env, seed=n * 100 + capacity)
+def test_every_transition_is_that_of_its_episode(kind: Any, n: int, capacity: int, tmp_path: Path) -> None:
+    env, compression = kind
+    world = World(env, seed=n * 100 + capacity, compression=compression)
     replay = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
     played(world, replay, capacity, look_at_steps(n))
     again = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
@@ -142,12 +141,13 @@ def look_at_sequences(burn_in: int, length: int) -> Any:
     return look
 
 
-@pytest.mark.parametrize("env", ENVS.values(), ids=ENVS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("burn_in", "length", "capacity"), [(0, 3, 9), (T, 6, 20), (2 * T, 2 * T, 60), (T, 1, 7)])
 def test_every_sequence_is_of_one_episode_with_its_own_state(
-    env: Any, burn_in: int, length: int, capacity: int, tmp_path: Path
+    kind: Any, burn_in: int, length: int, capacity: int, tmp_path: Path
 ) -> None:
-    world = World(env, seed=burn_in * 100 + length, streams=2)
+    env, compression = kind
+    world = World(env, seed=burn_in * 100 + length, streams=2, compression=compression)
     replay = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)
     played(world, replay, capacity, look_at_sequences(burn_in, length))
     again = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)

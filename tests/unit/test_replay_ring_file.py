@@ -1,30 +1,41 @@
 """The file of a replay: what is found again, and what is not taken for one."""
 
 import struct
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.replay_fakes import BITS, PLAIN, POLICY, T
+from tests.replay_fakes import PLAIN, POLICY, TREES, T
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.replay import disk
-from zerobeast.common.replay.ring_file import NAME, PAGE, RingFile
+from zerobeast.common.replay.disk import PAGE, pages
+from zerobeast.common.replay.ring_file import NAME, RingFile
 from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 CAPACITY = 6
+FRAMES = EnvSpec("Frames-v0", ArraySpace.box((40, 30), "|u1"), PLAIN.action)  #: two pages a row
+RECORD = rollout_record(FRAMES, POLICY, T)
 
 
-def opened(folder: Path, env: EnvSpec = PLAIN, capacity: int = CAPACITY, steps: int = T) -> RingFile:
-    return RingFile(folder, rollout_record(env, POLICY, steps), env, capacity)
+@pytest.fixture(params=["none", "zstd"])
+def opened(request: pytest.FixtureRequest) -> Any:
+    """Makes rings of one kind, whose frames do not get smaller."""
+
+    def ring(folder: Path, env: EnvSpec = FRAMES, capacity: int = CAPACITY, steps: int = T, **other: Any) -> RingFile:
+        compression = other.get("compression", request.param)
+        return RingFile(folder, rollout_record(env, POLICY, steps), env, capacity, compression)
+
+    return ring
 
 
-def content(ring: RingFile, number: int) -> Any:
-    return np.random.default_rng(number).integers(0, 256, ring.rows.itemsize).astype(np.uint8)
+def content(number: int) -> Any:
+    return np.random.default_rng(number).integers(0, 256, RECORD.row_bytes).astype(np.uint8)
 
 
 def origin(number: int) -> tuple[int, ...]:
@@ -33,7 +44,7 @@ def origin(number: int) -> tuple[int, ...]:
 
 def fill(ring: RingFile, *numbers: int) -> None:
     for number in numbers:
-        ring.write(content(ring, number), origin(number), number % 3)
+        ring.write(content(number), origin(number), number % 3)
 
 
 def numbers(ring: RingFile) -> list[int]:
@@ -42,12 +53,23 @@ def numbers(ring: RingFile) -> list[int]:
     found = [each.seq for each in ring.origins(slots)]
     for slot, number in zip(slots, found, strict=True):
         assert ring.origins(slots[slots == slot]) == [origin(number)]
-        assert np.array_equal(ring.rows[slot : slot + 1].view(np.uint8), content(ring, number))
+        row = content(number).view(RECORD.dtype)[0]
+        assert np.array_equal(ring.frames.take(np.array([slot]), np.arange(T + 1)[None])[0], row["obs"])
+        assert all(ring.rows[name][slot].tobytes() == row[name].tobytes() for name in ring.rows.dtype.names)
     return found
 
 
+def parts(ring: RingFile, slot: int) -> list[slice]:
+    """Where in the file what belongs to a slot is: header, row, and frames if they are not in it."""
+    rows = PAGE + pages(64 * CAPACITY) + pages(4 * T * CAPACITY)
+    frames, size = rows + pages(ring.rows.itemsize * CAPACITY), ring.rows.itemsize
+    space = (ring.path.stat().st_size - frames) // CAPACITY
+    spans = (PAGE, 64), (rows, size), (frames, space)
+    return [slice(start + slot * length, start + (slot + 1) * length) for start, length in spans]
+
+
 @pytest.mark.parametrize("written", [0, 1, CAPACITY, CAPACITY + 1, 3 * CAPACITY + 2])
-def test_the_newest_rows_are_found_again_in_order(tmp_path: Path, written: int) -> None:
+def test_the_newest_rows_are_found_again_in_order(tmp_path: Path, opened: Any, written: int) -> None:
     fill(opened(tmp_path), *range(1, written + 1))
     ring = opened(tmp_path)
     expected = list(range(max(1, written - CAPACITY + 1), written + 1))
@@ -57,30 +79,32 @@ def test_the_newest_rows_are_found_again_in_order(tmp_path: Path, written: int) 
     assert numbers(opened(tmp_path))[-1] == ring.number == written + 1
 
 
-def test_a_row_that_is_cut_short_is_lost_and_no_other(tmp_path: Path) -> None:
+def test_a_row_that_is_cut_short_is_lost_and_no_other(tmp_path: Path, opened: Any) -> None:
     ring = opened(tmp_path)
     fill(ring, *range(1, 9))
     with pytest.raises(struct.error):
-        ring.write(content(ring, 9), (1, 2, 3, 4, None), 0)  # type: ignore[arg-type]
+        ring.write(content(9), (1, 2, 3, 4, None), 0)  # type: ignore[arg-type]
     again = opened(tmp_path)
     assert numbers(again) == [4, 5, 6, 7, 8]
     fill(again, 9)
     assert numbers(opened(tmp_path)) == [4, 5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("part", ["number", "seq", "task", "checksum", "row"])
+@pytest.mark.parametrize("part", ["number", "seq", "task", "checksum", "row", "frames", "length"])
 def test_rows_torn_by_a_machine_that_went_down_are_dropped(
-    tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, opened: Any, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ring = opened(tmp_path)
     fill(ring, *range(1, 9))
-    raw = np.memmap(tmp_path / NAME, np.int64, "r+")
-    header = PAGE // 8 + 8 * (5 - 1)
-    at = {"number": 0, "seq": 3, "task": 6, "checksum": 7}
-    if part == "row":
-        ring.rows[4:5].view(np.uint8)[-1] ^= 1
+    header, row, frames = parts(ring, 4)
+    raw = np.memmap(tmp_path / NAME, np.uint8, "r+")
+    if part in ("frames", "length"):
+        place = row if ring.rows.dtype == RECORD.dtype else frames
+        raw[place][7 if part == "length" else 1000] ^= 127
+    elif part == "row":
+        raw[row][-1] ^= 1
     else:
-        raw[header + at[part]] += CAPACITY
+        raw[header].view(np.int64)[{"number": 0, "seq": 3, "task": 6, "checksum": 7}[part]] += CAPACITY
     assert numbers(opened(tmp_path)) == [3, 4, 6, 7, 8]
     assert "1 rows are dropped" in caplog.text
     caplog.clear()
@@ -88,19 +112,14 @@ def test_rows_torn_by_a_machine_that_went_down_are_dropped(
     assert "dropped" not in caplog.text, "they are not there any more"
 
 
-def test_rows_of_an_earlier_round_go_where_the_newer_ones_were_lost(tmp_path: Path) -> None:
+def test_rows_of_an_earlier_round_go_where_the_newer_ones_were_lost(tmp_path: Path, opened: Any) -> None:
     before = opened(tmp_path)
     fill(before, *range(1, 8))
-    kept = (tmp_path / NAME).read_bytes()
-    fill(before, 8)
-    page = PAGE + 64  # the header of row 8 never reached the disk, and neither did the row
-    size = before.rows.itemsize
-    at = len(kept) - -(-size * CAPACITY // PAGE) * PAGE
-    fill(before, *range(9, 12))
-    with (tmp_path / NAME).open("r+b") as file:
-        for start, length in ((page, 64), (at + size, size)):
-            file.seek(start)
-            file.write(kept[start : start + length])
+    kept = np.fromfile(tmp_path / NAME, np.uint8)
+    fill(before, *range(8, 12))
+    raw = np.memmap(tmp_path / NAME, np.uint8, "r+")
+    for part in parts(before, 1):  # nothing of row 8 ever reached the disk
+        raw[part] = kept[part]
     assert numbers(opened(tmp_path)) == [6, 7, 9, 10, 11], "2 is whole, but older than what the ring can hold"
 
 
@@ -113,10 +132,10 @@ def test_rows_of_an_earlier_round_go_where_the_newer_ones_were_lost(tmp_path: Pa
         (lambda path: path.write_bytes(path.read_bytes()[:-PAGE]), "bytes, expected"),
         (lambda path: path.write_bytes(path.read_bytes()[:50]), "no replay of this program"),
         (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes, expected"),
-        (lambda path: path.write_bytes(b"ZBREPLAY\2" + path.read_bytes()[9:]), "format 2, this run has 1"),
+        (lambda path: path.write_bytes(b"ZBREPLAY\7" + path.read_bytes()[9:]), r"replay_compression 7 \(unknown\)"),
     ],
 )
-def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, spoil: Any, sentence: str) -> None:
+def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, opened: Any, spoil: Any, sentence: str) -> None:
     fill(opened(tmp_path), 1, 2)
     path = tmp_path / NAME
     spoil(path)
@@ -131,26 +150,26 @@ def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, spoil: A
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"env": BITS}, "another environment"),
-        ({"env": EnvSpec("Other-v0", PLAIN.obs, PLAIN.action)}, "another environment"),
+        ({"env": replace(FRAMES, frame_stack=2)}, "another environment"),
+        ({"env": replace(FRAMES, env_id="Other-v0")}, "another environment"),
         ({"capacity": 7}, f"replay_size {6 * T}, this run has {7 * T}"),
         ({"steps": T + 1}, f"learner.unroll_length {T}, this run has {T + 1}"),
     ],
 )
-def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, other: Any, sentence: str) -> None:
+def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, opened: Any, other: Any, sentence: str) -> None:
     fill(opened(tmp_path), 1, 2)
     with pytest.raises(ConfigError, match=sentence):
         opened(tmp_path, **other)
     assert numbers(opened(tmp_path)) == [1, 2]
 
 
-def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
+def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path, opened: Any) -> None:
     (tmp_path / "replay.new").write_bytes(b"half")
     assert numbers(opened(tmp_path)) == []
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
-def test_a_replay_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_replay_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path: Path, opened: Any) -> None:
     with pytest.raises(ConfigError, match=r"the replay takes .* GB, the disk has .*: lower replay_size"):
         opened(tmp_path, capacity=10**12)
     assert list(tmp_path.iterdir()) == []
@@ -184,10 +203,54 @@ def test_the_mount_that_hides_the_others_says_what_a_folder_is_on(tmp_path: Path
 
 @pytest.mark.parametrize(("kind", "where"), [("tmpfs", "is in memory"), ("nfs4", "another machine")])
 def test_no_disk_of_this_machine_no_replay(
-    tmp_path: Path, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: Any, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(tmp_path)
     monkeypatch.setattr(disk, "file_system", lambda folder: kind)
     for folder in (tmp_path, tmp_path / "other"):
         with pytest.raises(ConfigError, match=where):
             opened(folder)
+
+
+@pytest.mark.parametrize(("env", "kind"), [(PLAIN, "of type <f4"), (TREES, "several arrays")])
+def test_nothing_but_frames_of_bytes_is_compressed(tmp_path: Path, env: EnvSpec, kind: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"replay_compression zstd: observations of {env.env_id} are {kind}, expected"
+    ):
+        RingFile(tmp_path, rollout_record(env, POLICY, T), env, CAPACITY, "zstd")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ConfigError, match=r"zstandard is not installed: pip install 'zerobeast\[learner\]'"):
+        RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("none", "zstd"), ("zstd", "none")])
+def test_a_run_goes_on_with_the_compression_that_it_began_with(tmp_path: Path, theirs: Any, ours: Any) -> None:
+    fill(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs), 1, 2)
+    with pytest.raises(ConfigError, match=f"made with replay_compression {theirs}, this run has {ours}: use another"):
+        RingFile(tmp_path, RECORD, FRAMES, CAPACITY, ours)
+    assert numbers(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs)) == [1, 2]
+
+
+def test_frames_that_the_disk_has_spoilt_are_a_sentence(tmp_path: Path) -> None:
+    ring = RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
+    fill(ring, 1)
+    frames = np.memmap(tmp_path / NAME, np.uint8, "r+")[parts(ring, 0)[2]]
+    for spoil in (lambda: frames[8:12].fill(7), lambda: frames[:8].fill(0)):
+        spoil()
+        with pytest.raises(ConfigError, match="damaged"):
+            ring.frames.take(np.array([0]), np.array([[0]]))
+
+
+def test_compressed_frames_take_the_disk_that_they_need(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    env = replace(FRAMES, obs=ArraySpace.box((84, 84), "|u1"))
+    with caplog.at_level("INFO"):
+        ring = RingFile(tmp_path, record := rollout_record(env, POLICY, T), env, 100, "zstd")
+    assert "the replay takes about 0.455 MB, at most 3.73 MB" in caplog.text
+    for number in range(100):
+        ring.write(np.full(record.row_bytes, number, np.uint8), origin(number), 0)
+    assert ring.path.stat().st_blocks * 512 < 100 * (PAGE + ring.rows.itemsize + 64 + 4 * T) + 8 * PAGE

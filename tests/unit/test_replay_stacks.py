@@ -4,17 +4,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
 
+from tests.replay_fakes import sizes
 from zerobeast.common.replay.items import NStep
 from zerobeast.common.replay.replay import Replay
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.rollout import RolloutBuilder
-
-pytestmark = pytest.mark.unit
 
 N, T, K, STEPS = 500, 20, 4, 2000
 ENV = EnvSpec("Numbers-v0", ArraySpace.box((1,), "<i4"), ArraySpace.discrete(2), frame_stack=K)
@@ -23,9 +21,8 @@ POLICY = PolicySpec((), 0)
 
 def test_every_stack_is_the_environments_own(tmp_path: Path) -> None:
     builder, rng = RolloutBuilder(ENV, POLICY, T, N), np.random.default_rng(1)
-    settings = SimpleNamespace(replay_size=N * STEPS, batch_size=1, priority_exponent=0.0)
     items = NStep(3, 0.99, lambda rewards: rewards)
-    replay = Replay(tmp_path, builder.spec, ENV, items, settings, seed=1, device=torch.device("cpu"))
+    replay = Replay(tmp_path, builder.spec, ENV, items, sizes(N * STEPS), seed=1, device=torch.device("cpu"))
     shown = np.zeros((STEPS + 1, N, K), np.int32)  # what the policy saw; the frame of a step is its number
     rows, answers = np.zeros(N, step_record(ENV).dtype), np.zeros(N, act_record(ENV, POLICY).dtype)
     for step in range(STEPS + 1):

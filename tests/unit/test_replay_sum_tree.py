@@ -5,8 +5,6 @@ import pytest
 
 from zerobeast.common.replay.sum_tree import SumTree
 
-pytestmark = pytest.mark.unit
-
 SIZES = (1, 16, 17, 5000, 70_000)  #: with none, one and two levels above the items
 
 

@@ -5,8 +5,6 @@ import torch
 
 from zerobeast.common.ops.rescaling import rescale, unrescale
 
-pytestmark = pytest.mark.unit
-
 NUMBERS = torch.tensor([0.0, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0, 1e3, 1e6], dtype=torch.float64)
 NUMBERS = torch.cat([-NUMBERS, NUMBERS])
 

@@ -9,8 +9,6 @@ from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.rollout import RolloutBuilder
 
-pytestmark = pytest.mark.unit
-
 N, T, CORE = 3, 5, 4
 POLICY = PolicySpec(logits_and_value(2), CORE)
 

@@ -10,8 +10,6 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from tests.box_fakes import N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
 from zerobeast.common.algos.sac.policy import draw
 
-pytestmark = pytest.mark.unit
-
 ONES = torch.ones(N)
 
 

@@ -9,8 +9,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.screen import LineScreen, make_screen
 
-pytestmark = pytest.mark.unit
-
 RUN = RunConfig(name="x")
 
 

@@ -3,12 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from zerobeast.common.transport.keys import CLIENTS, SERVERS
 from zerobeast.common.wire.messages import Plane
-
-pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

@@ -3,15 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.session import Arrival, SessionTable
 from zerobeast.common.wire.stream import Reply, Stream
-
-pytestmark = pytest.mark.unit
 
 Event = Literal["wait", "up", "down", "lose up", "lose down", "repeat up", "repeat down", "restart", "reap"]
 EVENTS: list[Event] = ["wait", "up", "down", "lose up", "lose down", "repeat up", "repeat down", "restart", "reap"]

@@ -18,8 +18,6 @@ from zerobeast.common.wire.stream import (
     Stream,
 )
 
-pytestmark = pytest.mark.unit
-
 ME, SLOT, EPOCH = 7, 2, 99
 FRAMES = (b"rows",)
 

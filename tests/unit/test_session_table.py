@@ -1,11 +1,7 @@
 """The server's half of a conversation, with plain numbers for time."""
 
-import pytest
-
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
-
-pytestmark = pytest.mark.unit
 
 ME, SLOT, EPOCH = 7, 2, 99
 

@@ -22,8 +22,6 @@ from zerobeast.common.nets import shared_weights
 from zerobeast.common.nets.shared_weights import WeightsReader, WeightsWriter
 from zerobeast.common.nets.weights import as_kept, load_flat, sizes
 
-pytestmark = pytest.mark.unit
-
 KILLS = 40
 
 

@@ -4,8 +4,6 @@ import pytest
 
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_rate_is_growth_over_the_window_or_since_it_was_opened() -> None:
     window = SlidingWindow(10.0)

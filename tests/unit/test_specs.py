@@ -19,8 +19,6 @@ from zerobeast.common.wire.records import rollout_record, step_record
 from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import MAX_CORE_SIZE, EnvSpec, PolicySpec
 
-pytestmark = pytest.mark.unit
-
 layouts = st.lists(
     st.builds(
         Field,

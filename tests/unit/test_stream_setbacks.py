@@ -9,8 +9,6 @@ from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.wire.messages import MAX_INTEGER, Header, Kind, Reason
 from zerobeast.common.wire.stream import LASTING_S, PROMPT_SETBACKS, RESEND_LIMIT_S, Reply, Stream
 
-pytestmark = pytest.mark.unit
-
 ME, SLOT, EPOCH = 7, 2, 99
 ROUND_TRIP_S = 0.0005
 FATAL = [Reason.TERMS, Reason.ENVIRONMENT, Reason.VERSION, "a reason of the future"]

@@ -4,8 +4,6 @@ import pytest
 
 from zerobeast.common.runtime.suggest import did_you_mean, suggestion
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("wrong", "known", "text"),

@@ -9,8 +9,6 @@ from torch import nn
 from zerobeast.common.algos.dual import FLOOR, Dual
 from zerobeast.common.algos.target import Target
 
-pytestmark = pytest.mark.unit
-
 
 def changed(net: nn.Linear) -> nn.Linear:
     with torch.no_grad():

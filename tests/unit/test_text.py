@@ -9,8 +9,6 @@ from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.text import printable
 from zerobeast.common.service import entry
 
-pytestmark = pytest.mark.unit
-
 ESCAPES = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028\u202e"
 
 

@@ -10,8 +10,6 @@ from zerobeast.common.ops.columns import columns
 from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.records import step_record
 
-pytestmark = pytest.mark.unit
-
 
 class Pair(NamedTuple):
     one: dict[str, Tensor]

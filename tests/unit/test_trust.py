@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli.evaluate import main as evaluate
-from zerobeast.cli.train import settle
+from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.bench.options import parse
-
-pytestmark = pytest.mark.unit
 
 NOW = datetime(2026, 1, 31).astimezone()
 HOSTILE = [
@@ -54,8 +52,8 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
     sentence = f"'{foreign}' imports a module, which a file may not decide alone: say --env {foreign} as well"
     for attempt in (
         lambda: evaluate(["gift"]),
-        lambda: settle(["--name", "gift"], {}, NOW),
-        lambda: settle(["--config", "runs/gift/config.yaml"], {}, NOW),
+        lambda: settle(["--name", "gift"], {}, NOW, own=TrainFlags),
+        lambda: settle(["--config", "runs/gift/config.yaml"], {}, NOW, own=TrainFlags),
         lambda: parse("limit", ["--config", "runs/gift/config.yaml"]),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -67,4 +65,7 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
 def test_a_user_who_names_the_module_may_have_it(foreign: str) -> None:
     spec = EnvSpec(foreign, ArraySpace.box((3,)), ArraySpace.discrete(2))
     for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
-        assert settle(["--name", "gift", *flags], environ, NOW, lambda _: spec).config.env.id == foreign
+        assert (
+            settle(["--name", "gift", *flags], environ, NOW, own=TrainFlags, describe=lambda _: spec).config.env.id
+            == foreign
+        )

@@ -13,8 +13,6 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.tools.bench.train import Training
 
-pytestmark = pytest.mark.unit
-
 PATHS = {path for dimension in DIMENSIONS.values() for path in dimension.paths}
 START: Values = {
     "local.placement": "fused",

@@ -15,8 +15,6 @@ from zerobeast.common.settings.run import EnvConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.view import MAX_SERVICES, line, screen, summary
 
-pytestmark = pytest.mark.unit
-
 PONG = "PongNoFrameskip-v4"
 RUN = RunConfig(name=f"{PONG}-impala-20260131-120000", env=EnvConfig(id=PONG), total_steps=10_000_000)
 LEARNER: dict[str, Any] = {

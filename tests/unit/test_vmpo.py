@@ -28,8 +28,6 @@ from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 vmpo = partial(algorithm_of, "vmpo")
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 

@@ -17,8 +17,6 @@ from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.specs import EnvSpec
 
-pytestmark = pytest.mark.unit
-
 vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 
 

@@ -11,8 +11,6 @@ from tests.algo_fakes import generator
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
 
-pytestmark = pytest.mark.unit
-
 N = 9
 EVEN = torch.zeros(N, dtype=torch.float64)  #: log w if all actions were drawn from the target
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from zerobeast.common.ops.vtrace import VTrace, vtrace
 
-pytestmark = pytest.mark.unit
-
 
 def definition(
     *,

@@ -4,16 +4,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[2]
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 #: what people read, and nothing is computed from: the time of a point in TensorBoard, the name of a run; and the notes
 #: of a service that is faked, which a test compares within one machine
 SHOWN = {
     "common/runtime/event_file.py",
+    "zerobeast/cli/slurm.py",
     "zerobeast/cli/train.py",
     "tools/chaos/network_service.py",
 }

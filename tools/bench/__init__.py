@@ -21,7 +21,9 @@ COMMANDS = {
     "memory": "whether every process keeps its size over a long run",
     "broker": "inference plane: the broker without a model, asked by two processes",
     "steps": "steps plane: a round trip to an env-server, beside a ping-pong in C",
+    "remote": "environments of an env-server in a script: RemoteVectorEnv beside gymnasium's AsyncVectorEnv",
     "rollouts": "rollouts plane: bytes a second, beside a bare tcp stream",
+    "replay": "a replay on disk: inserts and draws beside memory bandwidth, bytes per stored step",
     "weights": "weights plane: from publishing to eight subscribers that have a version",
 }
 HELP = f"""{__doc__}

@@ -23,7 +23,7 @@ COMMANDS = (
     "train --net.torso deep",
     "train --net.use_lstm true",
     "train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32",
-    *("latency", "keys", "scale", "broker", "steps", "rollouts", "weights"),
+    *("latency", "keys", "scale", "broker", "steps", "remote", "rollouts", "weights", "replay"),
     *LONG,
 )
 

@@ -11,12 +11,14 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.vector import Only
 
 ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
@@ -24,8 +26,8 @@ ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 class _ConstantEnvs(InlineEnvs):
     """N environments that show the same for ever."""
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        del seed, options
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        del seed, options, only
         self.fill_first(np.zeros_like(self.rows["obs"]))
 
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -42,7 +44,7 @@ class _ConstantEnvs(InlineEnvs):
 def constant(env: EnvSpec) -> Iterator[None]:
     """Within this, an env-server of this process makes no other environments."""
 
-    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig) -> InlineVectorEnv:
+    def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig, **_: bool) -> InlineVectorEnv:
         return InlineVectorEnv(lambda n, _first_seed: _ConstantEnvs(env, n), num_envs, seed=0, most=num_envs)
 
     with patch("zerobeast.services.envserver.service.make_vector_env", make):

@@ -1,6 +1,7 @@
 """Learning curves of finished runs: mean return of the last 100 episodes over agent steps and over time.
 
-Runs whose names differ in their seed alone have one colour.
+Runs whose names differ in their seed alone have one colour. With --syncs, instead of the time: what each run's last
+mean return took of versions of the weights, each counted once for each process that acted with it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from zerobeast.common.errors import ConfigError
 
@@ -17,26 +19,45 @@ from zerobeast.common.errors import ConfigError
 def main(argv: list[str]) -> int:
     """`beast bench curve RUN_FOLDER... --out FILE.png`."""
     parser = argparse.ArgumentParser(prog="beast bench curve", description=__doc__, allow_abbrev=False)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or tables of the same columns")
     parser.add_argument("--out", type=Path, required=True, help="picture to write")
     parser.add_argument("--title", default="")
     parser.add_argument("--goal", type=float, help="a line to draw")
+    parser.add_argument("--syncs", action="store_true", help="versions that acted, instead of time")
     options = parser.parse_args(argv)
-    curves = {run.name: _read(run / "metrics.csv") for run in options.runs}
-    _draw(curves, options.out, options.title, options.goal)
+    tables = [run if run.suffix == ".csv" else run / "metrics.csv" for run in options.runs]
+    curves = {_name(table): _read(table) for table in tables}
+    _draw(curves, options)
     for name, rows in curves.items():
         sys.stdout.write(_summary(name, rows, options.goal) + "\n")
     return 0
 
 
-Row = tuple[int, float, float]  #: agent steps, seconds, mean return
+class CurvePoint(NamedTuple):
+    """Of a run's table."""
+
+    steps: int  #: of the agents
+    seconds: float
+    mean: float  #: return of the last 100 episodes
+    syncs: int
+    sync_bytes: int
 
 
-def _read(path: Path) -> list[Row]:
+def _name(table: Path) -> str:
+    """Of a run: its folder's, or a table's own."""
+    return table.parent.name if table.name == "metrics.csv" else table.stem
+
+
+def _read(path: Path) -> list[CurvePoint]:
     try:
         with path.open() as file:
             rows = [
-                (int(row["agent_steps"]), float(row["elapsed_s"]), float(row["mean_return_100"]))
+                CurvePoint(
+                    int(row["agent_steps"]),
+                    float(row["elapsed_s"]),
+                    float(row["mean_return_100"]),
+                    *(int(row.get(name) or 0) for name in ("syncs", "sync_bytes")),
+                )
                 for row in csv.DictReader(file)
                 if row["mean_return_100"]
             ]
@@ -47,36 +68,42 @@ def _read(path: Path) -> list[Row]:
     return rows
 
 
-def _draw(curves: dict[str, list[Row]], out: Path, title: str, goal: float | None) -> None:
+def _draw(curves: dict[str, list[CurvePoint]], options: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    left, right = panels = figure.subplots(1, 2, sharey=True)
     labels = list(dict.fromkeys(map(_but_for_seed, curves)))
     for name, rows in curves.items():
-        steps, seconds, means = zip(*rows, strict=True)
+        means = [row.mean for row in rows]
         colour = f"C{labels.index(_but_for_seed(name))}"
-        panels[0].plot([n / 1e6 for n in steps], means, colour)
-        panels[1].plot([s / 60 for s in seconds], means, colour)
+        left.plot([row.steps / 1e6 for row in rows], means, colour)
+        if options.syncs:
+            right.semilogx(rows[-1].syncs, means[-1], "o", color=colour)
+        else:
+            right.plot([row.seconds / 60 for row in rows], means, colour)
     for number, label in enumerate(labels):
-        panels[0].plot([], [], f"C{number}", label=label)
-    for panel, label in zip(panels, ("agent steps, millions", "minutes"), strict=True):
-        panel.set_xlabel(label)
+        left.plot([], [], f"C{number}", label=label)
+    left.set_xlabel("agent steps, millions")
+    right.set_xlabel("versions that acted" if options.syncs else "minutes")
+    for panel in panels:
         panel.grid(alpha=0.3)
-        if goal is not None:
-            panel.axhline(goal, color="black", linestyle=":", linewidth=1)
-    panels[0].set_ylabel("mean return, last 100 episodes")
-    panels[0].legend(fontsize=8)
-    figure.suptitle(title)
-    figure.savefig(out, dpi=110)
+        if options.goal is not None:
+            panel.axhline(options.goal, color="black", linestyle=":", linewidth=1)
+    left.set_ylabel("mean return, last 100 episodes")
+    left.legend(fontsize=8)
+    figure.suptitle(options.title)
+    figure.savefig(options.out, dpi=110)
 
 
 def _but_for_seed(name: str) -> str:
     return re.sub(r"-?seed-?\d+", "", name)
 
 
-def _summary(name: str, rows: list[Row], goal: float | None) -> str:
-    steps, seconds, mean = rows[-1]
-    text = f"{name}: best {max(row[2] for row in rows):.1f}, last {mean:.1f} at {steps} agent steps, {seconds:.0f} s"
-    reached = next((row for row in rows if goal is not None and row[2] >= goal), None)
-    return f"{text}; {goal:g} reached at {reached[0]} agent steps, {reached[1]:.0f} s" if reached else text
+def _summary(name: str, rows: list[CurvePoint], goal: float | None) -> str:
+    last, best = rows[-1], max(row.mean for row in rows)
+    text = f"{name}: best {best:.1f}, last {last.mean:.1f} at {last.steps} agent steps, {last.seconds:.0f} s"
+    if last.syncs:
+        text += f", {last.syncs} syncs of {last.sync_bytes / 1e6:.1f} MB"
+    reached = next((row for row in rows if goal is not None and row.mean >= goal), None)
+    return f"{text}; {goal:g} reached at {reached.steps} agent steps, {reached.seconds:.0f} s" if reached else text

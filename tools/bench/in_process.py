@@ -132,7 +132,7 @@ def make_envs(config: RunConfig, num_envs: int, seed: int) -> VectorEnv:
     Raises:
       EnvError: there is no such environment.
     """
-    server = config.envserver.model_copy(update={"threads": 1, "workers": 1})
+    server = config.envserver.model_copy(update={"threads": 1, "in_process": True})
     envs = make_vector_env(config.env, num_envs, seed, server)
     finish(envs)
     envs.reset()

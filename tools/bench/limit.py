@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.algos.settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import autocast
 from zerobeast.common.ops.tree import tree_map

@@ -35,7 +35,7 @@ from zerobeast.tools.throwaway_run import tcp_endpoints
 ENV = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6))
 POLICY = PolicySpec(logits_and_value(6), core_size=0)
 TERMS = Terms(ENV, POLICY, unroll_length=20, num_envs=16)
-RECORD = rollout_record(ENV, POLICY, TERMS.unroll_length)
+RECORD = rollout_record(ENV, POLICY, 20)
 GROUPS = 2  #: env groups of an actor, each with a window of its own
 WINDOWS = (1, 2)  #: rollouts under way per group: the default setting, and one more
 STREAM_MESSAGES = 3  #: in the buffer of the stream that is the limit

@@ -30,7 +30,8 @@ MAX_SILENCE_S = 30.0
 LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
 assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
 #: which plane is attacked in which service
-PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items()} | {"broker 1": "weights"}
+PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items()}
+PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
 
 
 def main(argv: list[str]) -> int:

@@ -1,9 +1,11 @@
-"""A learner that is none, and publishes weights that must not be taken."""
+"""A learner that is none, and publishes weights that must not be taken, and news that are none."""
 
 from __future__ import annotations
 
+import math
 import random
 import socket
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,8 +16,8 @@ from zerobeast.common.wire.messages import MAX_INTEGER, PROTOCOL_VERSION, TOPIC_
 from zerobeast.tools.chaos.fuzz_messages import BODY, Case, packed
 from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, WEIGHTS, RawPeer
 
-TOPIC = topic(Plane.WEIGHTS, 0)
-GENUINE = 2**40  #: the one version that a broker has to take
+TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
+GENUINE = 2**40  #: the first version that a broker has to take
 
 
 def overheard(endpoint: Endpoint) -> list[bytes]:
@@ -26,7 +28,7 @@ def overheard(endpoint: Endpoint) -> list[bytes]:
 
 
 class Forger(AbstractContextManager["Forger"]):
-    """Publishes variations of a real version.
+    """Publishes variations of a real version, and of news.
 
     Args:
       endpoint: to pretend to be the learner at; a path.
@@ -38,7 +40,7 @@ class Forger(AbstractContextManager["Forger"]):
         self._rng = rng
         self._header: list[Any] = unpack(real[0][TOPIC_BYTES:])
         self._chunks = real[1:]
-        self._peers: list[RawPeer] = []
+        self._subscribers: dict[bytes, RawPeer] = {}  #: the newest of each topic
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.settimeout(LIMIT_S)
         self._listener.bind(f"{endpoint.path}.{WEIGHTS}")
@@ -46,37 +48,60 @@ class Forger(AbstractContextManager["Forger"]):
 
     def __exit__(self, *_error: object) -> None:
         self._listener.close()
-        for peer in self._peers:
+        for peer in self._subscribers.values():
             peer.close()
 
     def wait_for_subscriber(self) -> None:
         """Raises OSError if none comes."""
-        self._peers.append(RawPeer.accepted(self._listener, b"XPUB"))
-        self._peers[-1].receive()
+        peer = RawPeer.accepted(self._listener, b"XPUB")
+        (subscription,) = peer.receive()
+        if former := self._subscribers.pop(subscription[1:], None):
+            former.close()
+        self._subscribers[subscription[1:]] = peer
 
     def publish(self, *cases: Case) -> None:
-        """Send them to all who have subscribed."""
-        for peer in self._peers:
-            peer.say(*(case.frames for case in cases))
+        """Send them to the subscriber of their topic."""
+        for case in cases:
+            self._subscribers[case.frames[0][:TOPIC_BYTES]].say(case.frames)
 
-    def genuine(self) -> Case:
+    def genuine(self, version: int = GENUINE) -> Case:
         """What a broker has to take after all that."""
-        return self._version(self._body(GENUINE), self._chunks, ())
+        return self._version(self._body(version), self._chunks, ())
+
+    def genuine_news(self, version: int) -> Case:
+        """That there is such a version."""
+        return self._news([version, []], ())
 
     def case(self) -> Case:
         """A version that cannot be taken."""
         draw = self._rng.choice
         return draw([self._garbage, self._foreign, self._other_network, self._other_chunks, self._other_bytes])()
 
-    def _garbage(self) -> Case:
-        headers = [b"", b"\xc1", packed([]), packed([PROTOCOL_VERSION, 99, 0, 0, 0, 0]), b"\x91" * 70_000]
-        return Case([TOPIC + self._rng.choice(headers), *self._chunks[: self._rng.randrange(2)]], ("header",))
+    def case_of_news(self) -> Case:
+        """News that cannot be believed."""
+        draws: list[Callable[[bytes], Case]] = [self._garbage, self._foreign, self._bad_entries, self._loaded]
+        return self._rng.choice(draws)(NEWS_TOPIC)
 
-    def _foreign(self) -> Case:
+    def _garbage(self, about: bytes = TOPIC) -> Case:
+        headers = [b"", b"\xc1", packed([]), packed([PROTOCOL_VERSION, 99, 0, 0, 0, 0]), b"\x91" * 70_000]
+        return Case([about + self._rng.choice(headers), *self._chunks[: self._rng.randrange(2)]], ("header",))
+
+    def _foreign(self, about: bytes = TOPIC) -> Case:
         if self._rng.random() < 0.5:
-            return Case([TOPIC + packed([PROTOCOL_VERSION + 1, 12, 0]), *self._chunks], ("version",))
+            return Case([about + packed([PROTOCOL_VERSION + 1, 12, 0]), *self._chunks], ("version",))
         kind = self._rng.choice([Kind.ACK, Kind.OBS, Kind.BYE])
-        return Case([TOPIC + packed([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
+        return Case([about + packed([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
+
+    def _bad_entries(self, _about: bytes) -> Case:
+        """Versions and divergences that are no numbers, or no finite ones."""
+        entries: list[Any] = [1, [], [1, 2], [-1, 0, 0.5], [1, -1, 0.5], [1, 2, math.nan], [1, 2, math.inf], [1, 2, 3]]
+        bodies = [[1, [[1, 2, 0.5], entry]] for entry in entries] + [[1], [1.5, []], ["1", []], [1, {}]]
+        return self._news(self._rng.choice(bodies), ("header",))
+
+    def _loaded(self, _about: bytes) -> Case:
+        """With more frames than a header."""
+        frames, _ = self._news([self._rng.randrange(MAX_INTEGER), []], ())
+        return Case([*frames, *self._chunks], ("payload",))
 
     def _other_network(self) -> Case:
         place = self._rng.choice([1, 2])  # layout_id or n_bytes
@@ -107,6 +132,10 @@ class Forger(AbstractContextManager["Forger"]):
 
     def _body(self, version: int) -> list[Any]:
         return [version, *self._header[7:]]
+
+    def _news(self, body: list[Any], refused: tuple[Refusal, ...]) -> Case:
+        header = [PROTOCOL_VERSION, Kind.NEWS, 0, 0, self._header[4], 1, *body]
+        return Case([NEWS_TOPIC + packed(header)], refused)
 
     def _version(self, body: list[Any], chunks: list[bytes], refused: tuple[Refusal, ...] | None) -> Case:
         header = [PROTOCOL_VERSION, Kind.WEIGHTS, 0, 0, self._header[4], body[0], *body]

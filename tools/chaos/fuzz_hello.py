@@ -32,7 +32,8 @@ def bad_terms(rng: random.Random, plane: Plane) -> tuple[Terms, Refusal]:
     if rng.random() < 0.5:
         return terms | {"env": _bad_env(rng)}, "spec"
     name = "num_envs" if plane is Plane.INFERENCE else rng.choice(["num_envs", "unroll_length"])
-    return terms | {name: _one_of(rng, _NUMBERS)}, "terms"
+    wrong = [number for number in _NUMBERS if number is not None or name != "unroll_length"]  # that may be left out
+    return terms | {name: _one_of(rng, wrong)}, "terms"
 
 
 def _bad_env(rng: random.Random) -> Any:
@@ -59,6 +60,7 @@ _STEPS: list[Any] = [
     *_each("num_envs", 0, -1, 10**9, None, "many", 2**63, [[]]),
     *_each("seed", -1, 2**31, 1.5, None),
     *_each("infos", 1, "yes", None, {}),
+    *_each("reset_masks", 1, "yes", None, {}),
     *_each("env", None, [], ENV, {"id": " "}, {"id": 5}, {"id": ENV, "frame_skp": 1}),
     *_each("env", *({"id": ENV, **wrong} for wrong in _each("frame_skip", 0, 10**9, "x", [], float("inf")))),
     *_each("env", *({"id": ENV, **wrong} for wrong in _each("kwargs", None, "x", [1], {1: 2}))),

@@ -19,7 +19,8 @@ from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 
 #: what sessions ask on each plane; HELLO and BYE are taken everywhere, everything else belongs nowhere
 ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
-_EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1, int | None: 1, dict | None: {}}
+_EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
+_EXAMPLES |= {int | list | None: 1, dict | None: {}, list | None: None}
 BODY = {kind: tuple(_EXAMPLES[entry] for entry in entries) for kind, entries in BODIES.items()}
 
 

@@ -41,7 +41,10 @@ BAD_RESETS: list[tuple[tuple[Any, ...], Refusal]] = [
     ((1.5, {}), "header"),
     ((True, None), "header"),
     ((None, [{}]), "header"),
-    ((1, {}, None), "header"),
+    ((1, {}, None, None), "header"),
+    ((None, None, []), "terms"),
+    ((None, None, [1] * 5000), "terms"),
+    ((None, None, {}), "header"),
     ((1, nested(100)), "header"),
     ((1, {"nd": 1}), "array"),
 ]

@@ -6,9 +6,9 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from zerobeast.common.runtime.endpoints import Endpoint
@@ -74,12 +74,13 @@ class FuzzedRun(ThrowawayRun):
         """
         first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG else 1
         self._round(first, scale)
-        broker = self._second_broker()
+        told, asking = self._broker("c", "f"), self._broker("d", "g", "--sync.rule", "every 1")
         self.before = self._settled()
         rounds = -(-messages // ROUND)
         for _ in range(rounds):
             self._round((messages - first - forged) // rounds, scale)
-        self._forge(broker, forged)
+        self._forge(told, "c", "f", forged // 2)
+        self._forge_news(asking, "d", "g", forged // 2)
         self.after = self._settled()
 
     def _round(self, messages: int, scale: int) -> None:
@@ -123,25 +124,49 @@ class FuzzedRun(ThrowawayRun):
                     said, count = said + cases, count - len(cases)
                 before = self._reckon(self._server(plane), "visitors", before, said)
 
-    def _second_broker(self) -> Child:
-        """A broker whose learner is another one, which `_forge` plays."""
-        places = ["--broker.endpoint", f"ipc://{self.folder}/c", "--learner.endpoint", f"ipc://{self.folder}/f"]
-        broker = self.start("broker", *places)
-        self.wait_for(lambda: broker.page().get("state") == "ready", "the second broker does not start")
+    def _broker(self, place: str, learner: str, *flags: str) -> Child:
+        """A broker whose learner is another one, which a `Forger` plays."""
+        places = ["--broker.endpoint", f"ipc://{self.folder}/{place}"]
+        broker = self.start("broker", *places, "--learner.endpoint", f"ipc://{self.folder}/{learner}", *flags)
+        self.wait_for(lambda: broker.page().get("state") == "ready", f"{broker.spec.name} does not start")
         return broker
 
-    def _forge(self, broker: Child, messages: int) -> None:
-        """Publish forged weights to the second broker, then a version that it has to take."""
-        real, rng = overheard(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
-        client = Endpoint(path=f"{self.folder}/c"), Plane.INFERENCE, rng
-        with Forger(Endpoint(path=f"{self.folder}/f"), real, rng) as forger, Visitor(*client, asks=False):
+    def _forge(self, broker: Child, place: str, learner: str, messages: int) -> None:
+        """Publish forged weights to a broker, then a version that it has to take."""
+        with self._forger(place, learner) as forger:
             forger.wait_for_subscriber()
             cases = [forger.case() for _ in range(messages)]
             forger.publish(*cases)
             self._reckon(broker, "forged", Counter(), cases)
             forger.publish(forger.genuine())
-            complaint = "a broker does not take the weights that follow forged ones"
-            self.wait_for(lambda: broker.page().get("policy_version") == GENUINE, complaint)
+            self._wait_for_version(broker, GENUINE)
+
+    def _forge_news(self, broker: Child, place: str, learner: str, messages: int) -> None:
+        """Publish forged news to a broker that takes weights because of news, then true ones."""
+        with self._forger(place, learner) as forger:
+            for _ in ("news", "weights"):  # it has none yet
+                forger.wait_for_subscriber()
+            forger.publish(forger.genuine())
+            self._wait_for_version(broker, GENUINE)
+            cases = [forger.case_of_news() for _ in range(messages)]
+            forger.publish(*cases)
+            self._reckon(broker, "forged news", Counter(), cases)
+            forger.publish(forger.genuine_news(GENUINE + 1))
+            forger.wait_for_subscriber()
+            forger.publish(forger.genuine(GENUINE + 1))
+            self._wait_for_version(broker, GENUINE + 1)
+
+    @contextmanager
+    def _forger(self, place: str, learner: str) -> Iterator[Forger]:
+        """A learner at that place, and a client that tells the broker what its network is."""
+        real, rng = overheard(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
+        client = Endpoint(path=f"{self.folder}/{place}"), Plane.INFERENCE, rng
+        with Forger(Endpoint(path=f"{self.folder}/{learner}"), real, rng) as forger, Visitor(*client, asks=False):
+            yield forger
+
+    def _wait_for_version(self, broker: Child, version: int) -> None:
+        complaint = f"{broker.spec.name} does not take the weights that follow what was forged"
+        self.wait_for(lambda: broker.page().get("policy_version") == version, complaint)
 
     def _reckon(self, child: Child, what: str, before: Counter[str], cases: Sequence[Case]) -> Counter[str]:
         """Wait until everything is counted that has to be, and compare each reason; returns all that is counted."""

@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "train on this machine: env-server, actor, broker and learner, with one live view",
     "evaluate": "play whole episodes with the policy of a run",
     "health": "one line per service of a run, and which of them limits the throughput",
+    "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",
     "tune": "find the fastest settings for this machine by short trials",
     "bench": "measure this machine's limit, the training rate beside it, and the planes",

@@ -12,10 +12,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
@@ -31,6 +31,7 @@ from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import Fleet, files_needed, service_command
+from zerobeast.launcher.hosts import KEYS, Host, read_hosts
 from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.placement import groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
@@ -45,17 +46,25 @@ beast train [settings] --help   every setting with the value that it then has
   --name NAME   of the run and its folder; a name that exists is continued with its saved settings
   --fresh       start over; the earlier run of that name is moved aside, nothing is deleted
   --plain       a line every few seconds instead of the live view
+  --hosts FILE  workers on other machines, by ssh: on each line a host, how many workers, and its Python; with
+                --local.placement serve, and --learner.endpoint at the address where they reach this machine
 
 exit codes: 0 trained to the end; 2 bad input; 75 a service stayed away; 1 a service failed;
 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C twice ends everything at once
 """
 
 
-class TrainFlags(Section):
-    """Flags of the command itself."""
+class RunFlags(Section):
+    """Flags of commands that begin or continue a run."""
 
     fresh: bool = setting(default=False, meaning="start over; the earlier run of that name is moved aside")
+
+
+class TrainFlags(RunFlags):
+    """Flags of the command itself."""
+
     plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
+    hosts: str = setting("", "file of other machines on which workers act, reached by ssh")
 
 
 def main(argv: list[str]) -> int:
@@ -107,7 +116,10 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
       ConfigError: nothing was started, for the reason it gives.
     """
     now = datetime.now().astimezone()
-    config, flags, saved, origins = settle(argv, environ, now)
+    config, flags, saved, origins = settle(argv, environ, now, own=TrainFlags)
+    hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
+    if hosts and config.local.placement != "serve":
+        raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
@@ -115,6 +127,8 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
+        if hosts and not config.security.keys:
+            config = with_keys(config)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
@@ -123,29 +137,34 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         run_folder.link_latest(config.folder)
         fleet = Fleet(config, sockets, environ, keep_open=(lock,))
         _say(str(fleet.placement))
-        return _run(fleet, plain=flags.plain)
+        return _run(fleet, hosts, plain=flags.plain)
 
 
-class Settled(NamedTuple):
+Flags = TypeVar("Flags", bound=RunFlags)
+
+
+class Settled(NamedTuple, Generic[Flags]):
     config: RunConfig
-    flags: TrainFlags
+    flags: Flags
     saved: RunConfig | None  #: of the run that continues
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
 
 
-def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe: Describe = spec_of) -> Settled:
+def settle(
+    argv: list[str], environ: Mapping[str, str], now: datetime, *, own: type[Flags], describe: Describe = spec_of
+) -> Settled[Flags]:
     """Read every layer: what is given now, over what the run of that name was saved with.
 
     Raises:
       ConfigError: a line for every mistake.
     """
-    given = gather(argv, environ, own=TrainFlags, describe=describe, groups=groups_of)
+    given = gather(argv, environ, own=own, describe=describe, groups=groups_of)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
-    loaded = gather(layers, environ, own=TrainFlags, describe=describe, groups=groups_of)
+    loaded = gather(layers, environ, own=own, describe=describe, groups=groups_of)
     refuse_code(loaded)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
@@ -158,7 +177,7 @@ def settle(argv: list[str], environ: Mapping[str, str], now: datetime, describe:
 
 def _refuse_idle_tasks(config: RunConfig) -> None:
     groups, tasks = groups_of(config), len(config.env.tasks)
-    if groups < tasks:
+    if groups < tasks and placement_of(config).name != "serve":
         raise ConfigError(
             f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "
             f"expected at least {tasks}: one for each environment of env.id"
@@ -181,15 +200,26 @@ def _ineffective(given: Loaded) -> Iterator[str]:
     for path in differences(given.config):
         if path in placement.idle:
             yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
-        if path.endswith(".endpoint"):
+        if path.endswith(".endpoint") and placement.name != "serve":
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
         if path == "learner.when_done":
             yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
 
 
-def _run(fleet: Fleet, *, plain: bool) -> int:
+def with_keys(config: RunConfig) -> RunConfig:
+    """The same settings with keys of the run's own, in its folder."""
+    from zerobeast.common.transport import make_keys
+
+    keys = config.folder.absolute() / KEYS
+    if not keys.exists():
+        make_keys(keys)
+    return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})
+
+
+def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
     start, config = time.monotonic(), fleet.config
     with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
+        fleet.add_hosts(hosts)
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])
         else:
@@ -236,7 +266,8 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
-    _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
+    if config.local.placement != "serve":  # whose environments are elsewhere
+        _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
     _say(f"continue:   {beast()} train --name {config.name}{same}{more}")
 
 

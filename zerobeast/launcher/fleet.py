@@ -21,6 +21,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.common.runtime.roles import HOSTED, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
+from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 
@@ -87,7 +88,7 @@ class Fleet:
             role,
             *child_flags(self.config.folder / run_files.CONFIG, status, health_port=self._health_port()),
             *("--index", str(index)),
-            *endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED)),
+            *self._endpoints(index),
             *self._flags,
             *(self.placement.core_of(index) if role == "worker" else ()),
             *flags,
@@ -102,6 +103,17 @@ class Fleet:
         """As many services of each role as the settings say, none of them started yet."""
         return [self.add(role) for role, count in self._counts.items() for _ in range(count)]
 
+    def add_hosts(self, hosts: Sequence[Host]) -> None:
+        """Workers on other machines, which the supervisor starts and ends with the rest."""
+        first = 0
+        for index, host in enumerate(hosts):
+            log, status = (self.config.folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
+            argv = list(command(host, first, self.config))
+            self.children.append(
+                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), status))
+            )
+            first += host.workers
+
     def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""
         child = self.add(role, *flags)
@@ -111,6 +123,11 @@ class Fleet:
     def start_all(self) -> None:
         for child in self.add_all():
             child.start()
+
+    def _endpoints(self, index: int) -> Iterator[str]:
+        """Flags that let the services of this machine meet; one that serves others stays where the settings say."""
+        if self.placement.name != "serve":
+            yield from endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED))
 
     def _health_port(self) -> int:
         """A free port or, if one is given, that for the learner and those behind it for the others."""

@@ -1,8 +1,8 @@
 """How the services of a run are placed on one machine: in which processes, and with how many threads.
 
 What is learned does not depend on the machine: there are as many env groups as the settings say, of as many
-environments, whatever processes they are in. Threads use the cores, and never more of them than there are, since
-threads that wait for a core in turn are slower than fewer of them.
+environments, whatever processes they are in. Threads use the cores, and no service gets more of them than there are,
+since threads that wait for a core in turn are slower than fewer of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.usage import cores
 
@@ -18,12 +19,13 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
 FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they may move
+FOR_THREADS = ("shallow", "deep")  #: torsos whose products of matrices are large enough for several threads
 
 
 class Placement(NamedTuple):
     """Which processes a run has on this machine, beside the learner's."""
 
-    name: str  #: apart, fused, mixed or serial
+    name: str  #: apart, fused, mixed, serial or serve
     brokers: int
     env_servers: int
     actors: int  #: that are processes
@@ -58,6 +60,8 @@ class Placement(NamedTuple):
             return ("local.env_servers",)
         if self.name == "serial":
             return ("local.env_servers", "local.workers")
+        if self.name == "serve":
+            return ("local.env_servers", "local.actors", "local.workers")
         return ("local.workers",) if self.name == "apart" else ()
 
     def flags(self) -> list[str]:
@@ -76,7 +80,8 @@ class Placement(NamedTuple):
         envs = f"{self.env_groups} env group{'s' * (self.env_groups > 1)}"
         counts = {name: count for name, count in self.processes.items() if count}
         parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if name != "serial"]
-        return f"placement {self.name}, because {self.why}: {', '.join(parts) or 'one process'}; actors of {envs}"
+        actors = f"; actors of {envs}" if self.all_actors else ""
+        return f"placement {self.name}, because {self.why}: {', '.join(parts) or 'one process'}{actors}"
 
 
 def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool | None = None) -> Placement:
@@ -106,7 +111,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         groups *= local.actors
     return Placement(
         name,
-        brokers=int(central),
+        brokers=int(central or name == "serve"),
         env_servers=local.env_servers * central,
         actors=local.actors * central,
         workers=workers,
@@ -129,16 +134,18 @@ def spread(groups: int, available: int) -> tuple[int, int]:
     return workers, groups // workers
 
 
-def share_out(available: int, envs_per_group: int, *, gpu: bool) -> tuple[int, int, int]:
+def share_out(available: int, envs_per_group: int, *, gpu: bool, uses: float = 1.0) -> tuple[int, int, int]:
     """Threads of learner, broker and env-server (C++ threads, or worker processes) for this many cores.
 
     Args:
       available: cores.
       envs_per_group: environments that step side by side: more threads than these have nothing to do.
       gpu: learner and broker compute on one and need a core each to feed it.
+      uses: how often each agent step is learned from.
     """
-    learner = 1 if gpu else max(1, round(LEARNER_SHARE * available))
-    broker = 1 if gpu else max(1, round(BROKER_SHARE * available))
+    cost = uses * LEARNER_SHARE + 1 - LEARNER_SHARE
+    learner = 1 if gpu else max(1, round(uses * LEARNER_SHARE / cost * available))
+    broker = 1 if gpu else max(1, round(BROKER_SHARE / cost * available))
     return learner, broker, min(envs_per_group, max(1, available - learner - broker))
 
 
@@ -150,8 +157,10 @@ def _one_each(workers: int) -> tuple[int, ...]:
 
 def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:
     """Threads by setting: as given, or a share of the cores."""
-    envs = config.actor.envs_per_group
-    learner, broker, steppers = share_out(available, envs, gpu=gpu)
+    envs, settings = config.actor.envs_per_group, getattr(config, config.algo)
+    replays = isinstance(settings, ReplaySettings) and config.net.torso in FOR_THREADS
+    uses = settings.samples_per_insert if replays else 1.0
+    learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
     if name in ("apart", "mixed"):
         steppers = max(1, steppers // config.local.env_servers)
     if name == "mixed":
@@ -161,10 +170,10 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
         steppers = min(envs, broker)
     elif name == "serial":
         learner = broker = steppers = 1
-    settings = config.learner.threads, config.broker.threads, config.envserver.threads, config.envserver.workers
+    given = config.learner.threads, config.broker.threads, config.envserver.threads, config.envserver.workers
     names = "learner.threads", "broker.threads", "envserver.threads", "envserver.workers"
     shares = learner, broker, steppers, steppers
-    return {name: given or share for name, given, share in zip(names, settings, shares, strict=True)}
+    return {name: one or share for name, one, share in zip(names, given, shares, strict=True)}
 
 
 def _uses_gpu(config: RunConfig) -> bool:

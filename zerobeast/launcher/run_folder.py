@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from zerobeast.common.algos.settings import ReplaySettings
+from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError

@@ -27,8 +27,10 @@ def spec_of(given: Mapping[str, Given], limit_s: float = LIMIT_S) -> EnvSpec:
       limit_s: how long making it may take.
 
     Raises:
-      ConfigError: it cannot be made, or a file names a module to import for it.
+      ConfigError: it cannot be made, or shall not, or a file names a module to import for it.
     """
+    if "local.placement" in given and given["local.placement"].value == "serve":
+        raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     env_id, kwargs = given["env.id"], given["env.kwargs"].value if "env.kwargs" in given else {}
     refuse_named(env_id.value, env_id.where)
     return _ask(env_id.value.partition(",")[0].strip(), json.dumps(kwargs, default=str), limit_s)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
 
 
-class C51Config(s.QSettings):
+class C51Config(r.QSettings):
     """Categorical DQN. Sources: Bellemare et al. 2017, section 5, if not said otherwise."""
 
-    double: s.Double = False
+    double: r.Double = False
     atoms: int = setting(51, "returns that a distribution is over", ge=2, le=1_000)
     v_min: float = setting(-10.0, "the lowest of them; rewards are scaled and clipped first")
     v_max: float = setting(10.0, "the highest")
-    batch_size: s.BatchSize = 32
-    samples_per_insert: s.SamplesPerInsert = 8.0  # an update every 4 steps
-    target_period: s.TargetPeriod = 2_500  # DQN's counts agent steps, 10,000
+    batch_size: r.BatchSize = 32
+    samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
+    target_period: r.TargetPeriod = 2_500  # DQN's counts agent steps, 10,000
     learning_rate: s.LearningRate = 2.5e-4
     epsilon: s.Epsilon = 3.125e-4  # 0.01 / batch_size
     max_grad_norm: s.MaxGradNorm = 10.0  # Stooke & Abbeel 2019 (rlpyt)

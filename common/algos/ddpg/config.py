@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
 
 
-class DDPGConfig(s.BoxSettings):
+class DDPGConfig(r.BoxSettings):
     """Deep deterministic policy gradient. Sources: Lillicrap et al. 2016, appendix 7, where nothing else is said."""
 
     noise: float = setting(0.1, "standard deviation of exploration, in units of half the box", ge=0)  # TD3's paper
-    policy_rate: s.PolicyRate = 0.1
+    policy_rate: r.PolicyRate = 0.1
     learning_rate: s.LearningRate = 1e-3
-    batch_size: s.BatchSize = 64
-    target_rate: s.TargetRate = 0.001
+    batch_size: r.BatchSize = 64
+    target_rate: r.TargetRate = 0.001

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
 
 
-class DQNConfig(s.QSettings):
+class DQNConfig(r.QSettings):
     """Deep Q-learning. Sources: Mnih et al. 2015, extended data table 1, if not said otherwise."""
 
     huber: float = setting(1.0, "TD error from which on the loss is linear", gt=0)
-    batch_size: s.BatchSize = 32
-    samples_per_insert: s.SamplesPerInsert = 8.0  # an update every 4 steps
-    target_period: s.TargetPeriod = 2_500  # theirs counts agent steps, 10,000
+    batch_size: r.BatchSize = 32
+    samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
+    target_period: r.TargetPeriod = 2_500  # theirs counts agent steps, 10,000
     learning_rate: s.LearningRate = 1e-4  # with Adam: Stooke & Abbeel 2019 (rlpyt), as the clip
     epsilon: s.Epsilon = 1e-5  # as for PPO here
     max_grad_norm: s.MaxGradNorm = 10.0

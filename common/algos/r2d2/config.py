@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
 
 
-class R2D2Config(s.QSettings):
+class R2D2Config(r.QSettings):
     """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, if not said
     otherwise.
 
@@ -23,19 +24,19 @@ class R2D2Config(s.QSettings):
         True, "learn values on the scale of h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
     )
     priority_mix: float = setting(0.9, "eta: weight of a sequence's largest |TD error| against their mean", ge=0, le=1)
-    n_step: s.Steps = 5
+    n_step: r.Steps = 5
     discount: s.Discount = 0.997
-    dueling: s.Dueling = True
-    head_size: s.HeadSize = 512  # SEED's network
-    target_period: s.TargetPeriod = 2_500
-    exploration: s.Exploration = "ladder"
-    priority_exponent: s.PriorityExponent = 0.9
-    importance_exponent: s.ImportanceExponent = 0.6
-    importance_schedule: s.ImportanceSchedule = "constant"
-    batch_size: s.BatchSize = 64
-    replay_size: s.ReplaySize = 4_000_000
-    replay_min_size: s.ReplayMinSize = 400_000  # SEED: 5,000 unrolls of 80
-    samples_per_insert: s.SamplesPerInsert = 0.75
+    dueling: r.Dueling = True
+    head_size: r.HeadSize = 512  # SEED's network
+    target_period: r.TargetPeriod = 2_500
+    exploration: r.Exploration = "ladder"
+    priority_exponent: r.PriorityExponent = 0.9
+    importance_exponent: r.ImportanceExponent = 0.6
+    importance_schedule: r.ImportanceSchedule = "constant"
+    batch_size: r.BatchSize = 64
+    replay_size: r.ReplaySize = 4_000_000
+    replay_min_size: r.ReplayMinSize = 400_000  # SEED: 5,000 unrolls of 80
+    samples_per_insert: r.SamplesPerInsert = 0.75
     learning_rate: s.LearningRate = 1e-4
     epsilon: s.Epsilon = 1e-3
     max_grad_norm: s.MaxGradNorm = 40.0  # Ape-X; SEED: 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.algos.c51.config import C51Config
 
@@ -9,11 +10,11 @@ from zerobeast.common.algos.c51.config import C51Config
 class RainbowConfig(C51Config):
     """C51 with all that was added to DQN. Sources: Hessel et al. 2018, table 1, if not said otherwise."""
 
-    double: s.Double = True
-    dueling: s.Dueling = True
-    n_step: s.Steps = 3
-    priority_exponent: s.PriorityExponent = 0.5
-    importance_exponent: s.ImportanceExponent = 0.4
-    target_period: s.TargetPeriod = 2_000  # theirs counts frames, 32,000
+    double: r.Double = True
+    dueling: r.Dueling = True
+    n_step: r.Steps = 3
+    priority_exponent: r.PriorityExponent = 0.5
+    importance_exponent: r.ImportanceExponent = 0.4
+    target_period: r.TargetPeriod = 2_000  # theirs counts frames, 32,000
     learning_rate: s.LearningRate = 6.25e-5
     epsilon: s.Epsilon = 1.5e-4

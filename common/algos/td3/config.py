@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zerobeast.common.algos import settings as s
+from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos.ddpg.config import DDPGConfig
 from zerobeast.common.settings.section import setting
 
@@ -14,6 +14,6 @@ class TD3Config(DDPGConfig):
     policy_delay: int = setting(2, "d: updates of the critics for each of the policy and all targets", ge=1, le=1000)
     target_noise: float = setting(0.2, "deviation of the noise on target actions, in units of half the box", ge=0)
     target_noise_clip: float = setting(0.5, "c: the largest such noise", ge=0)
-    policy_rate: s.PolicyRate = 1.0
-    batch_size: s.BatchSize = 100
-    target_rate: s.TargetRate = 0.005
+    policy_rate: r.PolicyRate = 1.0
+    batch_size: r.BatchSize = 100
+    target_rate: r.TargetRate = 0.005

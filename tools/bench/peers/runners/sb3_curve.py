@@ -1,12 +1,16 @@
 """Stable-Baselines3's SAC or TD3 on one environment: a learning curve in the columns of our `metrics.csv`.
 
 ~/.cache/zerobeast-peers/sb3/bin/python sb3_curve.py --algo sac --steps 1000000 --seed 1 --out sac-1.csv
+
+The model and its replay are saved beside the curve every so often: the same command again goes on from there, with an
+episode begun anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +23,40 @@ from stable_baselines3.common.noise import NormalActionNoise
 SETTINGS = {"learning_starts": 10_000, "batch_size": 256, "policy_kwargs": {"net_arch": [256, 256]}}
 
 
+SAVED_EVERY = 50_000  #: agent steps
+HEADER = "elapsed_s,agent_steps,mean_return_100"
+
+
 class Curve(BaseCallback):
     """Writes a row every so many agent steps: the mean return of the last 100 episodes, of the policy that explores."""
 
     def __init__(self, out: Path, every: int) -> None:
         super().__init__()
-        self._out, self._every = out, every
+        self._out, self._every, self._begun = out, every, time.monotonic()
 
     def _on_training_start(self) -> None:
-        self._out.write_text("agent_steps,mean_return_100\n")
+        """Keep the rows up to the step that was saved."""
+        lines = self._out.read_text().splitlines()[1:] if self.num_timesteps else []
+        kept = [line for line in lines if int(line.split(",")[1]) <= self.num_timesteps]
+        self._out.write_text("\n".join([HEADER, *kept, ""]))
+        self._begun -= float(kept[-1].split(",")[0]) if kept else 0.0
 
     def _on_step(self) -> bool:
+        if self.num_timesteps % SAVED_EVERY == 0:
+            replay, model = saved(self._out)
+            self.model.save_replay_buffer(replay)
+            self.model.save(model)
         episodes = self.model.ep_info_buffer
         if self.num_timesteps % self._every == 0 and episodes:
             with self._out.open("a", newline="") as file:
-                csv.writer(file).writerow([self.num_timesteps, np.mean([each["r"] for each in episodes])])
+                mean = np.mean([each["r"] for each in episodes])
+                csv.writer(file).writerow([time.monotonic() - self._begun, self.num_timesteps, mean])
         return True
+
+
+def saved(out: Path) -> tuple[Path, Path]:
+    """Where the replay and the model of a curve are."""
+    return out.with_suffix(".replay.pkl"), out.with_suffix(".zip")
 
 
 def main() -> None:
@@ -51,8 +73,14 @@ def main() -> None:
     envs = make_vec_env(options.env, n_envs=1, seed=options.seed)
     zero = np.zeros(envs.action_space.shape)
     noise = NormalActionNoise(zero, zero + 0.1) if options.algo == "td3" else None  # the package has none by itself
-    model = algorithm("MlpPolicy", envs, action_noise=noise, device="cpu", seed=options.seed, **SETTINGS)
-    model.learn(options.steps, callback=Curve(options.out, options.every))
+    replay, last = saved(options.out)
+    if last.exists():
+        model = algorithm.load(last, envs, device="cpu")
+        model.load_replay_buffer(replay)
+    else:
+        model = algorithm("MlpPolicy", envs, action_noise=noise, device="cpu", seed=options.seed, **SETTINGS)
+    curve = Curve(options.out, options.every)
+    model.learn(options.steps - model.num_timesteps, callback=curve, reset_num_timesteps=False)
 
 
 if __name__ == "__main__":

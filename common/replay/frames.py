@@ -1,0 +1,168 @@
+"""Where a ring keeps the frames of its rows, T + k of each for stacks of k: in the rows, or compressed behind them.
+
+`RingFile` asks a `Frames` to write them, and `RowFields` to read them: neither knows which kind it is.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import weakref
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import ConfigError, StoreError
+from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.replay.disk import PAGE, pages
+from zerobeast.common.runtime.extras import how_to_install
+from zerobeast.common.wire.layout import Block, RecordSpec
+
+Compression = Literal["none", "zstd"]
+Ints = NDArray[np.int64]
+
+LEVEL = 1  #: of zstd. 3 is as small, 1 a bit faster: 18 to 43 us for the 24 frames of a row of Atari
+_LENGTH = struct.Struct("<q")  #: of the compressed frames, before them
+
+
+class Frames(Protocol):
+    """The frames of all rows, by slot."""
+
+    def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
+        """Put what a row [bytes] does not keep itself in its place; returns that, for a checksum. Raises StoreError."""
+
+    def written(self, slot: int) -> bytes | memoryview:
+        """The same, as it is there; of a torn row anything."""
+
+    def take(self, slots: Ints, at: Ints) -> Any:
+        """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
+
+
+class Mapped:
+    """Frames that are fields of the rows, read where they are.
+
+    Args:
+      rows: [capacity] of the record.
+    """
+
+    def __init__(self, rows: NDArray[np.void]) -> None:
+        self._frames = arrays(rows["obs"])
+
+    def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
+        """See `Frames`."""
+        del slot, row
+        return b""
+
+    def written(self, slot: int) -> bytes:
+        """See `Frames`."""
+        del slot
+        return b""
+
+    def take(self, slots: Ints, at: Ints) -> Any:
+        """See `Frames`."""
+        return tree_map(lambda frames: frames[slots[:, None], at], self._frames)
+
+
+class Compressed:
+    """Frames of bytes, those of a row in one piece: each resembles the one before it.
+
+    On Atari a row is as fast to decompress as those of its frames that one transition shows would be one by one, and
+    takes a quarter of the bytes. Each slot has space for frames that do not get smaller, most of it a hole of the file:
+    what is written takes blocks, page by page. A slot that gets shorter content keeps them, and will need them again.
+
+    It is written by pwrite, since a full disk is an error then; a store to a hole of a mapped file would be a SIGBUS.
+    Both are the same pages of the kernel, so it is read where it is mapped, and outlives the process as well.
+
+    Args:
+      record: of a row as it comes.
+      path: of the file.
+      content: the same, mapped.
+      start: of the space of slot 0.
+    """
+
+    def __init__(self, record: RecordSpec, path: Path, content: mmap.mmap, start: int) -> None:
+        import zstandard
+
+        self._error = zstandard.ZstdError
+        self._compressor, self._decompressor = zstandard.ZstdCompressor(LEVEL), zstandard.ZstdDecompressor()
+        self._row: NDArray[np.uint8] = np.empty(record.fields[0].shape, np.uint8)  #: the one that was read last
+        self._bytes = self._row.reshape(-1)
+        self._path, self._content, self._start, self._space = path, memoryview(content), start, space(record)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._fd)
+
+    def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
+        """See `Frames`."""
+        packed = self._compressor.compress(row[: self._row.size].data)
+        written = content = _LENGTH.pack(len(packed)) + packed
+        at = self._start + slot * self._space
+        try:
+            while content:
+                done = os.pwrite(self._fd, content, at)
+                content, at = content[done:], at + done
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot hold more frames: {error.strerror or error}") from error
+        return written
+
+    def written(self, slot: int) -> memoryview:
+        """See `Frames`."""
+        at = self._start + slot * self._space
+        (length,) = _LENGTH.unpack_from(self._content, at)
+        return self._content[at : at + min(max(0, length) + _LENGTH.size, self._space)]
+
+    def take(self, slots: Ints, at: Ints) -> NDArray[np.uint8]:
+        """See `Frames`. Each row is decompressed once."""
+        taken = np.empty((*at.shape, *self._row.shape[1:]), np.uint8)
+        order = np.argsort(slots, kind="stable")
+        rows, starts = np.unique(slots[order], return_index=True)
+        for slot, asked in zip(rows.tolist(), np.split(order, starts[1:]), strict=True):
+            taken[asked] = self._unpacked(slot)[at[asked]]
+        return taken
+
+    def _unpacked(self, slot: int) -> NDArray[np.uint8]:
+        """[T + k, *frame] of a row, until the next is asked for: memory of its own each time would cost more."""
+        reader = self._decompressor.stream_reader(self.written(slot)[_LENGTH.size :])
+        try:
+            size = reader.readinto(self._bytes)
+        except self._error:
+            size = 0
+        if size != self._row.size:
+            raise StoreError(f"{self._path} has frames that are damaged, perhaps with the disk: --fresh begins anew")
+        return self._row
+
+
+def space(record: RecordSpec) -> int:
+    """Bytes behind the rows that the frames of one take compressed, at most."""
+    size = math.prod(record.fields[0].shape)
+    return pages(_LENGTH.size + size + size // 256 + PAGE // 32)  # zstd's own bound, and a bit
+
+
+def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
+    """What of a row stays in it if its frames are compressed. Asked before there is a file.
+
+    Raises:
+      ConfigError: they are not one array of bytes.
+      StoreError: zstandard is not installed.
+    """
+    try:
+        import_module("zstandard")
+    except ModuleNotFoundError as error:
+        raise StoreError(f"replay_compression zstd: {how_to_install(error)}") from error
+    obs = record.fields[0]
+    if isinstance(obs, Block) or obs.dtype != "|u1":
+        what = "several arrays" if isinstance(obs, Block) else f"of type {obs.dtype}"
+        raise ConfigError(
+            f"replay_compression zstd: observations of {env_id} are {what}, expected one array of bytes (|u1)"
+        )
+    return RecordSpec(record.fields[1:])
+
+
+def arrays(column: NDArray[Any]) -> Any:
+    """Views of a field: itself, or a dict of those of its parts."""
+    names = column.dtype.names
+    return column if names is None else {name: arrays(column[name]) for name in names}

@@ -1,0 +1,63 @@
+"""When a process that acts takes newer weights: the rules that `sync.rule` may name.
+
+always          every version that is published, as it comes
+every N         once the newest is N published versions ahead
+every T s       once the present weights are T seconds old
+adaptive X      once the learner's policy differs by more than X from the one that acts (Adaptive Policy
+                Synchronization: Lafuente-Mercado 2025, arXiv:2507.10990)
+never           the first version alone
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal, NamedTuple
+
+EXPECTED = "expected always, every N, every T s, adaptive THRESHOLD or never"
+
+
+class Rule(NamedTuple):
+    """A rule, parsed."""
+
+    name: Literal["always", "versions", "seconds", "adaptive", "never"]
+    value: float = 0.0  #: versions, seconds, or the threshold
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        """Read a rule as a user writes it.
+
+        Raises:
+          ValueError: it is none.
+        """
+        words = text.split()
+        if words in (["always"], ["never"]):
+            return cls("always" if words == ["always"] else "never")
+        number = _number(words[1]) if len(words) > 1 else None
+        if number is not None:
+            if words[0] == "every" and len(words) == 2 and number >= 1 and number == int(min(number, 2**62)):
+                return cls("versions", number)
+            if words[0] == "every" and words[2:] == ["s"] and 0 < number < math.inf:
+                return cls("seconds", number)
+            if words[0] == "adaptive" and len(words) == 2:
+                return cls("adaptive", number).simplest
+        raise ValueError(EXPECTED)
+
+    @property
+    def simplest(self) -> Rule:
+        """A threshold below 0 is always exceeded, and an infinite one never."""
+        if self.name != "adaptive" or 0 <= self.value < math.inf:
+            return self
+        return Rule("always" if self.value < 0 else "never")
+
+    @property
+    def measured(self) -> bool:
+        """Whether the learner has to measure divergences for it."""
+        return self.name == "adaptive"
+
+
+ALWAYS = Rule("always")
+
+
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"-?inf|-?\d+\.?\d*(e-?\d+)?|-?\.\d+(e-?\d+)?", text) else None

@@ -1,0 +1,99 @@
+"""A group of one environment that steps itself: a game or a robot, which asks for an action when it wants one.
+
+It takes the same turns as a group whose environment an env-server hosts, and its rollouts are the same. Only the
+observations come from the caller. No sockets, no clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.stream import Stream
+from zerobeast.services.actor.group import Group
+from zerobeast.services.actor.outbox import MAX_WAITING_EPISODES
+from zerobeast.services.actor.planes import InferencePlane, RolloutsPlane
+from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.actor.waits import Wait, Waits
+
+
+class OwnSteps:
+    """Observations that the caller gives, and the action that it gets for the newest."""
+
+    def __init__(self, env: EnvSpec) -> None:
+        self.env: EnvSpec | None = env.for_policies()
+        self.new = True
+        self.rows = np.zeros(1, step_record(env).dtype)
+        self.action: NDArray[Any] = np.zeros(1, action_record(env.action).dtype)["action"]
+        self.episodes: list[list[float]] = []
+        self.agent_steps, self.cut = 0, 0
+
+    def reset(self, now: float) -> None:
+        """Nothing to ask: the caller begins when it likes."""
+
+    def step(self, actions: NDArray[Any], _now: float) -> None:
+        self.action[...] = actions
+
+
+class AgentGroup(Group):
+    """One agent of a process that steps itself.
+
+    Args:
+      env: as its caller describes it.
+      sender: id of this process.
+      slot: which of its agents this is.
+      broker, learner: their endpoints, for sentences.
+      waits: counts what it waits for.
+      drops: a rollout that the window has no room for is dropped, and acting goes on; false: it waits.
+      timeouts: of the process.
+    """
+
+    steps: OwnSteps
+
+    def __init__(
+        self,
+        env: EnvSpec,
+        sender: int,
+        slot: int,
+        broker: str,
+        learner: str,
+        waits: Waits,
+        *,
+        drops: bool,
+        timeouts: Timeouts = TIMEOUTS,
+    ) -> None:
+        inference = InferencePlane(Stream(sender, slot, {}, f"broker at {broker}"))
+        rollouts = RolloutsPlane(Stream(sender, slot, {}, f"learner at {learner}"), None, timeouts.no_progress)
+        super().__init__(slot, 1, OwnSteps(env), inference, rollouts, waits)
+        self._drops = drops
+        self.dropped = 0  #: rollouts that there was no room for
+        self._introduce()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it waits for the caller: the action for the newest observation is there."""
+        return self.waits.current is Wait.ENV
+
+    def observe(self, row: NDArray[np.void], now: float) -> None:
+        """Take the next observation, [1] of `step_record`. Its action is there when it is free again."""
+        assert self.is_free, "one observation at a time"
+        self.steps.agent_steps += not self.steps.new
+        self.steps.rows[...] = row
+        self._observed(now)
+
+    def _is_connected(self) -> bool:
+        """One that never waits does without the learner, once it knows how long a rollout is."""
+        if self._drops and self.rollouts.unroll_length is not None:
+            return self.inference.stream.open
+        return super()._is_connected()
+
+    def _no_room(self) -> None:
+        if self._drops:
+            builder = self.rollouts.builder
+            builder.recycle(builder.take())
+            self.dropped += 1
+            del self.steps.episodes[:-MAX_WAITING_EPISODES]  # the learner may stay away for days

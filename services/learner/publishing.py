@@ -1,0 +1,44 @@
+"""Versions of the weights, and news of them, on their way to the processes that act."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from zerobeast.common.nets.shared_weights import WeightsWriter
+from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.common.transport import WeightsPublisher, checksum, chunks
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.services.learner.acting import ActingProcesses
+
+
+class Publishing:
+    """Publishes the weights of one start of a learner.
+
+    Args:
+      publisher: of the weights.
+      shared: where those of this machine find them too.
+      epoch: of this start.
+      acting: whose divergences are news.
+    """
+
+    def __init__(
+        self, publisher: WeightsPublisher, shared: WeightsWriter | None, epoch: int, acting: ActingProcesses
+    ) -> None:
+        self.version = -1  #: the newest that went out
+        self.n_bytes = 0  #: of one
+        self._publisher, self._shared, self._epoch, self._acting = publisher, shared, epoch, acting
+
+    def publish(self, net: nn.Module, version: int) -> None:
+        """Publish a version, and say so."""
+        if self._shared is not None:
+            self._shared.write(net, version)
+        snapshot = flatten(net)
+        body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+        self.version, self.n_bytes = version, snapshot.nbytes
+        self.tell()
+
+    def tell(self) -> None:
+        """Say which version is the newest, and how far it is from those that act."""
+        body = (self.version, self._acting.news())
+        self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))

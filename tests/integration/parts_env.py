@@ -1,0 +1,47 @@
+"""Observations and actions of several parts; `tests.integration.parts_env:Parts-v0` names it to an env-server."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Obs = dict[str, Any]
+
+
+class Parts(gymnasium.Env):
+    """Everything seen is drawn at random, and holds what was done; an episode ends, or is cut off, at random."""
+
+    observation_space = spaces.Dict(
+        {
+            "bits": spaces.MultiBinary(3),
+            "done": spaces.Box(-1, 1, (2,), np.float32),
+            "image": spaces.Box(0, 255, (4, 5), np.uint8),
+            "pair": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 5]))),
+        }
+    )
+    action_space = spaces.Dict(
+        {"aim": spaces.Box(-1, 1, (2,), np.float32), "pick": spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2)))}
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._obs(np.zeros(2, np.float32)), {}
+
+    def step(self, action: dict[str, Any]) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        number, bits = action["pick"]
+        drawn = int(self.np_random.integers(20))
+        return self._obs(action["aim"]), float(number + bits.sum()), drawn == 0, drawn == 1, {"drawn": drawn}
+
+    def _obs(self, done: np.ndarray) -> Obs:
+        draw = self.np_random.integers
+        return {
+            "bits": draw(2, size=3).astype(np.int8),
+            "done": done,
+            "image": draw(256, size=(4, 5)).astype(np.uint8),
+            "pair": (np.int64(draw(3)), draw(np.array([2, 5]))),
+        }
+
+
+gymnasium.register("Parts-v0", Parts)

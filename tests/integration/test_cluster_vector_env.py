@@ -1,0 +1,187 @@
+"""ClusterVectorEnv over three env-servers in processes of their own, of which one is killed, stopped or cut off."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from tests.helpers import free_port, killed_at_last, python
+from tests.integration.envservers import COUNTER, running
+from zerobeast import ClusterVectorEnv, RemoteVectorEnv
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.tools.chaos.proxy import Proxy
+
+N, LENGTH = 7, 6
+SHARE = slice(2, 4)  #: the environments of the server that something happens to
+MEANT = np.isin(np.arange(N), (2, 3))
+FAULTS = ["killed", "stopped", "cut off"]
+ZEROS = np.zeros(N, np.int64)
+
+
+@dataclass
+class Servers:
+    """Three env-servers; a proxy stands before the second."""
+
+    stack: ExitStack
+    ports: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
+
+    def __post_init__(self) -> None:
+        self.processes = [self.start(port) for port in self.ports]
+        front = free_port()
+        self.endpoints = [f"tcp://127.0.0.1:{port}" for port in self.ports]
+        self.proxy = self.stack.enter_context(Proxy(f"tcp://127.0.0.1:{front}", self.endpoints[1], (0, 1)))
+        self.endpoints[1] = f"tcp://127.0.0.1:{front}"
+
+    def start(self, port: int) -> Any:
+        command = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", f"tcp://127.0.0.1:{port}")
+        process = python(*command, "--envserver.workers", "1", stdout=None, stderr=None)
+        self.stack.enter_context(killed_at_last(process))
+        return process
+
+    def begin(self, fault: str) -> None:
+        if fault == "cut off":
+            self.proxy.hold()
+        else:
+            self.processes[1].send_signal(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+
+    def end(self, fault: str) -> None:
+        if fault == "cut off":
+            self.proxy.release()
+        elif fault == "stopped":
+            self.processes[1].send_signal(signal.SIGCONT)
+        else:
+            self.start(self.ports[1])
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    with ExitStack() as stack:
+        yield Servers(stack)
+
+
+def opened(endpoints: list[str], **kwargs: Any) -> Any:
+    settings = {"step_timeout_s": 1.0, "env": {"kwargs": {"length": LENGTH}}}
+    return closing(ClusterVectorEnv(endpoints, COUNTER, N, **settings | kwargs))
+
+
+def stepped_until(envs: Any, done: Callable[[Any], bool]) -> Any:
+    while not done(found := envs.step(ZEROS)):
+        pass
+    return found
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_environments_are_masked_until_their_server_is_back(servers: Servers, fault: str, mode: AutoresetMode) -> None:
+    with opened(servers.endpoints, autoreset_mode=mode) as envs:
+        assert envs.reset(seed=5)[0].tolist() == [[0, 5 + i] for i in range(N)]
+        assert envs.reset(seed=range(N)[::-1])[0].tolist() == [[0, N - 1 - i] for i in range(N)]
+        for count in range(1, 4):
+            obs, *_, infos = envs.step(ZEROS)
+            assert obs[:, 0].tolist() == [count] * N
+            assert "lost" not in infos
+        servers.begin(fault)
+        obs, reward, terminated, truncated, infos = envs.step(ZEROS + 1)
+        assert obs[:, 0].tolist() == np.where(MEANT, 3, 4).tolist(), "where they were seen last"
+        assert reward.tolist() == (~MEANT).tolist()
+        assert truncated.tolist() == infos["lost"].tolist() == MEANT.tolist()
+        assert not terminated.any()
+        if mode is AutoresetMode.SAME_STEP:
+            assert [final if final is None else final[0] for final in infos["final_obs"]] == [
+                3 if meant else None for meant in MEANT
+            ]
+        for count in (5, 6):
+            obs, reward, terminated, truncated, infos = envs.step(ZEROS + 1)
+            assert infos["lost"].tolist() == MEANT.tolist()
+            assert reward.tolist() == (~MEANT).tolist()
+            assert truncated.tolist() == ([False] * N if count < LENGTH else (~MEANT).tolist()), "once for the lost"
+            assert not terminated.any()
+            assert (obs[SHARE, 0] == 3).all()
+        servers.end(fault)
+        obs, reward, terminated, truncated, infos = stepped_until(envs, lambda found: "lost" not in found[4])
+        assert (obs[SHARE, 0] == 0).all(), "the first of an episode"
+        assert not np.stack([reward, terminated, truncated])[:, SHARE].any()
+        assert (envs.step(ZEROS)[0][SHARE, 0] == 1).all()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_environments_are_made_anew_where_a_server_answers(servers: Servers, fault: str) -> None:
+    with opened(servers.endpoints, on_loss="remake") as envs:
+        envs.reset(seed=5)
+        servers.begin(fault)
+        assert envs.step(ZEROS)[4]["lost"].tolist() == MEANT.tolist()
+        obs, *_ = stepped_until(envs, lambda found: "lost" not in found[4])
+        assert (obs[SHARE, 0] == 0).all()
+        for count in range(1, 4):
+            assert (envs.step(ZEROS)[0][SHARE, 0] == count).all()
+        if fault == "stopped":
+            servers.end(fault)  # so that it can be ended
+
+
+def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> None:
+    with opened(servers.endpoints) as envs:
+        envs.reset(seed=5)
+        servers.begin("cut off")
+        first = np.arange(N) < 3
+        _, infos = envs.reset(options={"reset_mask": first})
+        assert infos["lost"].tolist() == (MEANT & first).tolist()
+        *_, truncated, infos = envs.step(ZEROS)
+        assert truncated.tolist() == (MEANT & ~first).tolist()
+        assert infos["lost"].tolist() == MEANT.tolist()
+        assert envs.reset(seed=1)[1]["lost"].tolist() == MEANT.tolist()
+        servers.end("cut off")
+        assert (stepped_until(envs, lambda found: "lost" not in found[4])[0][SHARE, 0] == 0).all()
+
+
+def test_when_all_are_lost_there_is_a_mask_and_in_the_end_a_sentence(servers: Servers) -> None:
+    with opened(servers.endpoints, timeout_s=20.0) as envs:
+        envs.reset()
+        for process in servers.processes:
+            process.kill()
+        assert envs.step(ZEROS)[4]["lost"].all()
+        envs._source._timeout_s = 2.0
+        with pytest.raises(PeerLost, match=r"none of 3 env-servers has answered for \d s, the last trouble: no answer"):
+            stepped_until(envs, lambda _: False)
+
+
+def test_a_cluster_of_one_is_a_remote_one(ipc: str) -> None:
+    with running(ipc, workers=2), opened([ipc]) as envs:
+        with closing(RemoteVectorEnv(ipc, COUNTER, N, env={"kwargs": {"length": LENGTH}})) as twin:
+            assert envs.observation_space == twin.observation_space
+            for t in range(40):
+                ours, theirs = (each.step(ZEROS + t % 5) if t % 15 else each.reset(seed=t) for each in (envs, twin))
+                for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+                    assert (one == other).all()
+                assert envs.episodes == twin.episodes
+
+
+def test_what_cannot_be_is_a_sentence(ipc: str) -> None:
+    other = f"{ipc}2"
+    with running(ipc, in_process=True), running(other, in_process=True):
+        for endpoints, settings, error, why in (
+            (ipc, {}, ConfigError, "expected a list of 1 to 7"),
+            ([ipc] * 8, {}, ConfigError, "expected a list of 1 to 7"),
+            ([ipc, "nowhere"], {}, ConfigError, "endpoint 'nowhere': expected tcp"),
+            (
+                [ipc, other, f"{ipc}3"],
+                {"timeout_s": 1.0},
+                PeerLost,
+                "no answer from the env-server at ipc://.*s3 for 1 s",
+            ),
+            ([ipc, other], {"env": {"kwargs": {"x": 1}}}, ConfigError, "cannot be made: TypeError"),
+            ([ipc], {"on_loss": "panic"}, ConfigError, "on_loss is 'panic', expected mask or remake"),
+        ):
+            with pytest.raises(error, match=why):
+                opened(endpoints, **settings)
+        with opened([ipc, other]) as envs:
+            envs.reset()
+            with pytest.raises(ConfigError, match="the action of environment 5 is 10, expected 0 to 9"):
+                envs.step(np.where(np.arange(N) == 5, 10, 0))
+            with pytest.raises(ConfigError, match=r"actions have shape \[2\], expected \[7\]"):
+                envs.step([0, 0])
+            assert envs.step(ZEROS)[0][:, 0].tolist() == [1] * N

@@ -1,0 +1,356 @@
+"""A program that steps itself, with a real broker: what reaches the learner is what an actor would have sent."""
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+
+from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
+from tests.integration.alignment_env import LENGTH, AlignmentCounter
+from tests.integration.test_alignment import (
+    ROLLOUTS,
+    CountingAlgorithm,
+    N,
+    StackAlgorithm,
+    StubLearner,
+    T,
+    play,
+    running,
+)
+from zerobeast.common.config.process import Instance
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost
+from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.transport import Context, Keys, make_keys
+from zerobeast.common.wire import session
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.own_env import OwnEnv
+from zerobeast.policy_client import PolicyClient
+from zerobeast.services.broker import sessions
+from zerobeast.services.broker.service import Broker
+
+COUNTER = "tests.integration.alignment_env:AlignmentCounter-v0"
+ENV = OwnEnv(COUNTER, AlignmentCounter.observation_space, AlignmentCounter.action_space)
+
+
+class Stage:
+    """A broker and a learner in threads of their own."""
+
+    def __init__(self, folder: Path, env_id: str, stack: ExitStack, transport: str, keys: str) -> None:
+        places = {role: f"ipc://{folder}/{role}" for role in ("broker", "learner")}
+        if transport == "tcp":
+            places = {role: f"tcp://127.0.0.1:{free_port()}" for role in places}
+        self.config = RunConfig.model_validate(
+            {
+                "env": {"id": env_id},
+                "broker": {"endpoint": places["broker"], "device": "cpu", "precision": "float32"},
+                "learner": {"endpoint": places["learner"], "unroll_length": T},
+                "security": {"keys": keys},
+            }
+        )
+        context = Context(Keys(keys, "learner") if keys else None)
+        stack.callback(context.term)
+        self.learner = StubLearner(context, places["learner"])
+        stack.callback(self.learner.close)
+        self.learning = stack.enter_context(ExitStack())
+        self.learning.enter_context(repeated(self.learner.turn))
+        self.broker = stack.enter_context(ExitStack())
+        self.keys = keys or None
+        self.start_broker()
+
+    def start_broker(self) -> None:
+        self.broker.close()
+        self.served_by = Broker(self.config, Instance(index=0))
+        self.broker.enter_context(running(self.served_by))
+
+    def client(self, env: OwnEnv | EnvSpec = ENV, **options: Any) -> PolicyClient:
+        settings = {"keys": self.keys, "timeout_s": 60.0, **options}
+        return PolicyClient(self.config.broker.endpoint, self.config.learner.endpoint, env, **settings)
+
+    def rollouts(self, agent: int = 0) -> list[np.ndarray]:
+        return self.learner.rollouts.get(agent, [])
+
+
+@contextmanager
+def repeated(call: Callable[[], Any]) -> Iterator[None]:
+    end = threading.Event()
+
+    def run() -> None:
+        while not end.wait(0.001):
+            call()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield
+    end.set()
+    thread.join(60)
+
+
+Opener = Callable[..., Stage]
+
+
+@pytest.fixture
+def open_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    with ExitStack() as stack:
+
+        def make(
+            algorithm: type = CountingAlgorithm, env_id: str = COUNTER, transport: str = "ipc", keys: str = ""
+        ) -> Stage:
+            monkeypatch.setattr(sessions, "make_algorithm", algorithm)
+            return Stage(tmp_path, env_id, stack, transport, keys)
+
+        yield make
+
+
+class Game:
+    """The environment whose actors' rollouts are known, stepping itself, with one agent."""
+
+    def __init__(self, client: PolicyClient, agent: int = 0) -> None:
+        self.client, self.agent, self.env = client, agent, AlignmentCounter()
+        self.over = True
+
+    def first(self) -> Any:
+        self.over = False
+        return self.env.reset()[0]
+
+    def next(self, action: int) -> tuple[Any, float] | None:
+        """What comes of an action; None if it was the last."""
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        self.over = terminated or truncated
+        if self.over:
+            self.client.end(obs, reward, terminated=terminated, truncated=truncated, agent=self.agent)
+            return None
+        return obs, reward
+
+    def play(self, until: Callable[[], Any]) -> None:
+        """Whole episodes until something is true."""
+        while not until():
+            action = self.client.start(self.first(), agent=self.agent)
+            while step := self.next(action):
+                action = self.client.act(*step, agent=self.agent)
+
+
+def in_step(rollouts: list[np.ndarray]) -> bool:
+    """Each answer stands beside its observation, and the recurrent state began with the first observation shown."""
+    for rows in rollouts:
+        value, first = rows["value"], rows["first"]
+        assert (np.where(first[:, 1:-1], 0, value[:, :-1] + 1) == value[:, 1:]).all()
+        assert (rows["core_state"][:, 0] == value[:, 0]).all()
+        assert (rows["logits"][:, :, 0] == rows["obs"][:, :T, -1]).all()
+        assert (rows["logits"][:, :, 1] == np.where(first[:, :T], 0, rows["last_action"][:, :T])).all()
+        assert (rows["logits"][:, :, 2] == rows["reward"][:, :T]).all()
+        assert (rows["last_action"][:, 1:] == (rows["obs"][:, :T, -1] + 1) % 3).all()
+        assert (rows["policy_version"] == 1).all()
+    return True
+
+
+def test_its_rollouts_are_those_of_an_actor_byte_for_byte(tmp_path: Path, open_stage: Opener) -> None:
+    (tmp_path / "actor").mkdir()
+    actors = play(tmp_path / "actor", {"id": COUNTER}, CountingAlgorithm)
+    stage = open_stage()
+    with stage.client(agents=2) as client:
+        games = [Game(client, agent) for agent in range(2)]
+        while min(len(stage.rollouts(agent)) for agent in range(2)) < ROLLOUTS:
+            actions = client.start_many({game.agent: game.first() for game in games})
+            while steps := {game.agent: step for game in games if (step := game.next(actions[game.agent]))}:
+                actions = client.act_many(steps)
+    for slot in range(2):
+        for theirs, own in zip(actors.rollouts[slot], stage.rollouts(slot), strict=False):
+            assert theirs.dtype == own.dtype
+            assert [row.tobytes() for row in theirs] == [own[0].tobytes()] * N
+    assert {tuple(episode) for episode in stage.learner.episodes} == {tuple(each) for each in actors.episodes}
+
+
+def test_the_learner_rebuilds_the_stacks_that_the_policy_saw(open_stage: Opener) -> None:
+    stage, random, k = open_stage(StackAlgorithm, "Frames-v0"), np.random.default_rng(0), 3
+    env = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(3), frame_stack=k)
+    with stage.client(env) as client:
+        while len(stage.rollouts()) < ROLLOUTS:
+            frames = iter(random.integers(0, 256, (random.integers(2, 9), 2, 2), np.uint8))
+            assert client.start(next(frames)) in range(3)
+            *inner, last = frames
+            for frame in inner:
+                client.act(frame)
+            client.end(last, truncated=True)
+    for rollout in stage.rollouts():
+        stacks = stack_frames(torch.from_numpy(rollout["obs"].copy()), torch.from_numpy(rollout["first"].copy()), k)
+        sums = stacks.flatten(3).sum(-1).float()[:T, :, [0, 1, -1]].transpose(0, 1)
+        np.testing.assert_array_equal(rollout["logits"], sums.numpy())
+    assert client.report()["episodes"] >= len(stage.learner.episodes) > 0
+
+
+def test_the_example_in_javascript_sends_what_it_has_seen(open_stage: Opener) -> None:
+    stage = open_stage(env_id="Catch-v0", transport="tcp")
+    places = [stage.config.broker.endpoint, stage.config.learner.endpoint]
+    with killed_at_last(subprocess.Popen([node(), ROOT / "docs/examples/catch_game.js", *places, "600"])):
+        for more in range(ROLLOUTS, 4 * ROLLOUTS, ROLLOUTS):
+            wait_until(lambda more=more: len(stage.rollouts()) >= more)
+            stage.start_broker()
+        wait_until(lambda: len(stage.rollouts()) >= 4 * ROLLOUTS)
+    assert in_step(stage.rollouts())
+    assert {length for _, length in stage.learner.episodes} == {9}
+    assert {value for value, _ in stage.learner.episodes} <= {-1, 1}
+    for rows in stage.rollouts():
+        np.testing.assert_array_equal(rows["reward"] != 0, rows["terminated"], "a game ends with its only reward")
+        ends, ball_at_top = rows["terminated"][:, :-1], rows["obs"][:, 1:, :5].any(-1)
+        np.testing.assert_array_equal(rows["first"][:, 1:], ends)
+        np.testing.assert_array_equal(ball_at_top, ends, "the first observation of the next game follows")
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_broker_that_starts_again_costs_the_rollout_in_progress(
+    tmp_path: Path, open_stage: Opener, transport: str
+) -> None:
+    keys = str(tmp_path / "keys") if transport == "tcp" else ""
+    if keys:
+        make_keys(Path(keys))
+    stage = open_stage(transport=transport, keys=keys)
+    with stage.client() as client:
+        game = Game(client)
+        for restart in count(1):
+            before = len(stage.rollouts())
+            game.play(lambda before=before: len(stage.rollouts()) >= before + 3)
+            action = client.start(game.first())
+            step = game.next(action)
+            if restart == 4:
+                break
+            stage.start_broker()
+            while step:
+                step = game.next(client.act(*step))
+        assert client.report()["rollouts_cut"] <= 3
+    assert in_step(stage.rollouts())
+    assert {tuple(episode) for episode in stage.learner.episodes} == {(6.0, LENGTH)}, "episodes go on"
+
+
+def test_a_full_window_is_waited_for(open_stage: Opener) -> None:
+    stage = open_stage()
+    stage.learner.keeps = True
+    with stage.client() as client:
+        client.timeout_s = 1.0
+        with pytest.raises(PeerLost, match=r"the learner at ipc://\S+ has used no rollout for 1 s, and the window is"):
+            Game(client).play(lambda: False)
+        assert len(stage.rollouts()) == 1
+        stage.learner.keeps, client.timeout_s = False, 60.0
+        Game(client).play(lambda: len(stage.rollouts()) >= 3)
+        assert client.report()["rollouts_dropped"] == 0
+    assert in_step(stage.rollouts())
+
+
+def test_a_client_that_drops_is_not_held_up_by_a_full_window(open_stage: Opener) -> None:
+    stage = open_stage()
+    stage.learner.keeps = True
+    with stage.client(when_full="drop") as client:
+        game = Game(client)
+        game.play(lambda: client.report()["rollouts_dropped"] >= 3)
+        assert len(stage.rollouts()) == 1
+        stage.learner.keeps = False
+        game.play(lambda: len(stage.rollouts()) >= 4)
+        steps = client.report()["agent_steps"]
+    assert in_step(stage.rollouts())
+    assert len(stage.learner.episodes) > T * len(stage.rollouts()) // LENGTH, "returns of what was dropped are reported"
+    assert steps > T * (len(stage.rollouts()) + 3)
+
+
+def test_a_client_that_drops_acts_on_without_a_learner_by_another_broker(open_stage: Opener) -> None:
+    stage = open_stage()
+    with stage.client(when_full="drop") as client:
+        game = Game(client)
+        game.play(lambda: stage.rollouts())
+        stage.learning.close()
+        stream = client._agents[0].rollouts.stream
+        stage.learner.port.send(Header(Kind.BYE, stream.sender, stream.slot, stage.learner.epoch))
+        stage.learning.enter_context(repeated(stage.learner.weights.welcome))
+        game.play(lambda: not stream.open)
+        stage.start_broker()
+        dropped = client.report()["rollouts_dropped"]
+        game.play(lambda: client.report()["rollouts_dropped"] > dropped + 2)
+
+
+def test_sessions_that_were_closed_meanwhile_are_opened_again(
+    open_stage: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "UNUSED_S", 0.2)
+    monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.1)
+    stage = open_stage()
+    with stage.client() as client:
+        wait_until(lambda: stage.served_by.report().get("clients") == 0)
+        Game(client).play(lambda: stage.rollouts())
+
+
+def test_a_server_that_stays_away_is_an_error_that_can_be_outlived(open_stage: Opener) -> None:
+    stage = open_stage()
+    with stage.client() as client:
+        game, client.timeout_s = Game(client), 0.5
+        action = client.start(game.first())
+        step = game.next(action)
+        stage.broker.close()
+        with pytest.raises(PeerLost, match=r"no answer from the broker at ipc://\S+ for 0.5 s"):
+            client.act(*step)
+        with pytest.raises(EnvError, match="agent 0 has no episode in progress"):
+            client.act(*step)
+        with pytest.raises(PeerLost, match="no answer from the broker"):
+            client.start(game.first())
+        stage.start_broker()
+        client.timeout_s = 60.0
+        game.play(lambda: len(stage.rollouts()) >= 3)
+    assert in_step(stage.rollouts())
+
+
+def test_a_client_that_does_not_fit_the_run_is_told_so(open_stage: Opener) -> None:
+    stage = open_stage()
+    stage.client().close()
+    with pytest.raises(ConfigError, match=r"broker at ipc://\S+ refuses: environment .*: action.sizes is \[4\], but"):
+        stage.client(OwnEnv(COUNTER, AlignmentCounter.observation_space, Discrete(4)))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"when_full": "block"}, "when_full is 'block', expected 'wait' or 'drop'"),
+        ({"agents": 0}, "agents is 0, expected 1 to 1024"),
+        ({"timeout_s": 0.3}, r"no answer from the broker at ipc://\S+ for 0.3 s"),
+    ],
+)
+def test_what_cannot_be_is_said_by_the_constructor(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ConfigError, PeerLost), match=sentence):
+        PolicyClient(f"ipc://{tmp_path}/b", f"ipc://{tmp_path}/l", ENV, **options)
+
+
+def test_bad_calls_are_refused_in_a_sentence_and_change_nothing(open_stage: Opener) -> None:
+    stage = open_stage()
+    with stage.client(agents=2) as client:
+        game = Game(client)
+        obs = game.first()
+
+        def refused(sentence: str, call: Callable[..., Any], *args: Any, **more: Any) -> None:
+            with pytest.raises(EnvError, match=sentence):
+                call(*args, **more)
+
+        refused("agent 0 has no episode in progress, expected start", client.act, obs, 1.0)
+        refused("agent 0 has no episode in progress, expected start", client.end, obs, 1.0, terminated=True)
+        refused("agent is 2, expected 0 to 1", client.start, obs, agent=2)
+        refused(r"obs has shape \[3\], expected \[2\]", client.start, np.zeros(3, np.uint8))
+        action = client.start(obs)
+        refused("start of agent 0 during an episode", client.start, obs)
+        obs, reward = game.next(action)
+        refused("reward is nan, expected finite numbers", client.act, obs, np.nan)
+        refused(r"obs is .*300.*, expected values of uint8", client.act, [300, 0], 1.0)
+        refused("mask is given, expected none", client.act, obs, 1.0, mask=[True] * 3)
+        refused("expected terminated=True or truncated=True", client.end, obs, reward)
+        refused("agent 1 has no episode", client.act_many, {0: (obs, reward), 1: (obs, reward)})
+        client.abandon()
+        refused("agent 0 has no episode in progress", client.abandon)
+        Game(client).play(lambda: len(stage.rollouts()) >= 2)
+    (begun, *_), episodes = stage.rollouts(), stage.learner.episodes
+    assert begun["first"][0, :3].tolist() == [True, True, False], "an episode that was given up is followed by another"
+    assert {length for _, length in episodes} == {LENGTH}

@@ -1,0 +1,89 @@
+"""Whole rollouts from a real worker, by a policy of this process."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+import torch
+
+from tests.helpers import free_port
+from zerobeast import ConfigError, PeerLost, RemoteActing
+from zerobeast.common.algos.actor_critic import policy_logits
+from zerobeast.common.config.load import load
+
+ENVS = 6
+SETTINGS = ["--env", "CartPole-v1", "--preset", "classic", "--actor.envs_per_group", "3", "--actor.env_groups", "2"]
+SETTINGS += ["--actor.collect_ahead", "false", "--broker.precision", "float32"]
+
+
+@contextmanager
+def acting(*flags: str) -> Iterator[RemoteActing]:
+    """With one worker, whose rollouts of one policy are a batch."""
+    settings = [*SETTINGS, *flags, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"]
+    worker = subprocess.Popen([sys.executable, "-m", "zerobeast.services.worker", *settings])
+    try:
+        with RemoteActing(load([*settings, "--learner.batch_size", str(ENVS)], {})) as env:
+            yield env
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before() -> None:
+    with acting() as env:
+        policy = env.policy()
+        batches = []
+        for version in range(4):
+            batch = env.step(policy)
+            newest = batch.policy_version == version
+            assert (newest | (batch.policy_version == version - 1)).all(), "weights may be later than credit"
+            found, expected = batch.extras["logits"][newest], policy_logits(policy, batch)[newest]
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+            batches.append(batch.copy())
+            with torch.no_grad():
+                for weights in policy.parameters():
+                    weights.add_(0.1 * torch.randn_like(weights))
+        for before, after in pairwise(batches):
+            ends = {tuple(obs.tolist()) for obs in before.obs[-1]}
+            assert ends == {tuple(obs.tolist()) for obs in after.obs[0]}, "nothing is missing between two batches"
+        assert env.versions == 4
+        assert env.syncs > 1
+
+
+def test_workers_take_what_their_rule_wants() -> None:
+    with acting("--sync.rule", "never") as env:
+        policy = env.policy()
+        for _ in range(4):
+            assert (env.step(policy).policy_version == 0).all()
+        assert (env.versions, env.syncs) == (4, 1)
+
+
+def test_workers_take_a_policy_once_it_is_far_from_theirs() -> None:
+    with acting("--sync.rule", "adaptive 0.05") as env:
+        policy = env.policy()
+        for _ in range(3):
+            assert (env.step(policy).policy_version == 0).all(), "it has not moved"
+        with torch.no_grad():
+            policy.policy.bias += torch.tensor([3.0, 0.0])
+        for _ in range(5):
+            newest = env.step(policy).policy_version
+        assert (newest >= 3).all(), "it has, and one divergence was enough"
+        assert env.syncs == 2
+
+
+def test_a_policy_of_another_structure_is_refused_and_the_next_is_not() -> None:
+    with acting() as env:
+        env.step(env.policy())
+        with pytest.raises(ConfigError, match="another structure than algo impala has for CartPole-v1"):
+            env.step(torch.nn.Linear(2, 3))
+        env.step(env.policy())
+        assert env.versions == 2
+
+
+def test_without_workers_it_does_not_wait_for_ever() -> None:
+    config = load([*SETTINGS, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"], {})
+    with pytest.raises(PeerLost, match="no worker has come to tcp:"):
+        RemoteActing(config, timeout_s=0.5)

@@ -1,0 +1,296 @@
+"""RemoteVectorEnv shows what a local vector environment shows, and refuses in sentences what it cannot do."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+)
+
+from tests.integration.envservers import COUNTER, running
+from zerobeast import RemoteVectorEnv
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.services.envserver.making import make_env
+
+pytestmark = pytest.mark.timeout(600)
+
+INFO = "tests.integration.info_env:Info-v0"
+PARTS = "tests.integration.parts_env:Parts-v0"
+CARTPOLE, CHEETAH, PONG = "CartPole-v1", "HalfCheetah-v5", "PongNoFrameskip-v4"
+FRAMES = 400  #: of a game of Pong, which is truncated then
+NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+#: how many environments, how many steps of all of them, and settings
+WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
+    CARTPOLE: (5, 10_000, {}),
+    PARTS: (5, 10_000, {}),
+    CHEETAH: (2, 10_000, {"kwargs": {"max_episode_steps": 70}}),
+    PONG: (2, 10_000, {"max_episode_frames": FRAMES, "frame_stack": 1}),
+}
+
+
+@contextmanager
+def remote(ipc: str, env_id: str, num_envs: int = 3, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
+    with running(ipc, workers=2), closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
+        yield envs
+
+
+def local(env_id: str, num_envs: int, mode: AutoresetMode = NEXT_STEP, **kwargs: Any) -> Any:
+    """What gymnasium makes of an id in this process, by the backend that an env-server would use."""
+    if env_id == PONG:
+        settings: dict[str, Any] = {"reward_clipping": False, "use_fire_reset": False, "num_threads": 1}
+        settings["autoreset_mode"] = NEXT_STEP if mode is DISABLED else mode  # the emulator has no such mode
+        return AtariVectorEnv("pong", num_envs, stack_num=1, max_num_frames_per_episode=FRAMES, **settings)
+    if env_id == CARTPOLE and mode is NEXT_STEP:
+        return gymnasium.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point")
+    return SyncVectorEnv([lambda: make_env(env_id, kwargs)] * num_envs, autoreset_mode=mode)
+
+
+def assert_same(found: Any, expected: Any, where: tuple[Any, ...]) -> None:
+    """Equal in structure, shape and value; numbers of float64 travel as float32."""
+    if isinstance(expected, dict | tuple):
+        assert isinstance(found, dict if isinstance(expected, dict) else tuple), where
+        keys = list(expected) if isinstance(expected, dict) else range(len(expected))
+        assert len(found) == len(keys), where
+        for key in keys:
+            assert_same(found[key], expected[key], (*where, key))
+    elif getattr(expected, "dtype", None) == np.dtype(object):
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert (one is None) == (other is None), where
+            if one is not None:
+                assert_same(one, other, (*where, i))
+    else:
+        assert np.shape(found) == np.shape(expected), where
+        one, other = (np.float32(each) if np.asarray(each).dtype.kind == "f" else each for each in (found, expected))
+        np.testing.assert_array_equal(one, other, err_msg=str(where))
+
+
+def shown(obs: Any, env_id: str) -> Any:
+    return obs[:, 0] if env_id == PONG else obs  # a stack of one
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("env_id", list(WORK))
+def test_every_step_is_that_of_a_local_vector_environment(ipc: str, env_id: str, mode: AutoresetMode) -> None:
+    num_envs, steps, settings = WORK[env_id]
+    ends = 0
+    with (
+        remote(ipc, env_id, num_envs, env=settings, autoreset_mode=mode) as envs,
+        closing(local(env_id, num_envs, mode, **settings.get("kwargs", {}))) as twin,
+    ):
+        envs.action_space.seed(3)
+        native = env_id == CARTPOLE and mode is NEXT_STEP
+        seeds = [1, None, 9 if native else [9, None, 9, 3, 3][:num_envs]]
+        for t in range(steps if mode is NEXT_STEP else steps // 5):
+            if t % 1000 == 0:
+                seed = seeds[t // 1000 % 3]
+                theirs = np.array([9, -1]) if env_id == PONG and isinstance(seed, list) else seed
+                (obs, _), (expected, _) = envs.reset(seed=seed), twin.reset(seed=theirs)
+                assert_same(obs, shown(expected, env_id), (t, "reset"))
+            actions = envs.action_space.sample()
+            obs, *found, infos = envs.step(actions)
+            expected, *wanted, their_infos = twin.step(actions)
+            assert_same((obs, *found), (shown(expected, env_id), *wanted), (t,))
+            over = np.logical_or(*found[1:])
+            ends += over.sum()
+            if env_id == PONG:
+                assert_same(infos["lives"], their_infos["lives"], (t, "lives"))
+            else:
+                assert_same(infos, their_infos, (t, "infos"))
+            if mode is DISABLED and over.any():
+                (obs, _), (expected, _) = (each.reset(options={"reset_mask": over}) for each in (envs, twin))
+                assert_same(obs, shown(expected, env_id), (t, "partial reset"))
+    assert ends > 3 * num_envs
+
+
+@pytest.mark.parametrize("env_id", [CARTPOLE, PARTS, CHEETAH, "FrozenLake-v1", "ALE/Pong-v5"])
+def test_spaces_are_those_of_gymnasium_and_hold_what_comes(ipc: str, env_id: str) -> None:
+    if env_id == "ALE/Pong-v5":
+        twin: Any = AtariVectorEnv("pong", 2)
+    else:
+        twin = SyncVectorEnv([lambda: make_env(env_id, {})] * 2)
+    with remote(ipc, env_id, 2) as envs, closing(twin):
+        assert envs.single_action_space == twin.single_action_space
+        assert envs.action_space == twin.action_space
+        if env_id != CHEETAH:  # whose float64 travels as float32
+            assert envs.single_observation_space == twin.single_observation_space
+            assert envs.observation_space == twin.observation_space
+        assert envs.observation_space.contains(envs.reset(seed=0)[0])
+        assert envs.observation_space.contains(envs.step(envs.action_space.sample())[0])
+        assert envs.metadata == {"autoreset_mode": NEXT_STEP}
+        assert envs.spec is not None
+        assert envs.spec.id == env_id
+
+
+def test_a_stack_of_frames_begins_with_the_first_and_goes_on_as_that_of_the_emulator(ipc: str) -> None:
+    settings: dict[str, Any] = {"reward_clipping": False, "use_fire_reset": False, "num_threads": 1}
+    twin = AtariVectorEnv("pong", 2, stack_num=4, max_num_frames_per_episode=FRAMES, **settings)
+    with remote(ipc, PONG, 2, env={"max_episode_frames": FRAMES}) as envs, closing(twin):
+        (obs, _), (expected, _) = envs.reset(seed=1), twin.reset(seed=1)
+        assert obs.shape == (2, 4, 84, 84)
+        age, over = np.zeros(2, int), np.zeros(2, bool)
+        for _ in range(300):
+            for i in range(2):
+                for k in range(4):
+                    frame = expected[i, k] if k >= 3 - age[i] else expected[i, 3 - age[i]]
+                    assert (obs[i, k] == frame).all(), "of the emulator's, in which zeros come before the first"
+            actions = envs.action_space.sample()
+            (obs, *_), (expected, _, terminated, truncated, _) = envs.step(actions), twin.step(actions)
+            age = np.where(over, 0, age + 1)
+            over = terminated | truncated
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_gymnasiums_wrappers_find_what_they_find_around_a_local_one(ipc: str, mode: AutoresetMode) -> None:
+    with remote(ipc, "Acrobot-v1", 3, autoreset_mode=mode, env={"kwargs": {"max_episode_steps": 30}}) as envs:
+        twin = local("Acrobot-v1", 3, mode, max_episode_steps=30)
+        found, expected = (NormalizeReward(RecordEpisodeStatistics(each)) for each in (envs, twin))
+        assert_same(found.reset(seed=4)[0], expected.reset(seed=4)[0], ())
+        for _ in range(100):
+            actions = envs.action_space.sample()
+            one, other = found.step(actions), expected.step(actions)
+            assert_same(one[0], other[0], ())
+            np.testing.assert_allclose(one[1], other[1])
+            over = one[2] | one[3]
+            if over.any():
+                for name in ("r", "l"):
+                    assert_same(one[4]["episode"][name], other[4]["episode"][name], (name,))
+                if mode is DISABLED:
+                    for each in (found, expected):
+                        each.reset(options={"reset_mask": over})
+
+
+def test_wrappers_of_observations_and_infos_run_on_it(ipc: str) -> None:
+    with remote(ipc, INFO, 3) as envs:
+        wrapped = DictInfoToList(NormalizeObservation(envs))
+        wrapped.reset(seed=1)
+        for _ in range(20):
+            _, _, _, _, infos = wrapped.step(envs.action_space.sample())
+        assert len(infos) == 3
+
+
+def test_halves_of_a_step_are_those_of_the_whole(ipc: str) -> None:
+    with remote(ipc, CARTPOLE) as envs:
+        twin = local(CARTPOLE, 3)
+        envs.reset_async(seed=5)
+        with pytest.raises(ConfigError, match="a reset is under way, expected reset_wait first"):
+            envs.step_async([0, 0, 0])
+        assert_same(envs.reset_wait(), twin.reset(seed=5), ())
+        with pytest.raises(ConfigError, match="step_wait: no step is under way"):
+            envs.step_wait()
+        envs.step_async(np.array([0, 1, 0]))
+        assert_same(envs.step_wait()[0], twin.step(np.array([0, 1, 0]))[0], ())
+
+
+def test_options_reach_the_environments_and_episodes_are_counted(ipc: str) -> None:
+    with remote(ipc, INFO) as envs:
+        obs, infos = envs.reset(seed=1, options={"start": 7})
+        assert obs.tolist() == [[7]] * 3
+        assert infos["_options"].all()
+        counted = sum(len(envs.episodes) for _ in range(40) if envs.step([0, 0, 0]))
+        assert counted > 6
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_an_environment_that_fails_is_truncated_where_it_was_seen_last(ipc: str, mode: AutoresetMode) -> None:
+    with remote(ipc, COUNTER, 2, autoreset_mode=mode, env={"kwargs": {"raise_at": 3}}) as envs:
+        envs.reset(seed=0)
+        for _ in range(2):
+            obs, *_, infos = envs.step([0, 0])
+            assert "lost" not in infos
+        obs, reward, terminated, truncated, infos = envs.step([1, 1])
+        assert infos["lost"].all()
+        assert truncated.all()
+        assert not terminated.any()
+        assert not reward.any()
+        last = [[2, 0], [2, 1]]
+        if mode is SAME_STEP:
+            assert [final.tolist() for final in infos["final_obs"]] == last
+            assert obs[:, 0].tolist() == [0, 0]
+        else:
+            assert obs.tolist() == last
+            if mode is DISABLED:
+                envs.reset(options={"reset_mask": truncated})
+            obs, reward, terminated, truncated, infos = envs.step([1, 1])
+            assert "lost" not in infos
+            assert not (terminated | truncated).any()
+            assert obs[:, 0].tolist() == [1, 1], "in NEXT_STEP one step of the new episode was not seen"
+            assert reward.any() == (mode is DISABLED)
+
+
+def test_what_is_no_part_of_the_environments_is_refused(ipc: str) -> None:
+    with remote(ipc, PARTS, 2, autoreset_mode=DISABLED) as envs:
+        assert envs.get_attr("action_space") == (envs.single_action_space,) * 2
+        assert envs.call("render_mode") == (None, None)
+        for wrong, why in (
+            (lambda: envs.get_attr("np_random"), "attribute 'np_random' of the environments stays in their env-server"),
+            (lambda: envs.call("seed", 1), "an env-server runs no methods"),
+            (lambda: envs.set_attr("spec", 1), "'spec' cannot be set"),
+            (envs.render, "an env-server sends no frames"),
+            (lambda: envs.step(envs.action_space.sample()), "step before reset"),
+            (lambda: envs.reset(seed=[1, 2, 3]), r"seed is .*, None, or a list of 2 such"),
+            (lambda: envs.reset(seed=[1, -2]), "seed is .*, expected an integer"),
+            (lambda: envs.reset(seed=-1), "seed is -1, expected an integer from 0 to 2147483647"),
+            (lambda: envs.reset(seed=2**31), "seed is 2147483648, expected an integer"),
+            (lambda: envs.reset(options={"reset_mask": np.ones(2, bool)}), "before there was a reset of all"),
+            (lambda: envs.reset(options={"reset_mask": [True]}), "expected an array of 2 booleans"),
+        ):
+            with pytest.raises(BeastError, match=why):
+                wrong()
+        envs.reset()
+        right = envs.action_space.sample()
+        for actions, why in (
+            (right["aim"], r"actions are .*, expected a dict with the parts aim, pick"),
+            (right | {"pick": 5}, r"actions are 5, expected a tuple with the parts 0, 1"),
+            (right | {"aim": right["aim"][:1]}, r"actions have shape \[1, 2\], expected \[2, 2\]"),
+            (right | {"aim": right["aim"] * np.nan}, "an action is not a finite number"),
+            (right | {"aim": [["a", "b"]] * 2}, "actions are <U1, expected numbers"),
+            (right | {"aim": [[1], [1, 2]]}, "expected an array"),
+            (right | {"pick": ([0, 4], right["pick"][1])}, "the action of environment 1 is 4, expected 0 to 3"),
+            (right | {"pick": ([0, 0.5], right["pick"][1])}, "expected integers of int64: the space is discrete"),
+        ):
+            with pytest.raises(ConfigError, match=why):
+                envs.step(actions)
+        while not (over := np.logical_or(*envs.step(envs.action_space.sample())[2:4])).any():
+            pass
+        with pytest.raises(ConfigError, match=f"environment {np.argmax(over)} has ended and was not reset"):
+            envs.step(right)
+        envs.close()
+        envs.close()
+        with pytest.raises(ConfigError, match="closed"):
+            envs.reset()
+
+
+def test_what_cannot_be_opened_is_a_sentence(ipc: str) -> None:
+    with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.2 s"):
+        RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.2)
+    with pytest.raises(ConfigError, match="endpoint 'nowhere': expected tcp"):
+        RemoteVectorEnv("nowhere", CARTPOLE, 2)
+    with pytest.raises(ConfigError, match="autoreset_mode is 'never', expected NEXT_STEP, SAME_STEP, DISABLED"):
+        RemoteVectorEnv(ipc, CARTPOLE, 2, autoreset_mode="never")
+    with running(ipc, max_envs=10):
+        for arguments, settings, why in (
+            (("CartPol-v1", 2), {}, "env.id 'CartPol-v1' is unknown; did you mean CartPole-v1"),
+            ((CARTPOLE, 0), {}, "num_envs: expected an integer from 1"),
+            ((CARTPOLE, 2), {"frame_stak": 1}, "env.frame_stak: Extra inputs are not permitted"),
+        ):
+            with pytest.raises(ConfigError, match=why):
+                RemoteVectorEnv(ipc, *arguments, env=settings)
+        with pytest.raises(PeerLost, match="no room at the env-server"):
+            RemoteVectorEnv(ipc, CARTPOLE, 11, timeout_s=0.5)
+
+
+def test_a_server_that_is_gone_is_a_lost_peer(ipc: str) -> None:
+    with running(ipc):
+        envs = RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.5)
+        envs.reset()
+    with closing(envs), pytest.raises(PeerLost, match="env-server at"):
+        envs.step([0, 0])

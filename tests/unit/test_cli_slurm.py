@@ -1,0 +1,75 @@
+"""The batch script of a run."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zerobeast.cli.slurm import JOB, main
+from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.hosts import KEYS
+
+RUN = ["--env", "CartPole-v1", "--name", "x"]
+
+
+def written(root: Path, *flags: str) -> str:
+    assert main(["--root", str(root), *RUN, *flags]) == 0
+    return (root / "x" / JOB).read_text()
+
+
+def test_a_script_is_one_of_bash_with_what_was_asked_of_sbatch(tmp_path: Path) -> None:
+    flags = ("--nodes", "3", "--cores", "16", "--time", "1:00:00", "--partition", "gpu", "--sbatch=--gres=gpu:1")
+    text = written(tmp_path / "with a space", *flags)
+    subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+    options = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    for option in (
+        "--nodes=3",
+        "--ntasks-per-node=16",
+        "--time=1:00:00",
+        "--partition=gpu",
+        "--gres=gpu:1",
+        "--requeue",
+    ):
+        assert f"#SBATCH {option}" in options
+
+
+def test_the_run_has_its_settings_and_its_keys_and_keeps_them(tmp_path: Path) -> None:
+    written(tmp_path)
+    folder = tmp_path / "x"
+    keys = {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")}
+    assert keys
+    assert "CartPole-v1" in (folder / "config.yaml").read_text()
+    written(tmp_path, "--learner.batch_size", "4")
+    assert {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")} == keys
+    assert "batch_size: 4" in (folder / "config.yaml").read_text()
+
+
+def test_without_slurm_nothing_can_be_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="--submit: there is no sbatch here"):
+        written(tmp_path, "--submit")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_flag_that_cannot_be_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="flag --nodes: got '0', expected a whole number, at least 1"):
+        written(tmp_path, "--nodes", "0")
+
+
+@pytest.mark.parametrize(
+    ("learner", "workers", "code"),
+    [("exec sleep 60", "exit 3", 3), ("exit 4", "exec sleep 60", 4), ("sleep 0.5; exit 0", "exit 0", 0)],
+    ids=["the workers fail", "the learner fails", "the run is over"],
+)
+def test_a_job_ends_with_what_ends_it(tmp_path: Path, learner: str, workers: str, code: int) -> None:
+    """Its script with an srun that starts nothing: the learner's call names the node, the workers' does not."""
+    written(tmp_path)
+    for name, text in (
+        ("srun", f'case "$*" in *--nodelist*) {learner};; *) {workers};; esac'),
+        ("scontrol", "echo node1 NodeAddr=127.0.0.1 "),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    ended = subprocess.run(["bash", tmp_path / "x" / JOB], env={"PATH": path, "SLURM_JOB_ID": "1"}, timeout=30)
+    assert ended.returncode == code

@@ -1,0 +1,76 @@
+"""How far a policy is from the one that acted, for every algorithm."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
+from zerobeast.common.algos.actor_critic import steps
+from zerobeast.common.algos.batch import Batch
+from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.algos.replay_settings import BoxSettings
+from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.wire.specs import EnvSpec
+
+RULE = "adaptive 0.1"
+
+
+def acted_in(algorithm: Any, net: Any, batch: Batch) -> Batch:
+    """The same batch, as if `net` had acted in it, step by step."""
+    core, answers = batch.core_state, []
+    for t in range(T):
+        sampling = Sampling(torch.arange(B), torch.Generator().manual_seed(t), greedy=False)
+        act, core = algorithm.act(net, steps(batch.inputs, slice(t, t + 1)), core, sampling)
+        answers.append(act.extras)
+    return batch._replace(extras={name: torch.stack([answer[name] for answer in answers]) for name in answers[0]})
+
+
+def moved(net: Any, by: float = 1.0) -> Any:
+    """Other weights."""
+    with torch.no_grad():
+        for weights in net.parameters():
+            weights.add_(by * torch.randn(weights.shape, generator=torch.Generator().manual_seed(5)))
+    return net
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_is_0_for_equal_weights_and_more_for_others(name: str) -> None:
+    env: EnvSpec = REACH if issubclass(ALGORITHMS[name], BoxSettings) else VECTORS
+    algorithm = algorithm_of(name, env, sync=RULE)
+    net = algorithm.network()
+    batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
+    same = algorithm.divergence(net, batch)
+    assert same.shape == (T, B)
+    torch.testing.assert_close(same.float(), torch.zeros(T, B), atol=1e-6, rtol=0)
+    assert algorithm.divergence(moved(net), batch).float().mean() > 0.01
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_that_of_an_actor_critic_is_the_kl_of_the_same_observations(*, use_lstm: bool) -> None:
+    algorithm = algorithm_of("impala", MINATAR, net={"use_lstm": use_lstm}, sync=RULE)
+    net = algorithm.network()
+    batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
+    found = algorithm.divergence(moved(net, by=0.05), batch)
+    p, q = (extras.softmax(-1) for extras in (batch.extras["logits"], acted_in(algorithm, net, batch).extras["logits"]))
+    expected: Tensor = (p * (p / q).log()).sum(-1)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_it_does_not_depend_on_how_many_environments_there_are() -> None:
+    algorithm = algorithm_of("ppo", VECTORS, sync=RULE)
+    net = algorithm.network()
+    batch = acted_in(algorithm, net, make_batch(algorithm))
+    twice = Batch.joined([batch, batch])
+    net = moved(net)
+    torch.testing.assert_close(algorithm.divergence(net, twice).mean(), algorithm.divergence(net, batch).mean())
+    alone = tree_map(lambda entry: entry, batch.pick(torch.tensor([0])))
+    torch.testing.assert_close(algorithm.divergence(net, alone)[:, 0], algorithm.divergence(net, batch)[:, 0])
+
+
+def test_rollouts_carry_what_it_needs_only_if_it_is_asked_for() -> None:
+    for name, env in (("dqn", VECTORS), ("sac", REACH)):
+        assert [field.name for field in algorithm_of(name, env).policy.extras] == []
+        assert [field.name for field in algorithm_of(name, env, sync=RULE).policy.extras] == ["best"]

@@ -1,0 +1,99 @@
+"""What a program means by an observation and an action, and what travels."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.own_env import OwnEnv
+
+GYM = OwnEnv(
+    "Ship-v0",
+    spaces.Dict({"eye": spaces.Box(0, 255, (2, 2), np.uint8), "gear": spaces.Discrete(3, start=1)}),
+    spaces.Tuple([spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(4, start=-1)]),
+)
+PARTS = CompositeSpace("dict", (Part("eye", ArraySpace.box((2,))), Part("gear", ArraySpace.discrete(3))))
+OURS = OwnEnv.of(EnvSpec("Ship-v0", PARTS, ArraySpace.box((2,), low=(-1.0,), high=(1.0,)), action_mask=False))
+MASKED = OwnEnv("Cards-v0", spaces.Box(0, 1, (1,)), spaces.MultiDiscrete([2, 3]), action_mask=True)
+
+
+def test_gymnasiums_values_become_rows_and_rows_its_values() -> None:
+    rows = GYM.row({"eye": [[0, 1], [2, 255]], "gear": 3}, 1.5, terminated=True)
+    assert rows.dtype == step_record(GYM.spec).dtype
+    assert rows["obs"]["eye"][0].tolist() == [[0, 1], [2, 255]]
+    assert rows["obs"]["gear"].tolist() == [2], "choices travel counted from 0"
+    assert [rows[name][0].item() for name in ("reward", "terminated", "truncated", "first")] == [
+        1.5,
+        True,
+        False,
+        False,
+    ]
+    actions = np.zeros(1, action_record(GYM.spec.action).dtype)["action"]
+    actions["0"], actions["1"] = [[3.0, -0.5]], 3
+    box, choice = GYM.action(actions)
+    assert box.tolist() == [2.0, -0.5], "clipped into its box"
+    assert choice == 2
+    assert spaces.Tuple([spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(4, start=-1)]).contains((box, choice))
+
+
+def test_an_env_spec_needs_no_gymnasium() -> None:
+    rows = OURS.row({"eye": np.array([0.5, 1e-3]), "gear": 2}, first=True)
+    assert rows["obs"]["eye"].tolist() == [[0.5, np.float32(1e-3)]]
+    assert rows["first"].all()
+    actions = np.full(1, 3.0, action_record(OURS.spec.action).dtype)["action"]
+    action = OURS.action(actions)
+    actions[...] = 0.0
+    assert action.tolist() == [1.0, 1.0], "a copy, and clipped"
+    discrete = OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2)))
+    assert type(discrete.action(np.array([1]))) is int
+
+
+def test_masks_say_what_is_legal_and_without_one_all_is() -> None:
+    mask = [True, False, False, True, True]
+    assert MASKED.row([0.0], mask=mask)["action_mask"][0].tolist() == mask
+    assert MASKED.row([0.0])["action_mask"].all()
+    with pytest.raises(EnvError, match="mask forbids all 2 choices of component 0"):
+        MASKED.row([0.0], mask=[0, 0, 1, 1, 1])
+    with pytest.raises(EnvError, match=r"mask has shape \[2\], expected \[5\]"):
+        MASKED.row([0.0], mask=[True, True])
+
+
+GOOD = {"eye": [0.0, 0.0], "gear": 0}
+
+
+@pytest.mark.parametrize(
+    ("env", "obs", "reward", "sentence"),
+    [
+        (OURS, {"eye": [0.0, 0.0]}, 0.0, "obs is {'eye': .*, expected a dict of eye, gear"),
+        (OURS, 3, 0.0, "obs is 3, expected a dict of eye, gear"),
+        (OURS, GOOD | {"eye": [0.0]}, 0.0, r"obs.eye has shape \[1\], expected \[2\]"),
+        (OURS, GOOD | {"eye": [[0.0], [1.0, 2.0]]}, 0.0, r"obs.eye is .*, expected numbers of shape \[2\]"),
+        (OURS, GOOD | {"eye": ["a", "b"]}, 0.0, r"obs.eye is \['a', 'b'\] of type <U1, expected float32"),
+        (OURS, GOOD | {"eye": [0.0, np.inf]}, 0.0, "obs.eye is .*inf.*, expected finite numbers"),
+        (OURS, GOOD | {"eye": [0.0, 1e300]}, 0.0, "obs.eye is .*, expected finite numbers"),
+        (OURS, GOOD | {"gear": 1.5}, 0.0, "obs.gear is 1.5 of type float64, expected int64"),
+        (OURS, GOOD | {"gear": 3}, 0.0, r"obs holds a choice outside \[3\]"),
+        (OURS, GOOD, np.nan, "reward is nan, expected finite numbers"),
+        (OURS, GOOD, "1", "reward is '1' of type <U1, expected float32"),
+        (OURS, GOOD, [1.0], r"reward has shape \[1\], expected \[\]"),
+        (GYM, {"gear": 1}, 0.0, "obs is {'gear': 1}, expected a value of its space"),
+        (GYM, {"eye": np.full((2, 2), 256), "gear": 1}, 0.0, "obs.eye is .*, expected values of uint8"),
+        (GYM, {"eye": np.zeros((2, 2)), "gear": 1}, 0.0, "obs.eye is .* of type float64, expected uint8"),
+        (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, r"obs holds a choice outside \[3\]"),
+    ],
+)
+def test_what_cannot_travel_is_named(env: OwnEnv, obs: Any, reward: Any, sentence: str) -> None:
+    with pytest.raises(EnvError, match=f"^{sentence}"):
+        env.row(obs, reward)
+
+
+def test_spaces_that_no_peer_would_accept_are_refused() -> None:
+    with pytest.raises(EnvError, match=r"observation space .* is not supported"):
+        OwnEnv("Text-v0", spaces.Text(3), spaces.Discrete(2))
+    with pytest.raises(EnvError, match="environment 'Coin-v0' is not supported: frame_stack is 0, expected 1 or more"):
+        OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2), frame_stack=0))

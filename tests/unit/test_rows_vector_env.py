@@ -1,0 +1,55 @@
+"""A vector environment over rows whose answers are written down here."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.remote.source import EnvAnswer
+from zerobeast.remote.vector_env import RowsVectorEnv
+
+
+class Script:
+    """A source of two environments, which shows what it is told to and takes whatever it is asked for."""
+
+    spec = EnvSpec("Script-v0", ArraySpace.box((), "|u1"), ArraySpace.discrete(2))
+
+    def __init__(self, *answers: EnvAnswer) -> None:
+        self._answers: Iterator[EnvAnswer] = iter(answers)
+
+    def begin_reset(self, seed: int | None, options: dict[str, Any] | None, mask: Any) -> None: ...
+    def begin_step(self, actions: Any) -> None: ...
+    def close(self) -> None: ...
+
+    def finish(self) -> EnvAnswer:
+        return next(self._answers)
+
+
+def answer(obs: list[int], lost: list[bool], **flags: list[bool]) -> EnvAnswer:
+    rows = np.zeros(2, step_record(Script.spec).dtype)
+    rows["obs"], rows["reward"] = obs, np.not_equal(obs, 0)
+    for name, values in flags.items():
+        rows[name] = values
+    return EnvAnswer(rows, {}, [], np.array(lost))
+
+
+def test_one_that_is_back_while_others_begin_anew_is_shown_and_not_said_to_be_lost() -> None:
+    no, yes = False, True
+    script = Script(
+        answer([0, 0], [no, no], first=[yes, yes]),
+        answer([1, 0], [no, yes]),
+        answer([2, 0], [no, yes], terminated=[yes, no]),
+        answer([0, 0], [no, no], first=[yes, yes]),  # to the reset of the first
+        answer([1, 1], [no, no]),
+    )
+    envs = RowsVectorEnv(script, "Script-v0", 2, AutoresetMode.SAME_STEP)
+    envs.reset()
+    seen = [envs.step(np.zeros(2, int)) for _ in range(3)]
+    assert [obs.tolist() for obs, *_ in seen] == [[1, 0], [0, 0], [1, 1]]
+    assert [terminated.tolist() for _, _, terminated, _, _ in seen] == [[no, no], [yes, no], [no, no]]
+    assert [truncated.tolist() for _, _, _, truncated, _ in seen] == [[no, yes], [no, no], [no, no]]
+    assert [infos["lost"].tolist() if "lost" in infos else None for *_, infos in seen] == [[no, yes], None, None]

@@ -1,0 +1,137 @@
+"""When newer weights are taken, by every rule."""
+
+import math
+from typing import Any
+
+import pytest
+
+from zerobeast.common.acting.sync import SILENCE_S, Sync
+from zerobeast.common.config.load import load
+from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.settings.sync_rule import EXPECTED, Rule
+from zerobeast.common.wire.messages import Header, Kind
+
+ME, LEARNER = 7, 5
+
+
+def news(version: int, *entries: Any, epoch: int = LEARNER) -> Header:
+    return Header(Kind.NEWS, 0, epoch=epoch, seq=version, body=(version, list(entries)))
+
+
+def acting(rule: str, *, publish_every: int = 1) -> Sync:
+    """A process that has taken version 0 of a hundred bytes at time 0."""
+    sync = Sync(Rule.parse(rule), ME, publish_every)
+    assert sync.wants(0.0), "without weights nothing can act"
+    sync.took(LEARNER, 0, 100, 0.0)
+    return sync
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("always", Rule("always")),
+        ("never", Rule("never")),
+        ("every 5", Rule("versions", 5)),
+        ("every 2.5 s", Rule("seconds", 2.5)),
+        ("adaptive 0", Rule("adaptive", 0)),
+        ("adaptive 1e-2", Rule("adaptive", 0.01)),
+        ("adaptive -1", Rule("always")),
+        ("adaptive inf", Rule("never")),
+    ],
+)
+def test_rules(text: str, rule: Rule) -> None:
+    assert Rule.parse(text) == rule
+    assert load(["--sync.rule", text], {}).sync.parsed == rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Always", "every", "every 0", "every 1.5", "every 0 s", "every 3 m", "adaptive", "adaptive nan", "never 1"],
+)
+def test_what_is_no_rule_is_one_sentence(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(["--sync.rule", text], {})
+    assert str(caught.value) == f"flag --sync.rule: got {text!r}, {EXPECTED}"
+
+
+@pytest.mark.parametrize("rule", ["every 5", "adaptive 0.1"])
+def test_lock_step_has_no_use_for_news(rule: str) -> None:
+    with pytest.raises(ConfigError, match="expected always or never"):
+        load(["--deterministic", "true", "--sync.rule", rule], {})
+
+
+def test_every_n_counts_published_versions() -> None:
+    sync = acting("every 3", publish_every=2)
+    for version, wanted in ((0, False), (4, False), (6, True), (8, True)):
+        sync.heard(news(version), 1.0)
+        assert sync.wants(1.0) == wanted
+    sync.took(LEARNER, 8, 100, 1.0)
+    assert not sync.wants(1.0)
+
+
+def test_every_t_seconds_takes_what_is_newer_then() -> None:
+    sync = acting("every 10 s")
+    sync.heard(news(0), 11.0)
+    assert not sync.wants(11.0), "there is nothing newer"
+    sync.heard(news(1), 11.0)
+    assert sync.wants(11.0)
+    sync.took(LEARNER, 1, 100, 11.0)
+    sync.heard(news(2), 20.9)
+    assert not sync.wants(20.9)
+    assert sync.wants(21.0)
+
+
+def test_a_threshold_is_compared_with_what_was_measured_of_the_weights_that_act() -> None:
+    sync = acting("adaptive 0.5")
+    sync.heard(news(3, [ME, 0, 0.5], [8, 0, 9.0]), 1.0)
+    assert not sync.wants(1.0), "0.5 is not above 0.5, and 8 is another process"
+    sync.heard(news(4, [ME, 0, 0.6]), 1.0)
+    assert sync.wants(1.0)
+    sync.took(LEARNER, 4, 100, 1.0)
+    assert not sync.wants(1.0)
+    sync.heard(news(5, [ME, 0, 0.9]), 1.0)
+    assert not sync.wants(1.0), "rollouts of version 0 were still under way"
+    sync.heard(news(5, [ME, 4, 0.9]), 1.0)
+    assert sync.wants(1.0)
+
+
+def test_a_threshold_of_0_is_not_exceeded_by_equal_weights() -> None:
+    sync = acting("adaptive 0")
+    sync.heard(news(1, [ME, 0, 0.0]), 1.0)
+    assert not sync.wants(1.0)
+
+
+def test_never_takes_one_version_of_each_learner() -> None:
+    sync = acting("never")
+    sync.heard(news(1000), 1.0)
+    assert not sync.wants(math.inf)
+    sync.heard(news(0, epoch=6), 2.0)
+    assert sync.wants(2.0)
+
+
+@pytest.mark.parametrize("rule", ["every 3", "every 1e6 s", "adaptive 9"])
+def test_without_news_it_takes_what_comes(rule: str) -> None:
+    sync = acting(rule)
+    sync.heard(news(0), 5.0)
+    assert not sync.wants(5.0 + SILENCE_S)
+    assert sync.wants(5.1 + SILENCE_S)
+
+
+def test_what_is_saved() -> None:
+    sync = acting("every 4", publish_every=2)
+    for version in (0, 2, 4, 8):
+        sync.heard(news(version), 1.0)
+    sync.took(LEARNER, 8, 100, 1.0)
+    assert sync.page() == {
+        "syncs": 2,
+        "sync_bytes": 200,
+        "sync_bytes_saved": 300,  # 2, 4, 6
+        "versions_behind": 0,
+        "divergence": None,
+    }
+
+
+@pytest.mark.parametrize("entry", [5, [1, 2], [1, 2, 3], [1, 2, math.nan], [-1, 2, 0.5], [True, 2, 0.5], ["1", 2, 0.5]])
+def test_malformed_news_are_refused(entry: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="a divergence is"):
+        acting("adaptive 1").heard(Header(Kind.NEWS, 0, epoch=1, body=(1, [entry])), 1.0)

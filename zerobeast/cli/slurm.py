@@ -1,0 +1,180 @@
+"""`beast slurm`: a run as a job of a Slurm cluster, whose folder every node sees.
+
+The batch script starts one learner on the job's first node and workers on all of them: an env-server, an actor and a
+broker in each, one for every core. They find the learner by the name of that node, and everything between nodes is
+encrypted with keys of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from string import Template
+
+from zerobeast.cli.train import RunFlags, settle, with_keys
+from zerobeast.common.config.load import dump, settings_help
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.settings.section import setting
+from zerobeast.launcher import run_folder
+from zerobeast.launcher.fleet import service_command
+from zerobeast.launcher.hosts import KEYS
+
+HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
+
+Writes the batch script of a run, which `sbatch` takes, into the run's folder. That folder has to be on a file system
+that all nodes share, and this Python with all that it imports has to be at the same path on each.
+
+  --nodes N       nodes of the job; default 2
+  --cores C       cores of each node, with a worker on each; default 4
+  --time T        limit of the job, as sbatch takes it; the learner is asked to save before it, and the job requeued
+  --partition P   where to submit it
+  --sbatch LINE   more options of sbatch in one line, such as "--gres=gpu:1 --account=me"
+  --submit        submit it now
+  --fresh         start over; the earlier run of that name is moved aside
+
+The job ends with the run. Requeued, also after a node has failed, it continues where the checkpoint stands; so does
+another job for the same --name.
+"""
+
+JOB = "job.sh"  #: in the run's folder
+SAVE_S = 120  #: before the time limit, at which the learner is asked to end
+SCRIPT = Template("""#!/bin/bash
+#SBATCH --job-name=$name
+#SBATCH --nodes=$nodes
+#SBATCH --ntasks-per-node=$cores
+#SBATCH --cpus-per-task=1
+#SBATCH --output=$folder/$logs/slurm-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@$save_s
+$options
+cd $here || exit
+head=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
+address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+port=$$((20000 + 4 * (SLURM_JOB_ID % 10000)))
+export PYTHONPATH="$${PYTHONPATH:+$$PYTHONPATH:}$$PWD" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+
+trap 'again=yes; kill -TERM "$$learner"' USR1 # the time is nearly up
+srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/learner-0.log --open-mode=append \\
+  $learner --learner.endpoint "tcp://*:$$port" &
+learner=$$!
+export LEARNER="tcp://$$address:$$port"
+worker() {
+  until $worker --index "$$SLURM_PROCID" --learner.endpoint "$$LEARNER"; do
+    [ $$? = 2 ] && exit 2 # bad input stays bad
+    sleep 5
+  done
+}
+export -f worker
+srun --overlap --output=$folder/$logs/worker-%t.log --open-mode=append bash -c worker &
+workers=$$!
+
+wait -n "$$learner" "$$workers"
+code=$$?
+if [ "$$again" ] || [ $$code = 0 ]; then # the learner saves now, or is at its end
+  wait "$$learner"
+  code=$$?
+fi
+kill -TERM "$$learner" "$$workers" 2>/dev/null
+wait
+[ "$$again" ] && exec scontrol requeue "$$SLURM_JOB_ID"
+exit "$$code"
+""")
+
+
+class SlurmFlags(RunFlags):
+    """Flags of the command itself."""
+
+    nodes: int = setting(2, "nodes of the job", ge=1, le=10_000)
+    cores: int = setting(4, "cores of each node, with a worker on each", ge=1, le=1024)
+    time: str = setting("", "limit of the job, as sbatch takes it")
+    partition: str = setting("", "where to submit it")
+    sbatch: str = setting("", "more options of sbatch")
+    submit: bool = setting(default=False, meaning="submit it now")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: nothing was written, for the reason it gives.
+      BeastError: sbatch failed.
+    """
+    if {"-h", "--help"} & set(argv):
+        sys.stdout.write(f"{HELP}\n{settings_help()}\n")
+        return 0
+    now = datetime.now().astimezone()
+    config, flags, saved, _ = settle(argv, os.environ, now, own=SlurmFlags)
+    if flags.submit and shutil.which("sbatch") is None:
+        raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
+    if flags.fresh:
+        run_folder.set_aside(config.folder, now)
+    with run_folder.claimed(config.folder):
+        if run_folder.trained(config.folder) and saved is not None:
+            run_folder.refuse_changes(saved, config)
+        config = with_keys(config)
+        write_atomically(config.folder / run_files.CONFIG, dump(config))
+        job = config.folder / JOB
+        write_atomically(job, script(config, flags, Path.cwd()))
+    sys.stdout.write(f"{job}\n")
+    if flags.submit:
+        submit(job)
+    return 0
+
+
+def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
+    """The batch script of a run.
+
+    Args:
+      config: of the run.
+      flags: of the job.
+      here: folder from which the user's own environments are imported.
+    """
+    folder = (here / config.folder).resolve()
+    return SCRIPT.substitute(
+        name=config.name,
+        nodes=flags.nodes,
+        cores=flags.cores,
+        folder=shlex.quote(str(folder)),
+        logs=run_files.LOGS,
+        save_s=SAVE_S,
+        options="\n".join(_options(flags)),
+        here=shlex.quote(str(here)),
+        learner=command("learner", folder, "--learner.when_done", "exit"),
+        worker=command("worker", folder),
+    )
+
+
+def command(role: str, folder: Path, *flags: str) -> str:
+    """What starts a service of the run on any node."""
+    config = ("--config", str(folder / run_files.CONFIG), "--security.keys", str(folder / KEYS))
+    return shlex.join(service_command(role, *config, "--root", str(folder.parent), *flags))
+
+
+def submit(job: Path) -> None:
+    """Hand a script to sbatch, which says the job's number.
+
+    Raises:
+      BeastError: it failed.
+    """
+    try:
+        subprocess.run(["sbatch", str(job)], check=True)  # noqa: S607 - wherever the user's PATH has it
+    except subprocess.CalledProcessError as error:
+        raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
+
+
+def _options(flags: SlurmFlags) -> Iterator[str]:
+    for name in ("time", "partition"):
+        if value := getattr(flags, name):
+            yield f"#SBATCH --{name}={value}"
+    if flags.sbatch:
+        yield f"#SBATCH {flags.sbatch}"

@@ -1,0 +1,195 @@
+"""A session with an env-server that never waits: what `EnvClient` waits for, and many of which make a cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
+from zerobeast.common.runtime.seeds import EnvSeeds
+from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
+from zerobeast.common.wire.checks import flaw, is_episode
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.description import short
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.stream import Reply, Stream
+
+UNSENT_S = 0.01  #: an absent server takes nothing: look again soon instead of spinning on a request that is due
+
+Episodes = list[tuple[float, int]]
+Infos = dict[str, Any]  #: name -> values [N, ...], _name -> [N] bool: which reported it; or name -> a map of such
+
+
+class EnvSession:
+    """N environments of one env-server. Call `advance` until it is True, then begin the next request.
+
+    Args:
+      context: of this process.
+      endpoint: of the env-server.
+      terms: of HELLO, `num_envs` among them.
+
+    Attributes:
+      port: what to wait on between two calls of `advance`.
+      spec: what one environment looks like; known once `advance` was True for the first time.
+      rows, episodes, infos: of the newest answer; rows are a new array each time.
+    """
+
+    spec: EnvSpec
+
+    def __init__(self, context: Context, endpoint: str, terms: dict[str, Any]) -> None:
+        self.server = f"env-server at {endpoint}"
+        self.num_envs: int = terms["num_envs"]
+        self.port = ClientPort(context, Plane.STEPS, endpoint, random_id(), linger_ms=200)
+        self._stream = Stream(self.port.sender, 0, terms, self.server)
+        self._welcomed = False
+        self._actions: NDArray[Any] = np.zeros(0)
+        self.rows: NDArray[Any] = np.zeros(0)
+        self.episodes: Episodes = []
+        self.infos: Infos = {}
+
+    def begin_reset(
+        self, seed: EnvSeeds, options: dict[str, Any] | None, mask: NDArray[np.bool_] | None = None
+    ) -> None:
+        """As `EnvClient.reset`."""
+        if self._stream.version == 1 and not (seed is None and options is None and mask is None):
+            raise ConfigError(
+                f"{self.server} speaks protocol version 1, in which a reset has no seed and no options or mask"
+            )
+        if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
+            raise ConfigError(f"options have {size} bytes in msgpack, expected at most {MAX_OPTIONS_BYTES}")
+        self._request(Kind.RESET, (seed, options, None if mask is None else mask.tolist()), ())
+
+    def begin_step(self, actions: Any) -> None:
+        """As `EnvClient.step`."""
+        fill_actions(self._actions["action"], self.spec.action, actions)
+        self._request(Kind.STEP, (), (self._actions,))
+
+    def advance(self) -> bool:
+        """Send what is due and take what has come; True if the session is open and nothing is unanswered.
+
+        Raises:
+          ConfigError: the server refuses.
+          PeerLost: it has lost this session.
+          RemoteProtocolError: it answers what cannot be.
+        """
+        now = time.monotonic()
+        due = self._stream.due(now)
+        if due and self.port.send(due[0], *due[1]):
+            self._stream.sent(now)
+        while message := self.port.receive():
+            self._take(message)
+        return self.ready
+
+    @property
+    def ready(self) -> bool:
+        """Whether the session is open and nothing is unanswered."""
+        return self._stream.open and not self._stream.waiting
+
+    def pause_s(self) -> float:
+        """For how long there is nothing to do, if no message comes."""
+        return max(self._stream.deadline() - time.monotonic(), UNSENT_S)
+
+    @property
+    def busy(self) -> str:
+        """Why the server has no room for this session now, if it says so."""
+        return self._stream.busy
+
+    def silent_s(self) -> float:
+        """Seconds without a sign of a server that owes one."""
+        return self._stream.silent_s(time.monotonic())
+
+    def complaint(self, silence_s: float) -> str:
+        """What is wrong with the server after so long without an answer, as a sentence."""
+        return self._stream.complaint(self.port.malformed, silence_s)
+
+    def close(self) -> None:
+        """Say goodbye; the server closes the environments."""
+        if self._stream.heard_at >= 0:
+            self.port.send(self._stream.bye())
+        self.port.close()
+
+    def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
+        self.rows = np.zeros(self.num_envs, self.rows.dtype)
+        self._stream.request(kind, body, frames, time.monotonic())
+
+    def _take(self, message: Incoming) -> None:
+        header = message.header
+        if header.slot != self._stream.slot:
+            self.port.refuse(RemoteProtocolError(f"slot {header.slot}, expected {self._stream.slot}", "slot"))
+            return
+        if header.kind is Kind.OBS and self._stream.expects(header):
+            if not message.into(self.rows):
+                raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
+            if sentence := flaw(self.rows):
+                raise RemoteProtocolError(f"OBS: {sentence}", "values")
+            episodes, infos = header.body
+            self.episodes, self.infos = [_episode(entry) for entry in episodes], infos or {}
+            _check_infos(self.infos, self.num_envs)
+        reply = self._stream.accept(header, time.monotonic())
+        if reply is Reply.LOST or (reply is Reply.WELCOME and self._welcomed):
+            raise PeerLost(f"the {self.server} has lost this session and its episodes")
+        if reply is Reply.WELCOME:
+            self._open()
+
+    def _open(self) -> None:
+        self._welcomed = True
+        self.spec = EnvSpec.from_wire(self._stream.terms.get("env"))
+        self._actions = np.zeros(self.num_envs, action_record(self.spec.action).dtype)
+        self.rows = np.zeros(0, step_record(self.spec).dtype)
+
+
+def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
+    """Write actions where they travel from.
+
+    Args:
+      into: [N, *shape], of several parts as `field_of` has them.
+      space: of the actions.
+      actions: the same, of several parts as maps of arrays.
+
+    Raises:
+      ConfigError: they have another shape or kind. Whether they are in range, the env-server knows.
+    """
+    try:
+        values = [value for _, value in by_array(space, actions)]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"actions are {short(actions)}, expected a map of {len(space.arrays)} parts") from error
+    for (array, place), value in zip(by_array(space, into), values, strict=True):
+        place[...] = _fitting(value, place, array)
+
+
+def _fitting(values: ArrayLike, place: NDArray[Any], space: ArraySpace) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ConfigError(f"actions are {short(values)}, expected an array {list(place.shape)}") from error
+    if array.shape != place.shape:
+        raise ConfigError(f"actions have shape {list(array.shape)}, expected {list(place.shape)}")
+    if array.dtype.kind not in "biuf":
+        raise ConfigError(f"actions are {array.dtype}, expected numbers")
+    if space.kind == "box":
+        return array
+    with np.errstate(invalid="ignore"):
+        chosen = array.astype(place.dtype)
+    if not (chosen == array).all():
+        raise ConfigError(f"actions are {short(array)}, expected integers of {place.dtype}: the space is {space.kind}")
+    return chosen
+
+
+def _episode(entry: Any) -> tuple[float, int]:
+    if not is_episode(entry):
+        raise RemoteProtocolError(f"an episode is [return, length], not {entry!r:.100}", "episodes")
+    return float(entry[0]), int(entry[1])
+
+
+def _check_infos(infos: Infos, num_envs: int) -> None:
+    for name, values in infos.items():
+        if isinstance(values, dict):
+            _check_infos(values, num_envs)
+        elif not isinstance(values, np.ndarray) or values.shape[:1] != (num_envs,):
+            raise RemoteProtocolError(f"info {short(name)} is no array over {num_envs} environments", "payload")

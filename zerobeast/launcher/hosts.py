@@ -1,0 +1,191 @@
+"""Workers on other machines, reached by the user's own ssh. `beast train --hosts FILE` starts one for each host:
+
+    python -m zerobeast.launcher.hosts HOST --workers 8 ...
+
+It sends the settings of the run and the keys that workers need, starts the workers, and keeps the connection: they end
+with it, whatever ends it. A host that cannot be reached at the start ends the run with a sentence. A connection that is
+lost later is made anew, since a run can do without some of its workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.logs import log_to_stderr
+from zerobeast.common.runtime.signals import handled
+
+log = logging.getLogger(__name__)
+
+KEYS = "keys"  #: folder of them there
+#: of those, what a worker needs
+FOR_WORKERS = ("public", "secret/actor.key_secret", "secret/broker.key_secret")
+PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 0.2
+#: the user's own, with what ~/.ssh/config says
+SSH = (
+    "ssh",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=20",
+    "-o",
+    "ServerAliveInterval=15",
+    "-o",
+    "ServerAliveCountMax=4",
+)
+
+#: on the host, by its shell. Standard input has the archive and then nothing: its end is that of the connection.
+SCRIPT = """
+umask 077
+folder="$HOME"/.zerobeast/{name}
+mkdir -p "$folder" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || exit
+export PYTHONUNBUFFERED=1
+for index in $(seq {first} {last}); do
+  (until {worker} --index "$index"; do
+    [ $? = 2 ] && exit # bad input stays bad
+    sleep {pause}
+  done) &
+done
+cat > /dev/null
+trap "" TERM
+kill 0
+wait
+"""
+
+
+class Host(NamedTuple):
+    """A line of the file of hosts."""
+
+    address: str  #: as ssh takes it
+    workers: int
+    python: str  #: that has zerobeast installed
+
+
+def read_hosts(path: Path) -> list[Host]:
+    """Hosts of a file: on each line what ssh calls it, how many workers, and its Python unless that is this one's path.
+
+    Raises:
+      ConfigError: a line for every mistake.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise ConfigError(f"--hosts {path}: {error.strerror}") from error
+    found, mistakes = [], []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        address, workers, python = (*words, *("", sys.executable)[len(words) - 1 :])[:3]
+        if len(words) > 3 or not workers.isdecimal() or not 0 < int(workers) <= 1024 or address.startswith("-"):
+            mistakes.append(f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]")
+        else:
+            found.append(Host(address, int(workers), python))
+    if mistakes or not found:
+        raise ConfigError("\n".join(mistakes) or f"--hosts {path}: it names no host")
+    return found
+
+
+def command(host: Host, first: int, config: RunConfig) -> Iterator[str]:
+    """argv of the process that looks after a host, whose workers are numbered from `first`."""
+    yield from (sys.executable, "-P", "-m", "zerobeast.launcher.hosts", host.address)
+    yield from ("--workers", str(host.workers), "--first", str(first), "--python", host.python)
+    yield from ("--folder", str(config.folder), "--keys", config.security.keys, "--learner", config.learner.endpoint)
+
+
+def main(argv: list[str]) -> int:
+    """Look after a host until SIGTERM; returns the exit code, 75 if it cannot be reached."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("host")
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--first", type=int, required=True, help="number of the first worker")
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="of the run")
+    parser.add_argument("--keys", type=Path, required=True, help="their folder")
+    parser.add_argument("--learner", required=True, help="endpoint, as the host reaches it")
+    options = parser.parse_args(argv)
+    log_to_stderr(options.host)
+    if sentence := unreachable(options.host):
+        sys.stderr.write(f"worker: {sentence}\n")
+        return PeerLost.exit_code
+    archive = pack(options.folder, options.keys)
+    script = script_of(options, len(archive))
+    ended = threading.Event()
+    with handled((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
+        while not ended.is_set():
+            code = connect(options.host, script, archive, ended)
+            if not ended.is_set():
+                log.warning("ssh %s ended with %d: trying again in %g s", options.host, code, PAUSE_S)
+                ended.wait(PAUSE_S)
+    return 0
+
+
+def unreachable(host: str) -> str:
+    """Why ssh cannot connect to a host, in a sentence; empty if it can."""
+    try:
+        tried = subprocess.run(
+            [*SSH, host, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        return f"ssh cannot be started: {error.strerror}"
+    words = tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"]
+    return f"ssh {host}: {words[-1]}" if tried.returncode else ""
+
+
+def connect(host: str, script: str, archive: bytes, ended: threading.Event) -> int:
+    """Have a host run the script until that ends, or `ended` says so; returns ssh's exit code."""
+    with subprocess.Popen([*SSH, host, script], stdin=subprocess.PIPE) as ssh:
+        assert ssh.stdin is not None, "it is a pipe"
+        try:
+            ssh.stdin.write(archive)
+            ssh.stdin.flush()
+            while ssh.poll() is None and not ended.wait(TURN_S):
+                pass
+            ssh.stdin.close()
+            ssh.wait(STOP_S)
+        except BrokenPipeError:
+            ssh.wait()
+        except subprocess.TimeoutExpired:
+            ssh.kill()
+        return ssh.wait()
+
+
+def pack(folder: Path, keys: Path) -> bytes:
+    """The settings of a run, and of its keys what workers need, as an uncompressed tar."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.add(folder / run_files.CONFIG, arcname=run_files.CONFIG)
+        for part in FOR_WORKERS:
+            archive.add(keys / part, arcname=f"{KEYS}/{part}")
+    return content.getvalue()
+
+
+def script_of(options: argparse.Namespace, size: int) -> str:
+    """What the host's shell does."""
+    flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
+    worker = [options.python, "-P", "-m", "zerobeast.services.worker", *flags]
+    return SCRIPT.format(
+        name=shlex.quote(options.folder.name),
+        size=size,
+        first=options.first,
+        last=options.first + options.workers - 1,
+        worker=shlex.join(worker),
+        pause=PAUSE_S,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

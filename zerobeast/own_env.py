@@ -1,0 +1,149 @@
+"""Between the values that a program has and the rows that travel: observations there, actions back. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire.checks import forbidden, illegal
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array, nested
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.actions import legal
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
+
+
+class OwnEnv:
+    """An environment of your own that nothing here steps: its name, its spaces, and what travels of it.
+
+    Args:
+      env_id: its name in the run: `env.id` of broker and learner.
+      observation_space: gymnasium's, of one frame.
+      action_space: gymnasium's.
+      frame_stack: newest frames that the policy sees. Only the newest is given.
+      frame_skip: frames of the program per action, for the counters.
+      action_mask: whether calls say which choices are legal.
+
+    Raises:
+      EnvError: no peer would accept it.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        frame_stack: int = 1,
+        frame_skip: int = 1,
+        action_mask: bool = False,
+    ) -> None:
+        spec = env_spec(env_id, observation_space, action_space, stack=frame_stack, skip=frame_skip, masked=action_mask)
+        self._settle(spec, obs_adapter(observation_space), action_adapter(action_space))
+
+    @classmethod
+    def of(cls, spec: EnvSpec) -> Self:
+        """One that is described without gymnasium: a space of several parts is a dict by their names.
+
+        Raises:
+          EnvError: no peer would accept it.
+        """
+        try:
+            checked = EnvSpec.from_wire(spec.to_wire())
+        except RemoteProtocolError as error:
+            raise EnvError(f"environment {spec.env_id!r} is not supported: {error}") from error
+        env = cls.__new__(cls)
+        env._settle(checked, lambda obs: obs, lambda action: _copied(checked.action, action))
+        return env
+
+    def _settle(self, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter) -> None:
+        self.spec, self._adapt_obs, self._adapt_action = spec, adapt_obs, adapt_action
+        self._dtype = step_record(spec).dtype
+
+    def row(
+        self,
+        obs: Any,
+        reward: float = 0.0,
+        mask: ArrayLike | None = None,
+        *,
+        first: bool = False,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> NDArray[np.void]:
+        """[1] of `step_record`. Without a mask all choices are legal.
+
+        Raises:
+          EnvError: a value that cannot travel: which, and what was expected.
+        """
+        rows = np.zeros(1, self._dtype)
+        try:
+            adapted = self._adapt_obs(obs)
+        except (TypeError, ValueError, LookupError) as error:
+            raise EnvError(f"obs is {_short(obs)}, expected a value of its space ({error})") from error
+        for path, space, column, value in _arrays("obs", self.spec.obs, rows["obs"], adapted):
+            column[0] = _array(path, value, space.shape, space.dtype)
+        if sentence := illegal(rows["obs"], self.spec.obs):
+            raise EnvError(f"obs {sentence.replace('an action', 'a choice')}")
+        rows["reward"] = _array("reward", reward, (), "<f4")
+        rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
+        if self.spec.action_mask:
+            size = self.spec.mask_size
+            rows["action_mask"] = True if mask is None else _array("mask", mask, (size,), "|b1")
+            if sentence := forbidden(rows["action_mask"], self.spec.action):
+                raise EnvError(f"mask {sentence}")
+        elif mask is not None:
+            raise EnvError("mask is given, expected none: say action_mask=True where the environment is described")
+        return rows
+
+    def action(self, actions: NDArray[Any]) -> Any:
+        """What the program does, of actions [1, *shape] that a broker has chosen: legal, and clipped into its box."""
+        action = self._adapt_action(legal(actions, self.spec.action)[0])
+        return action.item() if isinstance(action, np.generic) and np.issubdtype(action.dtype, np.integer) else action
+
+
+def _copied(space: Space, action: Any) -> Any:
+    return nested(space, (value.copy() for _, value in by_array(space, action)))
+
+
+def _arrays(
+    path: str, space: Space, column: NDArray[Any], value: Any
+) -> Iterator[tuple[str, ArraySpace, NDArray[Any], Any]]:
+    """Each array of a space: how sentences name it, the space, its place in rows [1], and what of `value` is of it."""
+    if isinstance(space, ArraySpace):
+        yield path, space, column, value
+        return
+    for part in space.spaces:
+        try:
+            inner = value[part.name]
+        except (TypeError, LookupError, ValueError) as error:
+            names = [each.name for each in space.spaces]
+            raise EnvError(f"{path} is {_short(value)}, expected a dict of {', '.join(names)}") from error
+        yield from _arrays(f"{path}.{part.name}", part.space, column[part.name], inner)
+
+
+def _array(path: str, value: Any, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """A value as an array of this shape and type, or EnvError where that would change it."""
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise EnvError(f"{path} is {_short(value)}, expected numbers of shape {list(shape)}") from error
+    wanted = np.dtype(dtype)
+    if given.dtype.kind not in ("biuf" if wanted.kind == "f" else "biu"):
+        raise EnvError(f"{path} is {_short(value)} of type {given.dtype}, expected {wanted}")
+    if given.shape != shape:
+        raise EnvError(f"{path} has shape {list(given.shape)}, expected {list(shape)}")
+    with np.errstate(over="ignore"):
+        cast = given.astype(wanted)
+    if wanted.kind == "f" and not np.isfinite(cast).all():
+        raise EnvError(f"{path} is {_short(value)}, expected finite numbers")
+    if wanted.kind != "f" and (cast != given).any():
+        raise EnvError(f"{path} is {_short(value)}, expected values of {wanted}")
+    return cast
+
+
+def _short(value: Any) -> str:
+    return " ".join(repr(value).split())[:80]

@@ -1,0 +1,1 @@
+"""gymnasium vector environments whose environments live in env-servers."""

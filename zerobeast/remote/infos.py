@@ -1,0 +1,41 @@
+"""Infos in the form of gymnasium's vector environments: values [N, ...] of a name, and whose they are in _name [N]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.env_session import Infos
+
+
+def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source: NDArray[np.intp]) -> None:
+    """Add infos of some environments to those of N.
+
+    Args:
+      into: infos of N.
+      infos: where they are now.
+      num_envs: N.
+      rows: the environments.
+      source: their places in `infos`.
+    """
+    for name, values in infos.items():
+        mask = infos.get(f"_{name}")
+        if name[:1] == "_" or mask is None or not (given := mask[source].astype(np.bool_)).any():
+            continue
+        if isinstance(values, dict):
+            if not isinstance(place := into.setdefault(name, {}), dict):
+                continue
+            put(place, values, num_envs, rows[given], source[given])
+        else:
+            place = into.setdefault(name, np.zeros((num_envs, *values.shape[1:]), values.dtype))
+            if isinstance(place, dict) or place.shape[1:] != values.shape[1:]:
+                continue  # two env-servers do not agree what it is
+            place[rows[given]] = values[source[given]]
+        into.setdefault(f"_{name}", np.zeros(num_envs, np.bool_))[rows[given]] = True
+
+
+def select(infos: Infos, mask: NDArray[np.bool_], into: Infos | None = None) -> Infos:
+    """What of infos is of the environments in a mask [N], added to `into` if given."""
+    into, rows = {} if into is None else into, np.flatnonzero(mask)
+    put(into, infos, len(mask), rows, rows)
+    return into

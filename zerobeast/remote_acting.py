@@ -1,0 +1,198 @@
+"""Acting at workers, learning in a script of your own: the script stands where the learner does.
+
+with RemoteActing(load(["--env", "CartPole-v1", "--algo", "ppo"], {})) as env:     # workers: see below
+    policy = env.policy()                   # a torch module, which the settings name on both sides
+    while training:
+        batch = env.step(policy)            # B rollouts of T whole steps, tensors [T + 1, B, ...]
+        ...                                 # your own loss and optimiser
+
+python -m zerobeast.services.worker --env CartPole-v1 --algo ppo --learner.endpoint tcp://HOST:5560
+
+Workers step the environments and choose the actions (Lafuente-Mercado 2025, arXiv:2507.10990, "DETACH"). What travels
+to them are checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+
+from zerobeast.common.algos.batch import Batch
+from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.protocol import Algorithm
+from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.nets.network import Network
+from zerobeast.common.nets.weights import layout_id
+from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
+from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
+from zerobeast.services.learner.publishing import Publishing
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.run import first_run, terms_of
+from zerobeast.services.learner.update import divergences
+
+POLL_S = 0.2
+CPU = torch.device("cpu")
+
+T = TypeVar("T")
+
+
+class _Run(NamedTuple):
+    """What there is once the first worker has come."""
+
+    algorithm: Algorithm
+    record: RecordSpec  #: of a rollout
+    layout: int  #: of the policy's weights
+    intake: Intake
+    publishing: Publishing
+
+
+class RemoteActing:
+    """Binds `learner.endpoint` and waits for the first worker, whose environments say what is learned.
+
+    Between two calls of `step` nothing answers the workers, which give up after `actor.connect_timeout_s` of that.
+
+    Args:
+      config: of the run. Workers need the same `env`, `algo`, `net`, `sync` and `learner.unroll_length`;
+        `learner.batch_size` is B.
+      timeout_s: how long to wait for the first worker, or for rollouts.
+
+    Attributes:
+      episodes: (return, length) of those that ended in the batch before the newest.
+
+    Raises:
+      ConfigError: the endpoint cannot be bound.
+      PeerLost: no worker came in time.
+    """
+
+    def __init__(self, config: RunConfig, timeout_s: float = 60.0) -> None:
+        self._config, self._timeout_s = config, timeout_s
+        self.episodes: list[tuple[float, int]] = []
+        self._rollouts: Rollouts | None = None  #: the last batch, while it is not acknowledged
+        self._begun: _Run | None = None
+        with ExitStack() as stack:
+            context = open_context(config.security, "learner")
+            stack.callback(context.term)
+            epoch, endpoint = random_id(), config.learner.endpoint
+            port = ServerPort(context, Plane.ROLLOUTS, endpoint, epoch=epoch)
+            stack.callback(port.close)
+            self._publisher = WeightsPublisher(context, endpoint)
+            stack.callback(self._publisher.close)
+            self._poller = Poller([port, self._publisher])
+            self._plane: RolloutPlane = PlaneBeforeRun(port, epoch, self._begin)
+            self._await(lambda: self._begun, f"no worker has come to {endpoint}")
+            self._resources = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def env(self) -> EnvSpec:
+        """What one environment looks like."""
+        return self._run.algorithm.env
+
+    @property
+    def versions(self) -> int:
+        """How many were published."""
+        return self._run.publishing.version + 1
+
+    @property
+    def syncs(self) -> int:
+        """Versions that workers were seen to act with, each counted for each worker."""
+        return self._run.intake.acting.syncs
+
+    def policy(self) -> Network:
+        """A new network with the initial weights that `seed` says, on the CPU."""
+        return self._run.algorithm.network()
+
+    def step(self, policy: Network) -> Batch:
+        """Publish a policy, whose workers then take it when `sync.rule` says so, and wait for the next B rollouts.
+
+        Returns:
+          T whole steps of each, and the observation after them, on the CPU. It is valid until the next call.
+
+        Raises:
+          ConfigError: it is no network as `policy` makes them.
+          PeerLost: too few rollouts came in time.
+        """
+        run = self._run
+        if layout_id(policy) != run.layout:
+            which = f"algo {self._config.algo} has for {self.env.env_id}"
+            raise ConfigError(f"step: got a network of another structure than {which}: expected one that `policy` made")
+        self._measure(policy)
+        run.publishing.publish(policy, run.publishing.version + 1)
+        self._acknowledge()
+        rows = self._await(lambda: run.intake.take(time.monotonic()), "too few rollouts have come from workers")
+        queue = run.intake.queue
+        self._rollouts = Rollouts(rows, run.record, self.env, CPU, tasks=queue.tasks, origins=queue.origins)
+        return self._rollouts.batch
+
+    def close(self) -> None:
+        """Say goodbye to the workers."""
+        self._plane.farewell()
+        self._resources.close()
+
+    @property
+    def _run(self) -> _Run:
+        assert self._begun is not None, "the constructor waits for it"
+        return self._begun
+
+    def _begin(self, theirs: Terms) -> Intake:
+        self._begun = first_run(self._config, theirs, self._for)
+        self._plane = self._begun.intake
+        return self._begun.intake
+
+    def _for(self, env: EnvSpec) -> _Run:
+        config, algorithm = self._config, make_algorithm(self._config, env)
+        record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
+        queue = RolloutQueue(lambda count: np.zeros(count, record.dtype), config.learner.batch_size)
+        terms = terms_of(config, env, algorithm.policy)
+        intake = Intake(self._plane.port, self._plane.epoch, config.learner.window, terms, queue, SavedLedger())
+        publishing = Publishing(self._publisher, None, intake.epoch, intake.acting)
+        return _Run(algorithm, record, layout_id(algorithm.network()), intake, publishing)
+
+    def _measure(self, policy: Network) -> None:
+        """How far it is from the policies that acted in the last batch."""
+        if self._rollouts is None or not self._config.sync.parsed.measured:
+            return
+        run, versions = self._run, self._rollouts.rows["policy_version"]
+        found = divergences(run.algorithm, policy, self._rollouts.batch)
+        run.intake.acting.measure(run.intake.queue.acting, versions, found)
+
+    def _acknowledge(self) -> None:
+        """Give back the credit of the last batch, now that what was learned from it is published."""
+        if self._rollouts is None:
+            return
+        queue = self._run.intake.queue
+        messages = queue.release()
+        self.episodes = [episode for message in messages for episode in message.episodes]
+        self._run.intake.use(messages, len(self._rollouts), learned=True)
+        self._rollouts = None
+
+    def _await(self, found: Callable[[], T | None], what: str) -> T:
+        """Serve the workers until there is what is waited for."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._publisher.welcome()
+            self._plane.receive(time.monotonic())
+            if (value := found()) is not None:
+                return value
+            if time.monotonic() > deadline:
+                raise PeerLost(f"{what} in {self._timeout_s:g} s")
+            self._poller.wait(POLL_S)

@@ -88,7 +88,7 @@ def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
     """What becomes of a deaf client depends on what fills first: the server's patience, or its queue."""
     page = run.page(role)
     sessions = {"envserver": "sessions", "broker": "clients"}[role]
-    return bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
+    return bool(page) and bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
 
 
 def mixed(folder: Path, seconds: float = 10.0) -> NetworkTrial:
@@ -101,7 +101,7 @@ def mixed(folder: Path, seconds: float = 10.0) -> NetworkTrial:
         run.second("envserver", pause_s=ENV_PAUSE_S)
         run.until(lambda: len(run.pages("envserver")) > 1)
         run.mean({"envserver": (OLD, NEW)})
-        run.until(lambda: all(page["sessions"] == groups // 2 for page in run.pages("envserver")), PATIENCE_S)
+        run.until(lambda: all(page.get("sessions") == groups // 2 for page in run.pages("envserver")), PATIENCE_S)
         beside = sorted(_gained(run, seconds))
     slow, fast = beside[: groups // 2], beside[groups // 2 :]
     # one server makes a step of one slow group after the other

@@ -1,4 +1,4 @@
-"""The machine's own limit: each part of training alone, on one core, in the precision it would run in.
+"""The machine's own limit: each part of training alone, on one core, in each precision that the core is made for.
 
 One agent step costs one environment step, one row of inference and one row of training, or as many as an algorithm with
 a replay draws for each. With every core always busy and nothing else to do, that gives cores / (1/env + 1/inference +
@@ -26,7 +26,7 @@ from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.precision import autocast
+from zerobeast.common.nets.precision import autocast, fast_bfloat16
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.runtime.usage import cores
 from zerobeast.common.wire.records import action_record, rollout_record
@@ -71,17 +71,20 @@ class Yardstick(Processes):
         for core in sorted(os.sched_getaffinity(0))[: max(1, int(cores()))]:
             self.start(measure_parts, config, core)
 
-    def measure(self, seconds: float, precisions: Sequence[str] = tuple(DTYPES)) -> tuple[Rates, Rates]:
+    def measure(self, seconds: float, precisions: Sequence[str] | None = None) -> tuple[Rates, Rates]:
         """Measure every part: agent steps a second on one core.
 
         Args:
           seconds: for each figure.
-          precisions: to measure in.
+          precisions: to measure in; None: float32, and bfloat16 where that is not emulated.
 
         Returns:
           `env`, and by precision `inference` and `training`: of one process that has the machine to itself, and of one
           process per core at once.
         """
+
+        if precisions is None:
+            precisions = tuple(DTYPES) if fast_bfloat16(CPU) else ("float32",)
 
         def rates(processes: Sequence[Process]) -> list[Rates]:
             for process in processes:

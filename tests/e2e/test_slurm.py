@@ -147,5 +147,5 @@ def pending() -> bool:
 def goes_on(folder: Path) -> int:
     """Wait until the requeued job trains on, and tell how often the run was continued."""
     before = final_figures(folder)["agent_steps"]
-    wait_until(lambda: final_figures(folder)["agent_steps"] > before, 120)
+    wait_until(lambda: final_figures(folder).get("agent_steps", 0) > before, 120)
     return (folder / "logs" / "learner-0.log").read_text().count("continuing")

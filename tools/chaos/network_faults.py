@@ -82,7 +82,7 @@ def attempt(
       BeastError: a service has ended.
     """
     run.wait(chance.random())
-    rate, cut, memory = run.rate(0.0, rate_s), run.page("actor")["rollouts_cut"], run.memory()
+    rate, cut, memory = run.rate(0.0, rate_s), run.counted("actor", "rollouts_cut"), run.memory()
     went_on = _happens(run, run.proxies[plane], fault)
     recovery_s = _recovery(run, plane)
     kept = run.until(lambda: run.rate(0.0, rate_s) >= LEFT * rate, RECOVERY_LIMIT_S) < math.inf
@@ -93,7 +93,7 @@ def attempt(
         "training stood still": fault.slows and not went_on,
         "training went on, so nothing happened": stops and went_on,
     } | run.growth(memory)
-    cut = run.page("actor")["rollouts_cut"] - cut
+    cut = run.counted("actor", "rollouts_cut") - cut
     return NetworkTrial(fault.name, recovery_s, cut, trouble(troubles), plane=plane)
 
 

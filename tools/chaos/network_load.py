@@ -76,7 +76,7 @@ def deaf(folder: Path, seconds: float = 10.0) -> NetworkTrial:
 
         dealt = run.until(dealt_with, PATIENCE_S) < PATIENCE_S
         beside = run.rate(RATE_S, seconds)
-        grown, cut = run.growth(memory), int(run.page("actor")["rollouts_cut"])
+        grown, cut = run.growth(memory), run.counted("actor", "rollouts_cut")
     troubles = {
         "replies were neither dropped and counted, nor the clients let go": not dealt,
         f"the rate of others fell from {rate:.1f} to {beside:.1f} updates/s": beside < LEFT * rate,

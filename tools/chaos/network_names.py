@@ -80,12 +80,12 @@ def trials(folder: Path) -> Iterator[NetworkTrial]:
 
 def move(run: NamedRun, role: str) -> NetworkTrial:
     """A name changes its address under a running server, which ends later."""
-    said, cut = run.lines_about(role), run.page("actor")["rollouts_cut"]
+    said, cut = run.lines_about(role), run.counted("actor", "rollouts_cut")
     if role != "learner":  # there is one of a run
         run.second(role)
         run.until(lambda: len(run.pages(role)) > 1)
     run.mean({role: (NEW,)})
-    stayed, early = _goes_on(run, may_move=role == "broker"), run.page("actor")["rollouts_cut"] - cut
+    stayed, early = _goes_on(run, may_move=role == "broker"), run.counted("actor", "rollouts_cut") - cut
     run.end([f"{role} 0"], signal.SIGKILL)
     if role == "learner":
         run.second(role)
@@ -98,7 +98,7 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
         f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
         "looked up too often": run.looked_up_too_often(),
     }
-    cut = run.page("actor")["rollouts_cut"] - cut
+    cut = run.counted("actor", "rollouts_cut") - cut
     return NetworkTrial(f"the DNS name of the {role} moves to another address", recovery_s, cut, trouble(troubles))
 
 
@@ -140,6 +140,6 @@ def _recovers(run: NamedRun) -> float:
 
 def _goes_on(run: NamedRun, *, may_move: bool = False) -> bool:
     """Whether training does; a group may take up a broker that its name has gained, between two rollouts."""
-    before, moves = run.watch.version, run.page("actor")["moves"]
+    before, moves = run.watch.version, run.counted("actor", "moves")
     run.wait(STAY_S)
-    return run.watch.version > before + UNDER_WAY and (may_move or bool(run.page("actor")["moves"] == moves))
+    return run.watch.version > before + UNDER_WAY and (may_move or run.counted("actor", "moves") == moves)

@@ -109,6 +109,15 @@ class WatchedRun(ThrowawayRun):
         """The health page of the first service of a role, empty while it does not answer."""
         return next(iter(self.pages(role)), {})
 
+    def counted(self, role: str, key: str) -> int:
+        """A counter on the health page of the first service of a role, as soon as it answers with one.
+
+        Raises:
+          BeastError: a service has ended.
+        """
+        moment = time.monotonic() + START_LIMIT_S
+        return int(self.watch.until(moment, lambda: page if key in (page := self.page(role)) else None)[key])
+
     def memory(self) -> dict[str, float]:
         """MiB in use by each service that runs."""
         self.watch.look()

@@ -107,7 +107,12 @@ class Sync:
             return self._behind >= value * self._every
         if self.rule.name == "seconds":
             return now - self._taken_at >= value
-        return self._divergence > value
+        return self._measured_of > self._version or self._divergence > value
+
+    @property
+    def _measured_of(self) -> int:
+        """The version that was measured; a later one than acts is of an earlier start of the learner."""
+        return self._news.entries.get(self._acting, (-1, 0.0))[0]
 
     @property
     def _behind(self) -> int:

@@ -54,8 +54,12 @@ class BoxLearning(ReplayLearning[Transitions]):
         """V' [N] of what the network sees m steps later, [N, size]; called without gradient."""
 
     @abstractmethod
-    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
-        """Improve the policy where it saw `vectors` [N, size], and have targets follow. Metrics of the same names."""
+    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
+        """Improve the policy where it saw `vectors` [N, size], and have targets follow.
+
+        Returns:
+          False if its loss or gradient was not finite, so that it stayed as it is; and metrics of the same names.
+        """
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Store rollouts, whose observations join the statistics that normalise them, if any do, once."""
@@ -75,7 +79,8 @@ class BoxLearning(ReplayLearning[Transitions]):
         step = self._critic_descent.step(loss, agent_steps)
         metrics = {"critic_loss": loss.detach(), "q_mean": values.detach().mean()}
         if step.applied:
-            metrics |= self.improve(vectors, agent_steps)
+            applied, improved = self.improve(vectors, agent_steps)
+            step, metrics = step._replace(applied=applied), metrics | improved
         return Updated(step, metrics, errors.detach().abs().mean(0))
 
     def state(self) -> dict[str, Any]:

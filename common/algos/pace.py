@@ -9,7 +9,8 @@ The learner inserts only when it may not sample, so that with r rows to an inser
     0 <= (inserted - min_size) * ratio - sampled < s + r * ratio
 
 once `min_size` were inserted: the ratio holds both ways, as with Reverb's SampleToInsertRatio (Cassirer et al. 2021,
-"Reverb: A Framework for Experience Replay"), and neither side can wait for the other for good. Pure.
+"Reverb: A Framework for Experience Replay"), and neither side can wait for the other for good. A run that continues
+with another ratio has it from there on. Pure.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Pace:
         self._ratio, self._min_size = ratio, min_size
         self.inserted = 0
         self.sampled = 0
+        self._start, self._offset = min_size, 0.0  #: inserts from which the ratio counts, samples that it owed then
 
     @property
     def filled(self) -> bool:
@@ -47,7 +49,7 @@ class Pace:
 
     def may_sample(self, rows: int) -> bool:
         """Whether so many may be learned from now."""
-        return self.filled and (self.inserted - self._min_size) * self._ratio - self.sampled >= rows
+        return self.filled and (self.inserted - self._start) * self._ratio + self._offset - self.sampled >= rows
 
     def insert(self, rows: int) -> None:
         """Count rows that were inserted."""
@@ -59,8 +61,14 @@ class Pace:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"inserted": self.inserted, "sampled": self.sampled}
+        now = {"ratio": self._ratio, "start": self._start, "offset": self._offset}
+        return {"inserted": self.inserted, "sampled": self.sampled, **now}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
         self.inserted, self.sampled = int(state["inserted"]), int(state["sampled"])
+        ratio, start, offset = float(state["ratio"]), int(state["start"]), float(state["offset"])
+        if self.inserted > start:  # else the settings of this start hold from the first insert
+            if ratio != self._ratio:
+                start, offset = self.inserted, (self.inserted - start) * ratio + offset
+            self._start, self._offset = start, offset

@@ -96,6 +96,12 @@ def _rollouts(config: RunConfig) -> Iterator[Relation]:
                 f"r2d2.burn_in {config.r2d2.burn_in} is no multiple of learner.unroll_length {steps}: a burn-in begins "
                 f"with a rollout, where the recurrent state was stored",
             )
+        if config.r2d2.sequence_length < steps:
+            yield Relation(
+                ("r2d2.sequence_length", "learner.unroll_length"),
+                f"r2d2.sequence_length {config.r2d2.sequence_length} is below learner.unroll_length {steps}: sequences "
+                f"begin with rollouts, of which the steps behind them would never be learned from",
+            )
     elif (n := getattr(getattr(config, algo), "n_step", 1)) > steps:
         yield Relation(
             (f"{algo}.n_step", "learner.unroll_length"),
@@ -123,3 +129,11 @@ def _replay(config: RunConfig) -> Iterator[Relation]:
         if value > settings.replay_size:
             sentence = f"{path} {value} is above {size} {settings.replay_size}: expected at most what it holds"
             yield Relation((path, size), sentence)
+    step = settings.batch_size * settings.updates_per_step * (config.r2d2.sequence_length if algo == "r2d2" else 1)
+    if (config.total_steps - settings.replay_min_size) * settings.samples_per_insert < step:
+        fewer, more = f"{algo}.replay_min_size", f"{algo}.samples_per_insert"
+        yield Relation(
+            ("total_steps", fewer, more),
+            f"total_steps {config.total_steps} is too few to learn from: with {fewer} {settings.replay_min_size} and "
+            f"{more} {settings.samples_per_insert:g} it ends before the first step, which draws {step} samples",
+        )

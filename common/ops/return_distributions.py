@@ -26,6 +26,7 @@ def project(probs: Tensor, rewards: Tensor, discounts: Tensor, v_min: float, v_m
     last = probs.shape[1] - 1
     values = rewards.unsqueeze(1) + discounts.unsqueeze(1) * atoms(probs, v_min, v_max)
     places = (values.clamp(v_min, v_max) - v_min) * (last / (v_max - v_min))  # in units of the distance, 0 to K - 1
+    places = places.clamp(max=last)  # rounding may have left the last one by the smallest step, and mass below 0 there
     below = places.floor().clamp(max=last - 1)
     share = places - below
     index, above = below.long(), probs * share

@@ -106,6 +106,7 @@ class Replay(Generic[S]):
         self._priorities = ring.priorities.reshape(-1)  #: by id, not raised to alpha; a view of the file
         self._largest = 1.0
         self._known = 0  #: insert number up to which the checkpoint knows the rows
+        self._begun = 0  #: insert number from which the ring is filled, later than 0 where its file was lost
         self._index_rows()
 
     @property
@@ -131,7 +132,7 @@ class Replay(Generic[S]):
                 origin = Origin._make(origins[row].tolist())
                 self._link(self._ring.write(content[row], origin, int(tasks[row])), origin)
             self._enter(self._index.complete(slots))
-        if self._ring.number >= self._ring.capacity and self.size < self._least and not self._drawn:
+        if self._ring.number - self._begun >= self._ring.capacity and self.size < self._least and not self._drawn:
             raise StoreError(
                 f"the replay is full with {self._ring.capacity} rollouts of all environments together, and "
                 f"{self.size} items of it can be drawn: expected {self._least} (batch_size): raise replay_size"
@@ -182,6 +183,7 @@ class Replay(Generic[S]):
             lost = self._known - there
             log.warning("%s has lost the newest %d rollouts that the checkpoint knows", self._ring.path, lost)
             self._ring.skip_to(self._known)
+            self._begun = self._known
             self._index_rows()
 
     def _index_rows(self) -> None:

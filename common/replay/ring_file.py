@@ -198,7 +198,8 @@ class RingFile:
             if theirs != ours:
                 raise StoreError(f"{self.path} was made with {what} {theirs}, this run has {ours}: {another}")
         if start != self._start:
-            raise StoreError(f"{self.path} was made with another environment or policy (net.lstm_size?): {another}")
+            changed = "another environment or policy (net.lstm_size, sync.rule?)"
+            raise StoreError(f"{self.path} was made with {changed}: {another}")
         if size != self._size:
             raise StoreError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
         demand(self.path.parent, 0)

@@ -42,6 +42,7 @@ class ActingProcesses:
 
     def __init__(self) -> None:
         self.syncs = 0  #: versions that any were seen to act with, each counted by itself
+        self.published = -1  #: the newest version of this start of the learner
         self._known: dict[int, Acting] = {}  # the one that was seen last is last
         self._appeared = 0
 
@@ -50,7 +51,10 @@ class ActingProcesses:
         return len(self._known)
 
     def note(self, epoch: int, version: int, now: float) -> None:
-        """Take note of the process of a rollout and the newest version in it; epoch 0 is none that is known."""
+        """Take note of the process of a rollout and the newest version in it; epoch 0 is none that is known.
+
+        A newer version than was published is of a start of the learner that had got further than its checkpoint.
+        """
         if not epoch:
             return
         acting = self._known.pop(epoch, None)
@@ -58,7 +62,7 @@ class ActingProcesses:
             acting = Acting(self._appeared, now)
             self._appeared += 1
         acting.seen_at = now
-        self.syncs += acting.acted(version)
+        self.syncs += version <= self.published and acting.acted(version)
         self._known[epoch] = acting
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]

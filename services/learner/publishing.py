@@ -36,6 +36,7 @@ class Publishing:
         body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
         self.version, self.n_bytes = version, snapshot.nbytes
+        self._acting.published = version
         self.tell()
 
     def tell(self) -> None:

@@ -96,6 +96,16 @@ def test_a_reward_that_is_no_number_changes_nothing(tmp_path: Path, name: str) -
     assert all(map(same, before, after))
 
 
+def test_a_policy_that_cannot_improve_is_said_to_have_stayed(tmp_path: Path) -> None:
+    algorithm = control(tmp_path, "ddpg")
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    assert learning.update(transitions(), ONES, 0).step.applied
+    with torch.no_grad():
+        net.mlp.out.bias[0] = float("nan")  # the target policy, by which critics learn, is none the worse
+    assert not learning.update(transitions(), ONES, 0).step.applied
+
+
 def test_priorities_are_td_errors(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "ddpg", priority_exponent=0.5)
     learning, batch = algorithm.learning(algorithm.network()), transitions()

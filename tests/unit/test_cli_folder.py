@@ -16,6 +16,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
 from zerobeast.launcher.run_folder import claimed, default_name, final_figures, link_latest, refuse_changes, set_aside
+from zerobeast.services.learner.folder import claim
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
@@ -156,6 +157,12 @@ def test_a_running_run_cannot_be_started_over(tmp_path: Path) -> None:
         assert (tmp_path / "x").exists()
 
 
+def test_a_run_that_a_learner_trains_without_a_launcher_cannot_be_started_over(tmp_path: Path) -> None:
+    with claim(tmp_path / "x"), pytest.raises(ConfigError, match="run 'x' has a learner that trains it now"):
+        set_aside(tmp_path / "x", NOW)
+    assert set_aside(tmp_path / "x", NOW)
+
+
 @pytest.mark.parametrize(
     ("change", "path"),
     [
@@ -175,9 +182,11 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_or_optimiser(change
     [
         ({"dqn": {"replay_size": 2000}}, "dqn.replay_size"),
         ({"learner": {"unroll_length": 10}}, "learner.unroll_length"),
+        ({"sync": {"rule": "adaptive 0.1"}}, "sync.rule"),
+        ({"dqn": {"priority_exponent": 0.6}}, "dqn.priority_exponent"),
     ],
 )
-def test_a_replay_cannot_go_on_in_a_file_of_another_size(change: dict[str, object], path: str) -> None:
+def test_a_replay_cannot_go_on_in_a_file_of_other_rows(change: dict[str, object], path: str) -> None:
     with pytest.raises(ConfigError, match=rf"(?m)^{path}: run 'x' was trained with .* cannot continue with "):
         refuse_changes(config(name="x", algo="dqn"), config(name="x", algo="dqn", **change))
     refuse_changes(config(name="x"), config(name="x", **change))

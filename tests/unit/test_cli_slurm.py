@@ -62,14 +62,17 @@ def test_a_flag_that_cannot_be_is_named(tmp_path: Path) -> None:
     ids=["the workers fail", "the learner fails", "the run is over"],
 )
 def test_a_job_ends_with_what_ends_it(tmp_path: Path, learner: str, workers: str, code: int) -> None:
-    """Its script with an srun that starts nothing: the learner's call names the node, the workers' does not."""
+    """Its script with an srun that starts nothing: the learner's call names the node, the workers' does not.
+
+    Settings in the environment of the shell that submits it are not the job's.
+    """
     written(tmp_path)
     for name, text in (
-        ("srun", f'case "$*" in *--nodelist*) {learner};; *) {workers};; esac'),
+        ("srun", f'[ "$BEAST_NAME" ] && exit 9; case "$*" in *--nodelist*) {learner};; *) {workers};; esac'),
         ("scontrol", "echo node1 NodeAddr=127.0.0.1 "),
     ):
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    path = f"{tmp_path}:/usr/bin:/bin"
-    ended = subprocess.run(["bash", tmp_path / "x" / JOB], env={"PATH": path, "SLURM_JOB_ID": "1"}, timeout=30)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "BEAST_NAME": "another"}
+    ended = subprocess.run(["bash", tmp_path / "x" / JOB], env=environ, timeout=30)
     assert ended.returncode == code

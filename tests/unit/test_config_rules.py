@@ -85,6 +85,15 @@ def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
             "--algo r2d2 --learner.unroll_length 40 --r2d2.replay_size 70 --r2d2.replay_min_size 70",
             "r2d2.sequence_length 80 is above r2d2.replay_size 70: expected at most what it holds",
         ),
+        (
+            "--algo r2d2 --learner.unroll_length 40 --r2d2.sequence_length 20",
+            "r2d2.sequence_length 20 is below learner.unroll_length 40: sequences begin with rollouts",
+        ),
+        (
+            "--algo dqn --total_steps 1019 --dqn.samples_per_insert 4 --dqn.batch_size 20 --dqn.updates_per_step 4",
+            "total_steps 1019 is too few to learn from: with dqn.replay_min_size 1000 and dqn.samples_per_insert 4 it "
+            "ends before the first step, which draws 80 samples",
+        ),
         ("--algo dqn --deterministic true", "deterministic true with algo dqn: expected an algorithm without a replay"),
     ],
 )

@@ -1,14 +1,23 @@
 """The file of hosts, and what it may say."""
 
+import os
 import shutil
+import signal
+import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.helpers import python, wait_until
 from zerobeast.cli.train import train
+from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
-from zerobeast.launcher.hosts import Host, read_hosts, unreachable
+from zerobeast.launcher.hosts import FOR_WORKERS, Host, command, of_workers, read_hosts, script_of, unreachable
 
 
 def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> None:
@@ -36,9 +45,9 @@ def test_a_file_without_hosts_is_refused(tmp_path: Path) -> None:
 
 def test_why_a_host_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("ssh"):
-        assert unreachable("nowhere.invalid").startswith("ssh nowhere.invalid: ")
+        assert unreachable("nowhere.invalid", sys.executable).startswith("ssh nowhere.invalid: ")
     monkeypatch.setenv("PATH", "")
-    assert unreachable("localhost") == "ssh cannot be started: No such file or directory"
+    assert unreachable("localhost", sys.executable) == "ssh cannot be started: No such file or directory"
 
 
 def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
@@ -47,3 +56,91 @@ def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected --local"):
         train([*flags, "--local.placement", "fused"], {})
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the user on every host, all of which are this machine, by an ssh that starts a shell."""
+    program(tmp_path / "bin" / "ssh", 'while [ "$1" = -o ]; do shift 2; done; shift; exec setsid -w sh -c "$*"')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_python_without_zerobeast_is_named(home: Path) -> None:
+    program(home / "python", "echo No module named zerobeast >&2; exit 1")
+    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
+    assert unreachable("one", "~/none").endswith(f"{home}/none: not found")
+
+
+def test_of_a_machine_with_many_workers_none_takes_the_gpu_or_the_health_page_of_another() -> None:
+    assert of_workers(load([], {}), "i") == "--broker.device cpu --health.port 0"
+    flags = of_workers(load(["--broker.device", "cuda:1", "--health.port", "9000"], {}), "(i - 4)")
+    said = subprocess.run(["sh", "-c", f"i=6; echo {flags}"], capture_output=True, text=True, check=True).stdout
+    assert said == "--broker.device cuda:1 --health.port 9007\n"
+
+
+@contextmanager
+def connected(worker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """What the shell of a host does for two workers, each of which is a line of shell."""
+    program(home / "python", f"# {worker}\n{worker}")
+    archive = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True, check=True).stdout
+    options = Namespace(folder=Path("x"), first=4, workers=2, python="~/python", learner="tcp://a:1", flags="")
+    script = ["sh", "-c", script_of(options, len(archive))]
+    with subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdin is not None
+        shell.stdin.write(archive)
+        shell.stdin.flush()
+        try:
+            yield shell
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+
+
+def workers(shell: subprocess.Popen[bytes]) -> list[str]:
+    """Numbers of those that a connection has started."""
+    found = subprocess.run(["pgrep", "-a", "-g", str(shell.pid), "-f", "python -P"], capture_output=True, text=True)
+    return sorted(line[-1] for line in found.stdout.splitlines() if " sh -c " not in line)
+
+
+def test_workers_end_with_their_connection_and_before_those_of_the_next(home: Path) -> None:
+    with connected("while true; do sleep 0.1; done", home) as lost:
+        wait_until(lambda: workers(lost) == ["4", "5"])
+        with connected("while true; do sleep 0.1; done", home) as shell:
+            wait_until(lambda: workers(shell) == ["4", "5"])
+            assert workers(lost) == []
+            assert shell.stdin is not None
+            shell.stdin.close()
+            assert shell.wait(10) == 128 + signal.SIGTERM
+            wait_until(lambda: not workers(shell))
+
+
+def test_settings_that_no_worker_takes_end_the_connection(home: Path) -> None:
+    with connected("exit 2", home) as shell:
+        assert shell.wait(10) == 2
+
+
+def test_a_supervisor_that_is_killed_takes_its_hosts_along(home: Path) -> None:
+    program(home / "python", "case $* in *import*) exit;; esac; exec sleep 60")
+    config = load(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
+    for part in FOR_WORKERS:
+        (home / part).parent.mkdir(exist_ok=True)
+        (home / part).touch()
+    config.folder.mkdir()
+    (config.folder / "config.yaml").touch()
+    argv = list(command(Host("one", 1, "~/python"), 0, config))
+    script = f"import os, subprocess; subprocess.run({argv[:-1]} + [str(os.getpid())])"
+    with python("-c", script, stderr=None) as supervisor:
+        helper = wait_until(lambda: psutil.Process(supervisor.pid).children())[0]
+        ssh = wait_until(
+            lambda: next((each for each in helper.children(recursive=True) if each.name() == "sleep"), None)
+        )
+        supervisor.kill()
+        wait_until(lambda: not helper.is_running() and not ssh.is_running())

@@ -49,6 +49,30 @@ def test_the_ratio_holds_both_ways_if_samples_come_first(ratio: float, min_size:
     assert again.state() == pace.state()
 
 
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
+def test_a_run_that_continues_with_another_ratio_has_it_from_there_on(ratio: float) -> None:
+    before, pace = Pace(2.0, 10), Pace(ratio, 20)
+    before.insert(1000)
+    before.sample(1970)
+    pace.load(before.state())
+    assert (pace.may_sample(10), pace.may_sample(11)) == (True, False), "what was left of the old one"
+    pace.insert(7)
+    due = 10 + int(7 * ratio)
+    assert (pace.may_sample(due), pace.may_sample(due + 1)) == (True, False)
+    again = Pace(ratio, 20)
+    again.load(pace.state())
+    assert again.may_sample(due)
+    assert not again.may_sample(due + 1)
+
+
+def test_a_run_that_has_not_learned_yet_takes_what_it_is_told_then() -> None:
+    before, pace = Pace(2.0, 10), Pace(1.0, 20)
+    before.insert(9)
+    pace.load(before.state())
+    pace.insert(12)
+    assert (pace.may_sample(1), pace.may_sample(2)) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [((0.0, 1), "ratio 0"), ((1.0, 0), "min_size 0")],

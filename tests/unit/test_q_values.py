@@ -55,6 +55,17 @@ def test_after_the_end_of_an_episode_the_return_is_the_reward_as_far_as_atoms_re
     assert (after > 1e-9).sum(-1).max() <= 2, "on its neighbours alone"
 
 
+@pytest.mark.parametrize("k", [11, 51])
+@pytest.mark.parametrize("ends", [(-20.0, 25.0), (-5.0, 40.0), (-200.0, 500.0), (0.0, 150.0), (-10.0, 10.0)])
+def test_mass_at_the_highest_atom_stays_there_in_float32(k: int, ends: tuple[float, float]) -> None:
+    rewards = torch.tensor([ends[1], 2 * ends[1]])
+    targets = project(torch.full((2, k), 1 / k), rewards, torch.zeros(2), *ends)
+    assert targets.min() >= 0
+    assert targets[:, -1].min() > 0.999
+    loss, _ = Distributions(k, *ends).compare(torch.zeros(2, k), torch.zeros(2, k), rewards, torch.zeros(2))
+    assert loss.isfinite().all()
+
+
 def test_a_distribution_s_loss_is_the_divergence_from_the_target_and_pulls_towards_it() -> None:
     values = Distributions(K, LOW, HIGH)
     chosen = torch.randn(N, K, generator=generator(5), dtype=torch.float64, requires_grad=True)

@@ -153,6 +153,18 @@ def test_rows_that_the_file_has_lost_are_not_waited_for(tmp_path: Path, caplog: 
     assert third.size == again.size == sum(t + m + 1 < len(steps) for _, t, m, steps in truth.spans(2))
 
 
+def test_a_lost_file_is_filled_again_as_at_first(tmp_path: Path) -> None:
+    world, replay = filled(tmp_path)
+    (tmp_path / NAME).unlink()
+    again = replay_of(world, tmp_path, ITEMS, CAPACITY)
+    again._least = 32
+    again.load(replay.state())
+    insert(world, again, 1)
+    assert 0 < again.size < 32
+    insert(world, again, CAPACITY)
+    assert again.size >= 32
+
+
 def test_an_older_file_than_the_checkpoints_goes_on_behind_it(tmp_path: Path) -> None:
     world, replay = filled(tmp_path, batches=6)
     kept, there = (tmp_path / NAME).read_bytes(), len(world.inserted)

@@ -95,6 +95,19 @@ def test_a_threshold_is_compared_with_what_was_measured_of_the_weights_that_act(
     assert sync.wants(1.0)
 
 
+def test_a_measurement_of_weights_that_a_killed_learner_published_is_no_reason_to_keep_older_ones() -> None:
+    sync = acting("adaptive 0.5")
+    sync.heard(news(118, [ME, 118, 0.1]), 1.0)
+    sync.took(LEARNER, 118, 100, 1.0)
+    sync.heard(news(100, epoch=6), 2.0)
+    sync.took(6, 100, 100, 2.0)
+    sync.heard(news(101, [ME, 118, 0.1], epoch=6), 3.0)
+    assert sync.wants(3.0)
+    sync.took(6, 119, 100, 3.0)
+    sync.heard(news(120, [ME, 119, 0.1], epoch=6), 3.0)
+    assert not sync.wants(3.0)
+
+
 def test_a_threshold_of_0_is_not_exceeded_by_equal_weights() -> None:
     sync = acting("adaptive 0")
     sync.heard(news(1, [ME, 0, 0.0]), 1.0)

@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 
 from zerobeast.cli.train import RunFlags, settle, with_keys
+from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
@@ -26,7 +27,7 @@ from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.settings.section import setting
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
-from zerobeast.launcher.hosts import KEYS
+from zerobeast.launcher.hosts import KEYS, of_workers
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 
@@ -58,6 +59,7 @@ SCRIPT = Template("""#!/bin/bash
 #SBATCH --signal=B:USR1@$save_s
 $options
 cd $here || exit
+unset "$${!$prefix@}" # the settings are in a file, over which these would win
 head=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
 address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
 port=$$((20000 + 4 * (SLURM_JOB_ID % 10000)))
@@ -150,7 +152,8 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         options="\n".join(_options(flags)),
         here=shlex.quote(str(here)),
         learner=command("learner", folder, "--learner.when_done", "exit"),
-        worker=command("worker", folder),
+        worker=f"{command('worker', folder)} {of_workers(config, 'SLURM_LOCALID')}",
+        prefix=PREFIX,
     )
 
 

@@ -110,7 +110,7 @@ class Fleet:
             log, status = (self.config.folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
             argv = list(command(host, first, self.config))
             self.children.append(
-                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), status))
+                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), status, self._keep_open))
             )
             first += host.workers
 

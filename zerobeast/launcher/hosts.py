@@ -3,8 +3,9 @@
     python -m zerobeast.launcher.hosts HOST --workers 8 ...
 
 It sends the settings of the run and the keys that workers need, starts the workers, and keeps the connection: they end
-with it, whatever ends it. A host that cannot be reached at the start ends the run with a sentence. A connection that is
-lost later is made anew, since a run can do without some of its workers.
+with it, whatever ends it. A host that cannot be reached at the start or has no zerobeast ends the run with a sentence,
+and so do settings that no worker there takes. A connection that is lost later is made anew, since a run can do without
+some of its workers.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +28,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.logs import log_to_stderr
+from zerobeast.common.runtime.roles import HOSTED
 from zerobeast.common.runtime.signals import handled
 
 log = logging.getLogger(__name__)
@@ -47,22 +50,38 @@ SSH = (
     "ServerAliveCountMax=4",
 )
 
-#: on the host, by its shell. Standard input has the archive and then nothing: its end is that of the connection.
+#: on the host. Standard input has the archive and then nothing: its end is that of the connection.
 SCRIPT = """
+finish() {{
+  trap "" TERM
+  kill 0
+  (sleep {stop}; kill -KILL 0) > /dev/null 2>&1 < /dev/null & # what does not end by itself
+  exit "$1"
+}}
 umask 077
 folder="$HOME"/.zerobeast/{name}
 mkdir -p "$folder" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || exit
+group=group-{first} # of a connection that was lost, which this side may not have noticed
+old=$(cat "$group" 2> /dev/null) && pgrep -g "$old" -f zerobeast > /dev/null && kill -s KILL -- "-$old"
+echo $$ > "$group"
 export PYTHONUNBUFFERED=1
+trap 'finish 143' TERM
+exec 3<&0
+(cat <&3 > /dev/null; kill -TERM $$) &
+exec 3<&- < /dev/null
+loops=
 for index in $(seq {first} {last}); do
   (until {worker} --index "$index"; do
-    [ $? = 2 ] && exit # bad input stays bad
+    [ $? = 2 ] && exit 2 # bad input stays bad
     sleep {pause}
   done) &
+  loops="$loops $!"
 done
-cat > /dev/null
-trap "" TERM
-kill 0
-wait
+for loop in $loops; do
+  wait "$loop"
+  code=$?
+done
+finish "$code"
 """
 
 
@@ -104,10 +123,26 @@ def command(host: Host, first: int, config: RunConfig) -> Iterator[str]:
     yield from (sys.executable, "-P", "-m", "zerobeast.launcher.hosts", host.address)
     yield from ("--workers", str(host.workers), "--first", str(first), "--python", host.python)
     yield from ("--folder", str(config.folder), "--keys", config.security.keys, "--learner", config.learner.endpoint)
+    yield from ("--flags", of_workers(config, f"(index - {first})"), "--supervisor-pid", str(os.getpid()))
+
+
+def of_workers(config: RunConfig, index: str) -> str:
+    """Flags of a worker that has others beside it on a machine, in the words of a shell.
+
+    Args:
+      config: of the run.
+      index: of the worker there, as an arithmetic expression of the shell.
+    """
+    device = "cpu" if config.broker.device == "auto" else config.broker.device  # one for each core: too many for a GPU
+    port = f"$(({config.health.port + 1} + {len(HOSTED['worker'])} * {index}))" if config.health.port else "0"
+    return f"--broker.device {shlex.quote(device)} --health.port {port}"
 
 
 def main(argv: list[str]) -> int:
-    """Look after a host until SIGTERM; returns the exit code, 75 if it cannot be reached."""
+    """Look after a host until SIGTERM or the supervisor's end; returns the exit code.
+
+    It is 75 if the host cannot be reached, 2 if no worker there can take the settings.
+    """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("host")
     parser.add_argument("--workers", type=int, required=True)
@@ -116,43 +151,51 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--folder", type=Path, required=True, help="of the run")
     parser.add_argument("--keys", type=Path, required=True, help="their folder")
     parser.add_argument("--learner", required=True, help="endpoint, as the host reaches it")
+    parser.add_argument("--flags", default="", help="more of each worker, in the words of a shell")
+    parser.add_argument("--supervisor-pid", type=int, required=True)
     options = parser.parse_args(argv)
     log_to_stderr(options.host)
-    if sentence := unreachable(options.host):
+    if sentence := unreachable(options.host, options.python):
         sys.stderr.write(f"worker: {sentence}\n")
         return PeerLost.exit_code
     archive = pack(options.folder, options.keys)
     script = script_of(options, len(archive))
     ended = threading.Event()
+
+    def over(within_s: float = 0.0) -> bool:
+        return ended.wait(within_s) or os.getppid() != options.supervisor_pid
+
+    code = 0
     with handled((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
-        while not ended.is_set():
-            code = connect(options.host, script, archive, ended)
-            if not ended.is_set():
+        while not over():
+            code = connect(options.host, script, archive, over)
+            if code == ConfigError.exit_code and not over():
+                return code
+            if not over():
                 log.warning("ssh %s ended with %d: trying again in %g s", options.host, code, PAUSE_S)
-                ended.wait(PAUSE_S)
+                over(PAUSE_S)
     return 0
 
 
-def unreachable(host: str) -> str:
-    """Why ssh cannot connect to a host, in a sentence; empty if it can."""
+def unreachable(host: str, python: str) -> str:
+    """Why ssh cannot connect to a host, or its Python not start a worker, in a sentence; empty if all is well."""
+    probe = [*SSH, host, f"{_quoted(python)} -P -c 'import zerobeast.services.worker'"]
     try:
-        tried = subprocess.run(
-            [*SSH, host, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+        tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
         return f"ssh cannot be started: {error.strerror}"
     words = tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"]
     return f"ssh {host}: {words[-1]}" if tried.returncode else ""
 
 
-def connect(host: str, script: str, archive: bytes, ended: threading.Event) -> int:
-    """Have a host run the script until that ends, or `ended` says so; returns ssh's exit code."""
-    with subprocess.Popen([*SSH, host, script], stdin=subprocess.PIPE) as ssh:
+def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool]) -> int:
+    """Have a host run the script until that ends, or it is `over` within some seconds; returns ssh's exit code."""
+    with subprocess.Popen([*SSH, host, f"exec sh -c {shlex.quote(script)}"], stdin=subprocess.PIPE) as ssh:
         assert ssh.stdin is not None, "it is a pipe"
         try:
             ssh.stdin.write(archive)
             ssh.stdin.flush()
-            while ssh.poll() is None and not ended.wait(TURN_S):
+            while ssh.poll() is None and not over(TURN_S):
                 pass
             ssh.stdin.close()
             ssh.wait(STOP_S)
@@ -176,15 +219,21 @@ def pack(folder: Path, keys: Path) -> bytes:
 def script_of(options: argparse.Namespace, size: int) -> str:
     """What the host's shell does."""
     flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
-    worker = [options.python, "-P", "-m", "zerobeast.services.worker", *flags]
+    worker = shlex.join(["-P", "-m", "zerobeast.services.worker", *flags])
     return SCRIPT.format(
         name=shlex.quote(options.folder.name),
         size=size,
         first=options.first,
         last=options.first + options.workers - 1,
-        worker=shlex.join(worker),
+        worker=f"{_quoted(options.python)} {worker} {options.flags}",
         pause=PAUSE_S,
+        stop=STOP_S,
     )
+
+
+def _quoted(path: str) -> str:
+    """A path for the shell of a host, where ~ is the home."""
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 if __name__ == "__main__":

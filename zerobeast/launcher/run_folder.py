@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from zerobeast.common.algos.replay_settings import ReplaySettings
+from zerobeast.common.algos.c51.config import C51Config
+from zerobeast.common.algos.replay_settings import QSettings, ReplaySettings
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -96,17 +97,27 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
       Where it is now, or None if there was nothing.
 
     Raises:
-      ConfigError: a launcher runs there, or the folder cannot be renamed.
+      ConfigError: a launcher or a learner runs there, or the folder cannot be renamed.
     """
     if not folder.exists():
         return None
     target = _free(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
     with claimed(folder):
+        _demand_no_learner(folder)
         try:
             folder.rename(target)
         except OSError as error:
             raise ConfigError(f"run folder {folder} cannot be moved aside: {error.strerror}") from error
     return target
+
+
+def _demand_no_learner(folder: Path) -> None:
+    """Raise ConfigError if one that no launcher started trains the run: it would go on writing to this path."""
+    with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"run {folder.name!r} has a learner that trains it now; give another --name") from error
 
 
 def link_latest(folder: Path) -> None:
@@ -126,8 +137,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
       ConfigError: a line for every such setting, with both values and the ways out.
     """
     bound = [path for path in TREE if path.split(".")[0] in BOUND or path == f"{saved.algo}.optimizer"]
-    if isinstance(getattr(saved, saved.algo), ReplaySettings):  # its file has room for so many rollouts of that length
-        bound += ["learner.unroll_length", f"{saved.algo}.replay_size"]
+    bound += _bound_by_replay(saved, wanted)
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [
         f"{path}: run {wanted.name!r} was trained with {before!r} and cannot continue with {after!r}; "
@@ -137,6 +147,18 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     ]
     if refused:
         raise ConfigError("\n".join(refused))
+
+
+def _bound_by_replay(saved: RunConfig, wanted: RunConfig) -> Iterator[str]:
+    """Settings that the file of a replay was made for: room for so many rollouts of a length, and what is in each."""
+    settings, exponent = getattr(saved, saved.algo), f"{saved.algo}.priority_exponent"
+    if isinstance(settings, ReplaySettings):
+        yield from ("learner.unroll_length", f"{saved.algo}.replay_size")
+        if saved.sync.parsed.measured != wanted.sync.parsed.measured:
+            yield "sync.rule"
+    acted_by = isinstance(settings, QSettings) and not isinstance(settings, C51Config)  #: values, with priorities
+    if acted_by and (value_at(saved, exponent) == 0) != (value_at(wanted, exponent) == 0):
+        yield exponent
 
 
 def trained(folder: Path) -> bool:

@@ -64,14 +64,14 @@ class DDPGLearning(BoxLearning):
         values: Tensor = self._critics.copy(vectors, self.next_actions(vectors))
         return values.amin(0)
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """A step up Q along the action (Lillicrap et al. 2016, equation 6), after which all targets follow."""
         with self._policy_descent.autocast():
             loss = -self._critics.source(vectors, torch.tanh(self._net(vectors)), 1).mean()
-        self._policy_descent.step(loss, agent_steps)
+        step = self._policy_descent.step(loss, agent_steps)
         self._critics.count()
         self._policy.count()
-        return {"policy_loss": loss.detach()}
+        return step.applied, {"policy_loss": loss.detach()}
 
     def state(self) -> dict[str, Any]:
         """What training has to remember besides the policy."""

@@ -70,6 +70,7 @@ def unroll(net: QNetwork, batch: Sequences) -> Tensor:
     if batch.burn_in and net.core_size:
         with torch.no_grad():
             _, core = net(steps(batch.inputs, slice(batch.burn_in)), core)
+        torch.clear_autocast_cache()  # torch before 2.10 would go on with weights that were converted without a graph
     answers: Tensor = net(steps(batch.inputs, slice(batch.burn_in, None)), core)[0]
     return answers
 

@@ -61,19 +61,16 @@ class SACLearning(BoxLearning):
         values: Tensor = self._critics.copy(vectors, drawn.units)
         return values.amin(0) - self._temperature.value * drawn.log_prob
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """A step of policy (equation 9) and temperature (equation 18), after which the critics' target follows."""
         with self._policy_descent.autocast():
             drawn, alpha = self._draw(vectors), self._temperature.value
             values = self._critics.source(vectors, drawn.units).amin(0)
             policy_loss = (alpha * drawn.log_prob - values).mean()
-        self._policy_descent.step(policy_loss + self._temperature.loss(drawn.log_prob), agent_steps)
+        step = self._policy_descent.step(policy_loss + self._temperature.loss(drawn.log_prob), agent_steps)
         self._critics.count()
-        return {
-            "policy_loss": policy_loss.detach(),
-            "entropy": -drawn.log_prob.detach().mean(),
-            "temperature": alpha,
-        }
+        entropy = -drawn.log_prob.detach().mean()
+        return step.applied, {"policy_loss": policy_loss.detach(), "entropy": entropy, "temperature": alpha}
 
     def state(self) -> dict[str, Any]:
         """What training has to remember besides the policy."""

@@ -44,12 +44,13 @@ class TD3Learning(DDPGLearning):
         noise = (self._td3.target_noise * torch.randn_like(actions)).clamp_(-most, most)
         return noise.add_(actions).clamp_(-1.0, 1.0)
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> Metrics:
+    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """As DDPG, but after every d-th update of the critics."""
         self._updates += 1
+        applied = True
         if self._updates % self._td3.policy_delay == 0:
-            self._improved = super().improve(vectors, agent_steps)
-        return self._improved
+            applied, self._improved = super().improve(vectors, agent_steps)
+        return applied, self._improved
 
     def step(self, agent_steps: int) -> Learned:
         """The policy is another one only if an update of it was among these."""
@@ -64,4 +65,5 @@ class TD3Learning(DDPGLearning):
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         super().load(state)
-        self._updates, self._improved = state["updates"], state["improved"]
+        self._updates = state["updates"]
+        self._improved = {name: value.to(self._net.device) for name, value in state["improved"].items()}

@@ -41,6 +41,14 @@ class ConfigError(BeastError):
     exit_code = 2
 
 
+class Refused(ConfigError):
+    """A server refuses a request, for a `reason` of `zerobeast.common.wire.messages.Reason`."""
+
+    def __init__(self, sentence: str, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
 class StoreError(ConfigError):
     """The learner's own disk cannot hold the run: no matter which actor asks, it ends."""
 

@@ -47,11 +47,13 @@ class EnvSession:
         self.num_envs: int = terms["num_envs"]
         self.port = ClientPort(context, Plane.STEPS, endpoint, random_id(), linger_ms=200)
         self._stream = Stream(self.port.sender, 0, terms, self.server)
-        self._welcomed = False
+        self._welcomed = self._played = False
+        self._first: tuple[Any, ...] | None = None  #: body of the first RESET, until it is answered
         self._actions: NDArray[Any] = np.zeros(0)
         self.rows: NDArray[Any] = np.zeros(0)
         self.episodes: Episodes = []
         self.infos: Infos = {}
+        self._closed = False
 
     def begin_reset(
         self, seed: EnvSeeds, options: dict[str, Any] | None, mask: NDArray[np.bool_] | None = None
@@ -110,13 +112,22 @@ class EnvSession:
 
     def close(self) -> None:
         """Say goodbye; the server closes the environments."""
+        if self._closed:
+            return
+        self._closed = True
         if self._stream.heard_at >= 0:
             self.port.send(self._stream.bye())
         self.port.close()
 
     def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
+        if self._stream.waiting or self._first is not None:
+            raise PeerLost(f"the {self.server} still owes the answer to an earlier request: open another session")
+        if self._played and not self._stream.open:
+            raise PeerLost(f"the {self.server} has lost this session and its episodes: open another one")
         self.rows = np.zeros(self.num_envs, self.rows.dtype)
-        self._stream.request(kind, body, frames, time.monotonic())
+        self._first = None if self._played else body
+        if self._stream.open:
+            self._stream.request(kind, body, frames, time.monotonic())
 
     def _take(self, message: Incoming) -> None:
         header = message.header
@@ -124,22 +135,39 @@ class EnvSession:
             self.port.refuse(RemoteProtocolError(f"slot {header.slot}, expected {self._stream.slot}", "slot"))
             return
         if header.kind is Kind.OBS and self._stream.expects(header):
-            if not message.into(self.rows):
-                raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
-            if sentence := flaw(self.rows):
-                raise RemoteProtocolError(f"OBS: {sentence}", "values")
-            episodes, infos = header.body
-            self.episodes, self.infos = [_episode(entry) for entry in episodes], infos or {}
-            _check_infos(self.infos, self.num_envs)
+            self._read(message)
         reply = self._stream.accept(header, time.monotonic())
-        if reply is Reply.LOST or (reply is Reply.WELCOME and self._welcomed):
+        if reply is Reply.ANSWER:
+            self._played, self._first = True, None
+        if self._played and reply in (Reply.LOST, Reply.WELCOME):
             raise PeerLost(f"the {self.server} has lost this session and its episodes")
         if reply is Reply.WELCOME:
             self._open()
 
+    def _read(self, message: Incoming) -> None:
+        """Take the answer to a request."""
+        if not message.into(self.rows):
+            raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
+        if sentence := flaw(self.rows):
+            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+        episodes, infos = message.header.body
+        _check_infos(infos or {}, self.num_envs)
+        self.infos = infos or {}
+        self.episodes = [(float(entry[0]), int(entry[1])) for entry in episodes if is_episode(entry)]
+        if malformed := len(episodes) - len(self.episodes):  # the rows are good, whatever is reported of episodes
+            sentence = f"{malformed} episodes without a finite return and a length"
+            self.port.refuse(RemoteProtocolError(sentence, "episodes"))
+
     def _open(self) -> None:
-        self._welcomed = True
-        self.spec = EnvSpec.from_wire(self._stream.terms.get("env"))
+        """The session begins; before the first RESET it may do so several times, since nothing can be lost."""
+        spec = EnvSpec.from_wire(self._stream.terms.get("env"))
+        if self._welcomed and spec != self.spec:
+            raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
+        self._welcomed, self.spec = True, spec
+        if self._first is not None:
+            self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
+            self._stream.request(Kind.RESET, self._first, (), time.monotonic())
+            return
         self._actions = np.zeros(self.num_envs, action_record(self.spec.action).dtype)
         self.rows = np.zeros(0, step_record(self.spec).dtype)
 
@@ -181,15 +209,17 @@ def _fitting(values: ArrayLike, place: NDArray[Any], space: ArraySpace) -> NDArr
     return chosen
 
 
-def _episode(entry: Any) -> tuple[float, int]:
-    if not is_episode(entry):
-        raise RemoteProtocolError(f"an episode is [return, length], not {entry!r:.100}", "episodes")
-    return float(entry[0]), int(entry[1])
-
-
 def _check_infos(infos: Infos, num_envs: int) -> None:
     for name, values in infos.items():
+        if not isinstance(name, str):
+            raise RemoteProtocolError(f"info {short(name)} is no name", "payload")
+        if (mask := infos.get(f"_{name}")) is not None and (np.shape(mask), _kind(mask)) != ((num_envs,), "b"):
+            raise RemoteProtocolError(f"info {short('_' + name)} are not {num_envs} booleans", "payload")
         if isinstance(values, dict):
             _check_infos(values, num_envs)
         elif not isinstance(values, np.ndarray) or values.shape[:1] != (num_envs,):
             raise RemoteProtocolError(f"info {short(name)} is no array over {num_envs} environments", "payload")
+
+
+def _kind(values: Any) -> str:
+    return values.dtype.kind if isinstance(values, np.ndarray) else ""

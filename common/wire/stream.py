@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.errors import Refused, RemoteProtocolError
 from zerobeast.common.runtime.text import printable
 from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, PROTOCOL_VERSION, Frames, Header, Kind, Reason
 
@@ -250,7 +250,7 @@ class Stream:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
         self._outstanding = None  # a client whose request was refused may go on with another
-        raise ConfigError(f"{self.server} refuses: {printable(sentence)}")
+        raise Refused(f"{self.server} refuses: {printable(sentence)}", reason)
 
     def _told_version(self, header: Header, now: float) -> Reply | None:
         """What a server that does not speak this version means; None: it speaks none, or no other than was refused."""

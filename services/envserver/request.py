@@ -17,6 +17,7 @@ from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
 MAX_ID_LENGTH = 200
+UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
 
 class SessionRequest(NamedTuple):
@@ -92,9 +93,7 @@ def _check_seeds(seeds: list[Any], env: VectorEnv) -> None:
         if seed is not None:
             _integer({f"seed[{i}]": seed}, f"seed[{i}]", 0, MAX_ENV_SEED)
     if not env.independent:
-        raise RemoteProtocolError(
-            f"seed: environments {env.spec.env_id!r} have one generator, unless HELLO asks for reset_masks", "terms"
-        )
+        raise RemoteProtocolError(f"seed: environments {env.spec.env_id!r} have one generator, {UNLESS}", "terms")
 
 
 def _mask(mask: list[Any], env: VectorEnv) -> NDArray[np.bool_]:
@@ -103,9 +102,7 @@ def _mask(mask: list[Any], env: VectorEnv) -> NDArray[np.bool_]:
             f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true", "terms"
         )
     if not env.independent:
-        raise RemoteProtocolError(
-            f"mask: environments {env.spec.env_id!r} are reset all together, unless HELLO asks for reset_masks", "terms"
-        )
+        raise RemoteProtocolError(f"mask: environments {env.spec.env_id!r} are reset all together, {UNLESS}", "terms")
     return np.array(mask)
 
 

@@ -1,7 +1,9 @@
 """ClusterVectorEnv over three env-servers in processes of their own, of which one is killed, stopped or cut off."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,7 @@ from tests.helpers import free_port, killed_at_last, python
 from tests.integration.envservers import COUNTER, running
 from zerobeast import ClusterVectorEnv, RemoteVectorEnv
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.remote import part
 from zerobeast.tools.chaos.proxy import Proxy
 
 N, LENGTH = 7, 6
@@ -158,6 +161,45 @@ def test_a_cluster_of_one_is_a_remote_one(ipc: str) -> None:
                 for one, other in zip(ours[:-1], theirs[:-1], strict=True):
                     assert (one == other).all()
                 assert envs.episodes == twin.episodes
+
+
+def test_a_reset_has_its_seed_also_where_the_server_was_restarted_since(ipc: str) -> None:
+    with running(ipc):
+        envs = opened([ipc]).__enter__()
+        envs.reset(seed=5)
+    with running(ipc), closing(envs):
+        obs, infos = envs.reset(seed=9)
+        assert obs[:, 1].tolist() == list(range(9, 9 + N))
+        assert "lost" not in infos
+
+
+def test_a_reset_that_cannot_be_costs_no_environments(ipc: str) -> None:
+    with running(ipc), closing(ClusterVectorEnv([ipc], "CartPole-v1", 2)) as envs:
+        envs.reset(seed=1)
+        before = envs.step(np.zeros(2, int))[0]
+        with pytest.raises(ConfigError, match="are reset all together, unless HELLO asks for reset_masks"):
+            envs.reset(options={"reset_mask": np.array([True, False])})
+        after, *_, infos = envs.step(np.zeros(2, int))
+        assert "lost" not in infos
+        assert np.abs(after - before).max() < 1.0, "their episodes go on"
+
+
+def test_the_time_between_the_halves_of_a_step_is_the_callers(ipc: str) -> None:
+    with running(ipc), opened([ipc], step_timeout_s=0.5) as envs:
+        envs.reset()
+        for _ in range(2):
+            envs.step_async(ZEROS)
+            time.sleep(0.8)
+            assert "lost" not in envs.step_wait()[4]
+
+
+def test_the_first_sessions_may_take_several_attempts(ipc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "SILENCE_S", 0.2)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(ClusterVectorEnv, [ipc], COUNTER, N)
+        time.sleep(0.8)
+        with running(ipc), closing(opening.result(20.0)) as envs:
+            assert envs.reset(seed=3)[0][0, 1] == 3
 
 
 def test_what_cannot_be_is_a_sentence(ipc: str) -> None:

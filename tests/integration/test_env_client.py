@@ -89,17 +89,40 @@ def test_a_server_that_restarts_is_a_lost_peer(context: Context, ipc: str) -> No
 
 def test_an_answer_that_cannot_be_is_named(context: Context, ipc: str) -> None:
     rows = np.zeros(3, step_record(SPEC).dtype)
+    numbers = rows["reward"][:2]
     cases: list[tuple[Any, Any, str]] = [
-        ([], (b"short",), "OBS: expected 128 bytes"),
-        ([], (), "OBS: expected 128 bytes"),
-        ([], (rows,), "OBS: expected 128 bytes"),
-        ([["a", 1]], (rows[:2],), r"an episode is \[return, length\]"),
-        ([3], (rows[:2],), r"an episode is \[return, length\]"),
+        ({}, (b"short",), "OBS: expected 128 bytes"),
+        ({}, (), "OBS: expected 128 bytes"),
+        ({}, (rows,), "OBS: expected 128 bytes"),
+        ({1: numbers}, (rows[:2],), "info 1 is no name"),
+        ({"x": numbers, "_x": numbers}, (rows[:2],), "info '_x' are not 2 booleans"),
+        ({"x": rows["reward"]}, (rows[:2],), "info 'x' is no array over 2 environments"),
     ]
-    with fake_server(context, ipc, lambda header: welcome_then(Kind.OBS, (case[0],), *case[1])(header)):
+    with fake_server(context, ipc, lambda header: welcome_then(Kind.OBS, ([], case[0]), *case[1])(header)):
         for case in cases:
             with EnvClient(context, ipc, {}, 2, seed=0) as client, pytest.raises(RemoteProtocolError, match=case[2]):
                 client.reset()
+            with pytest.raises(PeerLost, match="still owes the answer to an earlier request"):
+                client.step([0, 0])
+            client.close()
+
+
+def test_episodes_that_cannot_be_are_left_out(context: Context, ipc: str) -> None:
+    rows = np.zeros(2, step_record(SPEC).dtype)
+    episodes = [["a", 1], [1.5, 3], 3, [float("nan"), 1], [1.0, 0]]
+    with fake_server(context, ipc, welcome_then(Kind.OBS, (episodes, None), rows)):
+        with EnvClient(context, ipc, {}, 2, seed=0) as client:
+            client.reset()
+            assert client.step([0, 0])[1] == [(1.5, 3)]
+
+
+def test_a_session_that_has_not_begun_to_play_is_opened_anew(context: Context, ipc: str) -> None:
+    with running(ipc), EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=3) as client:
+        first = client.reset(seed=5)
+    with running(ipc):
+        client = EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=3)
+    with running(ipc), client:
+        assert (client.reset(seed=5)["obs"] == first["obs"]).all()
 
 
 def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, ipc: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost, Refused
 from zerobeast.common.runtime.seeds import MAX_ENV_SEED, EnvSeeds, of_part
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire.checks import unfit
+from zerobeast.common.wire.messages import Reason
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.env_session import Episodes, Infos, fill_actions
@@ -59,7 +60,7 @@ class ClusterFleet:
             share = {"num_envs": slot.stop - slot.start, "seed": _seed(terms["seed"], slot)}
             self._parts.append(ClusterPart(context, {**terms, **share}, slot, home, self._place))
         self._poller, self._polled = Poller(), list[Any]()
-        self._began = self._deadline = 0.0
+        self._began = self._limit_s = self._deadline = 0.0
         self._heard_at = time.monotonic()  #: when one was here
         self._resets_all = False  #: with what is under way
         try:
@@ -71,11 +72,11 @@ class ClusterFleet:
         self._actions = np.zeros(self._num_envs, action_record(self.spec.action).dtype)["action"]
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """As `EnvSource`. Environments that are lost begin anew when they are back, whatever is asked of them."""
+        """As `EnvSource`. Environments that come back later begin anew without a seed or options."""
         self._begin(self._step_timeout_s if mask is not None else self._timeout_s)
         self._resets_all = mask is None
         for part in self._parts:
-            if part.here and (mask is None or mask[part.slot].any()):
+            if mask is None or mask[part.slot].any():
                 part_seed = _seed(seed, part.slot) if isinstance(seed, int) else of_part(seed, part.slot)
                 part.begin_reset(part_seed, options, None if mask is None else mask[part.slot])
 
@@ -88,25 +89,29 @@ class ClusterFleet:
         self._begin(self._step_timeout_s)
         self._resets_all = False
         for part in self._parts:
-            if part.here:
-                part.begin_step(self._actions[part.slot])
+            part.begin_step(self._actions[part.slot])
 
     def finish(self) -> EnvAnswer:
         """Wait until all that are here have answered. Those that have not when the time is over are lost.
 
         Raises:
-          ConfigError: an env-server refuses a reset of all.
+          ConfigError: an env-server refuses a reset; no environments are lost by that but those that fail.
           PeerLost: all have been lost for too long.
         """
+        self._deadline = time.monotonic() + self._limit_s  # what the caller has done since it asked is not its time
         while not self._is_done() and time.monotonic() < self._deadline:
             self._wait()
+        refusals = []
         for part in self._parts:
-            refusal = part.refusal
-            if refusal is not None and self._resets_all:
-                part.refusal = None
-                raise refusal
-            if part.asked or refusal is not None:
-                part.lose(refusal or PeerLost(part.complaint(round(time.monotonic() - self._began, 1))))
+            refusal, part.refusal = part.refusal, None
+            if part.asked:
+                part.lose(PeerLost(part.complaint(round(time.monotonic() - self._began, 1))))
+            elif refusal is not None and (self._resets_all or not _has_failed(refusal)):
+                refusals.append(refusal)
+            elif refusal is not None:
+                part.lose(refusal)
+        if refusals:
+            raise refusals[0]
         self._check_that_one_is_here()
         return self._merged()
 
@@ -120,7 +125,7 @@ class ClusterFleet:
         self._begin(self._timeout_s)
         while not (self._is_done() and all(part.here for part in self._parts)):
             for part in self._parts:
-                if part.trouble is not None:
+                if not isinstance(part.trouble, PeerLost | None):  # which may pass
                     raise part.trouble
                 if not part.here and time.monotonic() > self._deadline:
                     raise PeerLost(part.complaint(self._timeout_s))
@@ -134,9 +139,13 @@ class ClusterFleet:
 
     def _begin(self, limit_s: float) -> None:
         self._began = time.monotonic()
-        self._deadline = self._began + limit_s
+        self._limit_s, self._deadline = limit_s, self._began + limit_s
         for part in self._parts:
+            if part.asked:
+                part.lose(PeerLost("the call before was interrupted"))
             part.answered, part.refusal = False, None
+        if any(part.here for part in self._parts):
+            self._heard_at = self._began
 
     def _is_done(self) -> bool:
         for part in self._parts:
@@ -186,6 +195,11 @@ class ClusterFleet:
                     rows[name][part.slot] = 0
         self._rows = rows
         return EnvAnswer(rows, infos, episodes, lost)
+
+
+def _has_failed(refusal: ConfigError) -> bool:
+    """Whether environments could not do what was asked, and not: what was asked cannot be."""
+    return isinstance(refusal, Refused) and refusal.reason == Reason.ENVIRONMENT
 
 
 def _seed(seed: int, slot: slice) -> int:

@@ -30,6 +30,8 @@ def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source
             place = into.setdefault(name, np.zeros((num_envs, *values.shape[1:]), values.dtype))
             if isinstance(place, dict) or place.shape[1:] != values.shape[1:]:
                 continue  # two env-servers do not agree what it is
+            if (both := np.result_type(place, values)) != place.dtype:
+                place = into[name] = place.astype(both)
             place[rows[given]] = values[source[given]]
         into.setdefault(f"_{name}", np.zeros(num_envs, np.bool_))[rows[given]] = True
 

@@ -54,6 +54,7 @@ class ClusterPart:
         self.attempts = 0  #: since then
         self.spec: EnvSpec | None = None
         self._resets = False
+        self._asks: tuple[EnvSeeds, dict[str, Any] | None] = (None, None)  #: of a reset of all that is under way
         self._session: EnvSession | None = None
         self._seek(0.0)
 
@@ -78,14 +79,20 @@ class ClusterPart:
         return self._session.pause_s() if self._session else FIRST_PAUSE_S / 4  # a name is looked up beside this thread
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """As `EnvClient.begin_reset`."""
-        self.session.begin_reset(seed, options, mask)
-        self.asked = True
+        """As `EnvClient.begin_reset`; environments that come back while a reset of all goes on have a part in it."""
+        self._asks = (seed, options) if mask is None else (None, None)
+        if self.here:
+            self.session.begin_reset(seed, options, mask)
+            self.asked = True
+            self.tend()
 
     def begin_step(self, actions: Any) -> None:
         """As `EnvClient.begin_step`."""
-        self.session.begin_step(actions)
-        self.asked = True
+        self._asks = (None, None)
+        if self.here:
+            self.session.begin_step(actions)
+            self.asked = True
+            self.tend()
 
     def tend(self) -> None:
         """Send and receive what can be."""
@@ -101,6 +108,7 @@ class ClusterPart:
                 self.asked, self.refusal = False, error
             else:
                 self.lose(error)
+                self.refusal = error if self._asks != (None, None) else None
         except (PeerLost, RemoteProtocolError) as error:
             self.lose(error)
 
@@ -153,7 +161,7 @@ class ClusterPart:
         elif not self.here:
             if self.session.spec != self.spec:
                 raise ConfigError(f"the {self.session.server} has {self.session.spec}, expected {self.spec}")
-            self.session.begin_reset(None, None)
+            self.session.begin_reset(*self._asks)
             self._resets = True
             self.session.advance()
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.description import short
@@ -27,7 +28,7 @@ def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
     dtype: Any = np.dtype(space.dtype).type
     lead = (stack,) if stack > 1 else ()
     if space.kind == "box":
-        low, high = (np.broadcast_to(bound, lead + space.shape).astype(dtype) for bound in _bounds(space))
+        low, high = (np.broadcast_to(_bound(bound, dtype), lead + space.shape) for bound in space.bounds)
         return spaces.Box(low, high, dtype=dtype)
     if space.kind == "multi_binary":
         return spaces.MultiBinary(lead + space.shape if lead or len(space.shape) > 1 else space.shape[0])
@@ -37,13 +38,16 @@ def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
     return spaces.MultiDiscrete(sizes.copy(), dtype=dtype)
 
 
-def _bounds(space: ArraySpace) -> tuple[Any, Any]:
-    """Of a box, with infinities where its integers end: those of a description without bounds."""
-    low, high = space.bounds
-    if (dtype := np.dtype(space.dtype)).kind == "f":
-        return low, high
-    ends = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return np.where(np.isinf(low), ends[0], low), np.where(np.isinf(high), ends[1], high)
+def _bound(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
+    """Of a box of this type. It travels as float64, which tells neither infinity nor 2^63 - 1 from what is beyond."""
+    if (kind := np.dtype(dtype).kind) == "f":
+        return bound.astype(dtype)
+    least, most = (0, 1) if kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    found = np.full(bound.shape, least, dtype)
+    found[bound >= most] = most
+    within = (bound > least) & (bound < most)
+    found[within] = bound[within].astype(dtype)
+    return found
 
 
 def composed(space: Space, values: Iterator[Any]) -> Any:

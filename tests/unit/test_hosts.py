@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers import python, wait_until
+from tests.helpers import killed_at_last, python, wait_until
 from zerobeast.cli.train import train
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
@@ -137,10 +137,18 @@ def test_a_supervisor_that_is_killed_takes_its_hosts_along(home: Path) -> None:
     (config.folder / "config.yaml").touch()
     argv = list(command(Host("one", 1, "~/python"), 0, config))
     script = f"import os, subprocess; subprocess.run({argv[:-1]} + [str(os.getpid())])"
-    with python("-c", script, stderr=None) as supervisor:
+    supervisor = python("-c", script, stderr=None)
+    with killed_at_last(supervisor):
         helper = wait_until(lambda: psutil.Process(supervisor.pid).children())[0]
-        ssh = wait_until(
-            lambda: next((each for each in helper.children(recursive=True) if each.name() == "sleep"), None)
-        )
+        worker = wait_until(lambda: named("sleep", helper))
         supervisor.kill()
-        wait_until(lambda: not helper.is_running() and not ssh.is_running())
+        wait_until(lambda: not helper.is_running() and not worker.is_running())
+
+
+def named(name: str, above: psutil.Process) -> psutil.Process | None:
+    """A process of that name below another."""
+    for process in above.children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if process.name() == name:
+                return process
+    return None

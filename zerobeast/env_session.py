@@ -136,7 +136,11 @@ class EnvSession:
             return
         if header.kind is Kind.OBS and self._stream.expects(header):
             self._read(message)
-        reply = self._stream.accept(header, time.monotonic())
+        try:
+            reply = self._stream.accept(header, time.monotonic())
+        except ConfigError:  # who was refused may ask for something else
+            self._first = None
+            raise
         if reply is Reply.ANSWER:
             self._played, self._first = True, None
         if self._played and reply in (Reply.LOST, Reply.WELCOME):

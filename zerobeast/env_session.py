@@ -122,10 +122,11 @@ class EnvSession:
     def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
         if self._stream.waiting or self._first is not None:
             raise PeerLost(f"the {self.server} still owes the answer to an earlier request: open another session")
-        if self._played and not self._stream.open:
+        first = kind is Kind.RESET and not self._played
+        if not (first or self._stream.open):
             raise PeerLost(f"the {self.server} has lost this session and its episodes: open another one")
         self.rows = np.zeros(self.num_envs, self.rows.dtype)
-        self._first = None if self._played else body
+        self._first = body if first else None
         if self._stream.open:
             self._stream.request(kind, body, frames, time.monotonic())
 

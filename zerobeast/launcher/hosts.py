@@ -165,7 +165,6 @@ def main(argv: list[str]) -> int:
     def over(within_s: float = 0.0) -> bool:
         return ended.wait(within_s) or os.getppid() != options.supervisor_pid
 
-    code = 0
     with handled((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
         while not over():
             code = connect(options.host, script, archive, over)

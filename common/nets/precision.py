@@ -7,7 +7,9 @@ layers, with float32 master weights in the learner.
 from __future__ import annotations
 
 import re
+import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,8 +17,10 @@ import torch
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Precision
 
-#: CPU features that multiply bfloat16 natively; without one of them it is emulated, and slower than float32
+#: CPU features that multiply bfloat16 natively; without one of them it is emulated, tens of times slower than float32
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
+_SIZE, _PRODUCTS = 256, 15  #: rows and columns of a layer, and how many of them are timed in each format
+_WORTHWHILE = 1.25  #: times as fast as float32 at least: less is not worth the digits
 
 
 def pick_device(setting: str, path: str) -> torch.device:
@@ -50,12 +54,41 @@ def pick_dtype(setting: Precision, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[setting]
 
 
+@cache
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether it multiplies bfloat16 natively; emulated, that takes tens of times as long as float32."""
+    """Whether it computes faster in bfloat16. Each process measures its CPU once, which takes a few milliseconds.
+
+    The instructions alone do not say: Zen 4 and 5 gain by them, but a Xeon with those of AVX-512 and without AMX, as
+    virtual machines may be, takes twice as long as in float32.
+    """
+    if device.type == "cuda":
+        return native_bfloat16(device)
+    return native_bfloat16(device) and _product_s(torch.bfloat16) * _WORTHWHILE < _product_s(torch.float32)
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether it has instructions for it."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     features = torch.cpu.get_capabilities()
     return any(features.get(name) for name in _BF16_FEATURES)
+
+
+def _product_s(dtype: torch.dtype) -> float:
+    """Seconds of a product of matrices on one core: the shortest time, in which it had no other work.
+
+    Several threads would wait for each other if there is any.
+    """
+    matrix = torch.full((_SIZE, _SIZE), 0.5, dtype=dtype)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    times = []
+    for _ in range(_PRODUCTS):
+        begun = time.perf_counter()
+        torch.mm(matrix, matrix)
+        times.append(time.perf_counter() - begun)
+    torch.set_num_threads(n_threads)
+    return min(times)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

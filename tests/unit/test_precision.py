@@ -48,18 +48,36 @@ def test_a_device_that_is_not_there_or_has_no_such_name_is_refused_in_words(sett
 
 
 @pytest.mark.parametrize(
-    ("features", "dtype"),
+    ("features", "times_as_fast", "dtype"),
     [
-        ({"avx512_bf16": True}, torch.bfloat16),
-        ({"avx512_bf16": False, "avx2": True}, torch.float32),
-        ({}, torch.float32),
+        ({"avx512_bf16": True}, 1.9, torch.bfloat16),
+        ({"amx_tile": True}, 1.3, torch.bfloat16),
+        ({"avx512_bf16": True}, 0.5, torch.float32),
+        ({"avx512_bf16": True}, 1.2, torch.float32),
+        ({"avx512_bf16": False, "avx2": True}, None, torch.float32),
+        ({}, None, torch.float32),
     ],
 )
-def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(
-    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], dtype: torch.dtype
+def test_auto_is_bfloat16_only_where_the_cpu_is_faster_with_it(
+    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], times_as_fast: float | None, dtype: torch.dtype
 ) -> None:
+    def product_s(dtype: torch.dtype) -> float:
+        assert times_as_fast is not None, "emulated, it would take long to find out"
+        return 1.0 if dtype == torch.float32 else 1.0 / times_as_fast
+
+    precision.fast_bfloat16.cache_clear()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
+    monkeypatch.setattr(precision, "_product_s", product_s)
     assert precision.pick_dtype("auto", CPU) == dtype
+    precision.fast_bfloat16.cache_clear()
+
+
+def test_to_measure_a_product_leaves_torch_with_its_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    assert precision._product_s(torch.float32) > 0
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
 
 
 def test_a_named_format_is_taken_as_it_is() -> None:

@@ -26,7 +26,7 @@ from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.nets.precision import autocast, fast_bfloat16
+from zerobeast.common.nets.precision import autocast, native_bfloat16
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.runtime.usage import cores
 from zerobeast.common.wire.records import action_record, rollout_record
@@ -84,7 +84,7 @@ class Yardstick(Processes):
         """
 
         if precisions is None:
-            precisions = tuple(DTYPES) if fast_bfloat16(CPU) else ("float32",)
+            precisions = tuple(DTYPES) if native_bfloat16(CPU) else ("float32",)
 
         def rates(processes: Sequence[Process]) -> list[Rates]:
             for process in processes:

@@ -68,7 +68,7 @@ def servers() -> Iterator[Servers]:
 
 
 def opened(endpoints: list[str], **kwargs: Any) -> Any:
-    settings = {"step_timeout_s": 1.0, "env": {"kwargs": {"length": LENGTH}}}
+    settings = {"step_timeout_s": 1.5, "env": {"kwargs": {"length": LENGTH}}}
     return closing(ClusterVectorEnv(endpoints, COUNTER, N, **settings | kwargs))
 
 
@@ -185,11 +185,11 @@ def test_a_reset_that_cannot_be_costs_no_environments(ipc: str) -> None:
 
 
 def test_the_time_between_the_halves_of_a_step_is_the_callers(ipc: str) -> None:
-    with running(ipc), opened([ipc], step_timeout_s=0.5) as envs:
+    with running(ipc), opened([ipc], step_timeout_s=1.0) as envs:
         envs.reset()
         for _ in range(2):
             envs.step_async(ZEROS)
-            time.sleep(0.8)
+            time.sleep(1.2)
             assert "lost" not in envs.step_wait()[4]
 
 

@@ -284,6 +284,7 @@ def test_sessions_that_were_closed_meanwhile_are_opened_again(
     stage = open_stage()
     with stage.client() as client:
         wait_until(lambda: stage.served_by.report().get("clients") == 0)
+        monkeypatch.setattr(session, "UNUSED_S", 60.0)
         Game(client).play(lambda: stage.rollouts())
 
 

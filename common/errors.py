@@ -1,4 +1,4 @@
-"""Every exception that this project raises on purpose. Each says in its docstring what becomes of it."""
+"""Every exception that this project raises on purpose. Each docstring says how the exception is handled."""
 
 from typing import Literal
 
@@ -42,7 +42,7 @@ class ConfigError(BeastError):
 
 
 class Refused(ConfigError):
-    """A server refuses a request, for a `reason` of `zerobeast.common.wire.messages.Reason`."""
+    """A server refused a request; `reason` is one of `zerobeast.common.wire.messages.Reason`."""
 
     def __init__(self, sentence: str, reason: str) -> None:
         super().__init__(sentence)
@@ -50,11 +50,11 @@ class Refused(ConfigError):
 
 
 class StoreError(ConfigError):
-    """The learner's own disk cannot hold the run: no matter which actor asks, it ends."""
+    """The learner's own disk cannot hold the run: the learner ends, whichever actor asked."""
 
 
 class EnvError(BeastError):
-    """An environment cannot be made, reset or stepped: named, contained to its session."""
+    """An environment cannot be made, reset or stepped: the error names it and stays within its session."""
 
     exit_code = 2
 
@@ -66,7 +66,7 @@ class CheckpointError(BeastError):
 
 
 class Diverged(BeastError):
-    """Loss, gradient or weights are not finite: `what` happened, and settings of `algo` may help."""
+    """Loss, gradient or weights are not finite: `what` says which, and settings of `algo` may help."""
 
     def __init__(self, what: str, algo: str) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ class ProtocolError(BeastError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This process tried to send a malformed message: our bug, it crashes."""
+    """This process tried to send a malformed message: a bug of ours, so the process crashes."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -101,6 +101,6 @@ class VersionMismatch(RemoteProtocolError):
 
 
 class PeerLost(BeastError):
-    """A peer stayed away past its deadline: a supervisor retries."""
+    """A peer was unreachable past its deadline: a supervisor retries."""
 
     exit_code = 75

@@ -1,4 +1,4 @@
-"""The tree for people: as YAML, as its differences from the defaults, and as the text of --help."""
+"""The settings tree for people: as YAML, as its differences from the defaults, and as the text of --help."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.settings.section import Section
 
-#: how origins begin, the lowest layer first
+#: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
 LAYERS = (
@@ -52,7 +52,7 @@ def by_origin(config: RunConfig, origins: Mapping[str, str]) -> dict[str, dict[s
 
 
 def source(where: str) -> str:
-    """The layer that an origin names: "preset atari: seed" is of "preset atari", "flag --seed" is a "flag"."""
+    """The layer that an origin names: "preset atari: seed" -> "preset atari", "flag --seed" -> "flag"."""
     kind = where.partition(" ")[0]
     return kind if kind in ("environment", "flag") else where.partition(": ")[0]
 
@@ -89,7 +89,7 @@ def _group(title: str, table: Table, values: Section, origins: Mapping[str, str]
 
 
 def as_text(value: Any) -> str:
-    """A value as a flag has it."""
+    """A value as it is written in a flag."""
     return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 
 

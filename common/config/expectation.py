@@ -1,4 +1,4 @@
-"""Plain words for people: what a setting takes."""
+"""What a setting takes, in plain words."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
 
 
 def shown(value: Any) -> str:
-    """A value as the user may recognise it, cut where it is long."""
+    """A value in a form that the user will recognise, cut if it is long."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

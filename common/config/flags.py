@@ -19,7 +19,7 @@ from zerobeast.common.runtime.suggest import did_you_mean
 
 
 class Flag(NamedTuple):
-    """One flag as typed; no text where nothing but another flag follows."""
+    """One flag as typed; `text` is None if no value follows."""
 
     name: str
     text: str | None
@@ -42,11 +42,11 @@ class CommandLine:
     files: list[str] = field(default_factory=list)
     torchbeasts: list[str] = field(default_factory=list)  #: flags under TorchBeast's names
     counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
-    notes: list[str] = field(default_factory=list)  #: for the log: flags that are taken and have no effect
+    notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
 
 
 def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandLine:
-    """Sort every flag to where it belongs; `own` are those of the command itself. Sentences are added to `mistakes`."""
+    """Sort flags by what they set; `own` are those of the command itself. Adds a sentence per error to `mistakes`."""
     line = CommandLine()
     for flag in split(argv, mistakes):
         path = SHORT.get(flag.key, flag.key)
@@ -65,7 +65,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
 
 
 def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
-    """The flags on a command line; sentences about what is none are added to `mistakes`."""
+    """The flags on a command line; a sentence about every other argument is added to `mistakes`."""
     words = list(argv)
     while words:
         word = words.pop(0)

@@ -1,7 +1,7 @@
 """What each layer gives, before anything is validated: presets and files, and the environment.
 
-A layer is a list of `Given`. What cannot even be read becomes a sentence in `mistakes`, so that one start reports
-every mistake of every layer.
+A layer is a list of `Given`. Input that cannot even be read becomes a sentence in `mistakes`, so that one start
+reports every mistake of every layer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)"
 
 
 class Given(NamedTuple):
-    """A value for a setting, and which layer says so."""
+    """A value for a setting, and the layer that it comes from."""
 
     path: str
     value: Any
@@ -34,7 +34,7 @@ class Given(NamedTuple):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice, where YAML would silently take the last."""
+    """Refuses a duplicate key, for which YAML would silently take the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         seen: set[str] = set()
@@ -90,12 +90,12 @@ def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         path = f"{prefix}{key}"
         if path in SECTIONS and isinstance(value, dict):
             yield from _leaves(value, f"{path}.")
-        elif value is not None or path not in SECTIONS:  # a section with everything in it commented out
+        elif value is not None or path not in SECTIONS:  # skips a section with everything in it commented out
             yield path, value
 
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
-    """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is kept."""
+    """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
     for name, text in sorted(environ.items()):
         if not name.startswith(PREFIX) or _is_link(name, text):
             continue
@@ -112,7 +112,7 @@ def _is_link(name: str, text: str) -> bool:
 
 
 def scalar(field: FieldInfo, text: str) -> Any:
-    """Text from the environment or a flag as a value: a mapping is written as in YAML, the rest stays text."""
+    """Text from the environment or a flag as a value: a mapping is parsed as YAML, anything else stays text."""
     if get_origin(field.annotation) is not dict:
         return text
     try:

@@ -2,8 +2,8 @@
 
     config = load(sys.argv[1:], os.environ)
 
-Several --config are read in turn, each over the one before; BEAST_CONFIG stands in for the flag.
-Every value of every layer is checked, also one that a higher layer replaces, and all mistakes are reported at once.
+Several --config files are read in order, each over the one before; BEAST_CONFIG is used if there is no --config.
+Every value of every layer is checked, even one that a higher layer replaces, and all mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 log = logging.getLogger(__name__)
 
 
-#: tells what the environment looks like that settings name: path of a setting -> what is given for it, unchecked
+#: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `Given`
 Describe = Callable[[Mapping[str, Given]], EnvSpec]
 
 
@@ -45,7 +45,7 @@ class Loaded(NamedTuple):
     config: RunConfig
     own: Any  #: an instance of the `own` of `gather`
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
-    notes: tuple[str, ...]  #: for the log: flags without effect
+    notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
 
 
 def load(
@@ -60,8 +60,8 @@ def load(
     Args:
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
-      describe: asked if the environment's id does not tell which preset fits; without it that is the classic one.
-      groups: asked if the run is deterministic; without it `learner.batch_size` is taken as it is.
+      describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
+      groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
@@ -120,7 +120,7 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
 
 
 def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[str]) -> tuple[Given, list[Given]]:
-    """The preset that is named, or that fits, and its settings."""
+    """The preset that the layers name, or else the one that fits, and its settings."""
     given = _highest(above)
     preset = given["preset"]
     try:
@@ -136,14 +136,14 @@ def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[
 
 
 def _highest(layers: list[list[Given]]) -> dict[str, Given]:
-    """What is given for each setting, unchecked, over the defaults of those that choose the preset."""
+    """The highest value given for each setting, unchecked, with defaults for the settings that choose the preset."""
     default = RunConfig()
     chosen_by = {path: Given(path, value_at(default, path), "the defaults") for path in ("env.id", "algo", "preset")}
     return chosen_by | {entry.path: entry for layer in layers for entry in layer}
 
 
 def _resolved(flags: list[Given], algo: Any, mistakes: list[str]) -> Iterator[Given]:
-    """The flags, those with TorchBeast's names for settings of the algorithm in the section of the run's algorithm."""
+    """The flags; TorchBeast's names for algorithm settings are resolved to the section of the run's algorithm."""
     known = algo if algo in ALGORITHMS else RunConfig().algo
     for given in flags:
         path = given.path.replace(torchbeast.ALGO, known)
@@ -167,7 +167,7 @@ def _merge(layers: list[list[Given]], mistakes: list[str]) -> tuple[dict[str, Gi
 def _check(
     model: type[Section], table: Table, layer: list[Given], mistakes: list[str]
 ) -> tuple[dict[str, Given], set[str]]:
-    """One layer's values as the tree takes them, and the paths of those that it refuses."""
+    """The valid values of one layer, parsed, and the paths of those that are refused."""
     good: dict[str, Given] = {}
     refused: set[str] = set()
     for path, given in {entry.path: entry for entry in layer}.items():
@@ -185,7 +185,7 @@ def _check(
 
 
 def _add_counts(good: dict[str, Given], line: CommandLine, mistakes: list[str]) -> None:
-    """Work num_actors and num_buffers out, unless flags set their targets by name."""
+    """Add the settings that num_actors and num_buffers stand for, unless flags set them by name."""
     if not line.counts:
         return
     by_flag = {given.path for given in line.settings}

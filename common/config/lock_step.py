@@ -1,4 +1,4 @@
-"""What `deterministic` asks of other settings: a layer above the preset and below all that the user gives."""
+"""What `deterministic` requires of other settings: a layer above the preset and below everything the user gives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Groups = Callable[[RunConfig], int]
 
 
 def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:
-    """Setting -> the value that it has to have, and why; nothing for a run that is not deterministic.
+    """Setting -> the value that it must have, and why; empty for a run that is not deterministic.
 
     Args:
       config: of the run.
-      groups: without it nothing is said of `learner.batch_size`.
+      groups: without it `learner.batch_size` is left out.
     """
     if not config.deterministic:
         return {}
@@ -50,7 +50,7 @@ def layer(config: RunConfig, origins: Mapping[str, Given], groups: Groups | None
 
 
 def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
-    """Values that contradict it."""
+    """Values that contradict `deterministic`."""
     for path, (value, why) in implied(config, groups).items():
         if (given := value_at(config, path)) != value:
             expected = f"expected {as_text(value)}, so that {why}"

@@ -1,9 +1,9 @@
-"""Presets: named layers between the defaults and the user's file. One YAML file each, in presets/ here, and in presets/
-of an algorithm, where `atari.yaml` of PPO's is called "atari-ppo".
+"""Presets: named layers between the defaults and the user's file. Each is a YAML file in presets/ here, or in presets/
+of an algorithm, where PPO's `atari.yaml` is called "atari-ppo".
 
-Where the user names none, the family of environments and the algorithm choose: what learns Pong wastes CartPole. One
-named after the family alone is IMPALA's, and of every algorithm that has none of its own there. The family follows from
-the spaces. Those of the environments that are widely used are known, and they are recognised by their ids.
+If the user names none, the family of the environment and the algorithm choose it: what suits Pong does not suit
+CartPole. A preset named after the family alone is IMPALA's, and that of every algorithm without its own for the family.
+The family follows from the spaces of the environment; widely used environments are recognised by their ids.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _family_by_spaces(env: EnvSpec) -> str:
 def fitting(
     env_id: str, algo: str, describe: Callable[[], EnvSpec] | None = None, *, with_arguments: bool = False
 ) -> str:
-    """The preset for an environment, of several the first, and an algorithm.
+    """The preset for an environment (the first of several) and an algorithm.
 
     Args:
       env_id: one id, or several with commas.
-      describe: tells what an environment of an unknown id looks like; without it any such is taken for a classic one.
-      with_arguments: its constructor gets some, so that its id does not tell.
+      describe: returns the spec of an environment whose id is unknown; without it, its family is the classic one.
+      with_arguments: whether the environment's constructor gets arguments, so that its id does not tell the family.
     """
     first = env_id.partition(",")[0].strip()
     family = next((name for name, pattern in FAMILIES if pattern.match(first)), None)
@@ -77,7 +77,7 @@ def read(name: str) -> dict[str, Any]:
     """The settings of a preset.
 
     Raises:
-      ConfigError: there is none of that name.
+      ConfigError: there is no preset of that name.
     """
     files = _files()
     if name not in files:

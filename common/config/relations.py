@@ -1,4 +1,4 @@
-"""What must hold between settings that are each right by themselves."""
+"""What must hold between settings that are each valid on their own."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.config.tree import RunConfig
 
-#: of actions before they are squashed; above it `zerobeast.common.ops.gaussian` bends it back
+#: for actions before they are squashed; `zerobeast.common.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
 
 
 class Relation(NamedTuple):
     """A relation that is broken."""
 
-    paths: tuple[str, ...]  #: of the settings that it is between
+    paths: tuple[str, ...]  #: of the settings that it relates
     sentence: str
 
 
 def relations(config: RunConfig) -> Iterator[Relation]:
-    """What is broken wherever the services run."""
+    """The relations that are broken wherever the services run."""
     envs, rows = config.actor.envs_per_group, config.broker.max_batch_rows
     if envs > rows:
         yield Relation(
@@ -58,7 +58,7 @@ def relations(config: RunConfig) -> Iterator[Relation]:
 
 
 def _minibatches(config: RunConfig) -> Iterator[Relation]:
-    """PPO cannot make more minibatches than a batch has sequences."""
+    """PPO cannot make more minibatches than a batch has rollouts (with an LSTM) or steps (without)."""
     if config.algo != "ppo":
         return
     parts, rows, steps = config.ppo.minibatches, config.learner.batch_size, config.learner.unroll_length
@@ -77,7 +77,7 @@ def _minibatches(config: RunConfig) -> Iterator[Relation]:
 
 
 def _atoms(config: RunConfig) -> Iterator[Relation]:
-    """A distribution over returns reaches from a lower one to a higher one."""
+    """A distribution over returns reaches from a lower return to a higher one."""
     if config.algo not in ("c51", "rainbow"):
         return
     settings = config.c51 if config.algo == "c51" else config.rainbow
@@ -87,7 +87,7 @@ def _atoms(config: RunConfig) -> Iterator[Relation]:
 
 
 def _rollouts(config: RunConfig) -> Iterator[Relation]:
-    """A replay has recurrent states where rollouts begin, and finds the steps of a return in one rollout or two."""
+    """A replay has recurrent states only where rollouts begin, and a return spans at most two rollouts."""
     algo, steps = config.algo, config.learner.unroll_length
     if algo == "r2d2":
         if config.r2d2.burn_in % steps:
@@ -111,7 +111,7 @@ def _rollouts(config: RunConfig) -> Iterator[Relation]:
 
 
 def _replay(config: RunConfig) -> Iterator[Relation]:
-    """A replay holds what an update draws, and acknowledges rollouts before they are learned from."""
+    """A replay must hold what an update draws, and it acknowledges rollouts before they are learned from."""
     algo = config.algo
     settings, size = getattr(config, algo), f"{algo}.replay_size"
     if not isinstance(settings, ReplaySettings):

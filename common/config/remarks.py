@@ -1,4 +1,4 @@
-"""What is worth a sentence about settings that are all valid: what has no effect, and what may surprise."""
+"""Remarks on settings that are all valid: what has no effect, and what may surprise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 
-GIVEN = ("flag ", "environment ")  #: how the origin begins of what was said for this start
+GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
 
 
 def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A mistake for every flag or variable that sets what the optimiser does not have."""
+    """A mistake for every flag or variable that sets something the optimiser does not have."""
     path = f"{config.algo}.optimizer"
     optimizer = value_at(config, path) if path in TREE else ""
     for name in UNUSED.get(optimizer, ()):
@@ -37,7 +37,7 @@ def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def ladder(config: RunConfig) -> Iterator[str]:
-    """A sentence about places of the ladder of exploration that no environment of a broker with one env group takes."""
+    """A sentence if the exploration ladder has places that no environment of a broker with one env group takes."""
     settings, envs = getattr(config, config.algo), config.actor.envs_per_group
     if isinstance(settings, QSettings) and settings.exploration == "ladder" and settings.exploration_places > envs:
         yield (
@@ -47,7 +47,7 @@ def ladder(config: RunConfig) -> Iterator[str]:
 
 
 def held(config: RunConfig) -> Iterator[str]:
-    """A sentence about a divergence that PPO hardly reaches: ratios of 1 + clip are one of about clip^2 / 2."""
+    """A sentence if PPO hardly reaches the divergence in sync.rule: ratios of 1 + clip mean one of about clip^2 / 2."""
     rule, settings = config.sync.parsed, config.ppo
     reached = settings.clip**2 / 2
     if config.algo == "ppo" and rule.measured and rule.value > reached:

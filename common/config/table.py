@@ -1,4 +1,4 @@
-"""The tree as a flat table, `learner.batch_size` -> its field, and between flat and nested values."""
+"""The tree as a flat table, `learner.batch_size` -> its field, and flat values as nested ones."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 TREE: Table = settings_of(RunConfig)
 SECTIONS = frozenset(path.partition(".")[0] for path in TREE if "." in path)
-#: What may stand for a setting in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
+#: Short names of settings, valid in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
 SHORT = {"env": "env.id", "insecure": "security.insecure"}

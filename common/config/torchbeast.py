@@ -1,8 +1,8 @@
-"""TorchBeast's flags (monobeast.py, polybeast.py and its two halves), so that its users bring the command they have.
+"""TorchBeast's flags (monobeast.py, polybeast.py and its two halves), so that its users can keep their commands.
 
-Settings of the algorithm are those of the one that `algo` names. A flag that is not given keeps this project's default,
-not TorchBeast's; `--preset torchbeast` gives those. `--num_actors` counts environments there, one to a process; here
-they are spread evenly over the groups of the local actors, and the count is rounded up to fill them:
+Flags for algorithm settings apply to the algorithm that `algo` names. A setting whose flag is not given keeps this
+project's default; `--preset torchbeast` gives TorchBeast's. `--num_actors` counts environments there, one to a process;
+here they are spread evenly over the groups of the local actors, and the count is rounded up to fill them:
 
     actor.envs_per_group = ceil(num_actors / (local.actors * actor.env_groups))
     learner.window       = ceil(num_buffers / num_actors), at least what a batch of learner.batch_size needs
@@ -18,7 +18,7 @@ PRESET = "torchbeast"
 ALGO = "<algo>"  #: section of the algorithm that the run uses
 
 
-#: other names of settings
+#: TorchBeast's names of settings
 SAME = {
     "xpid": "name",
     "savedir": "root",
@@ -37,9 +37,9 @@ SAME = {
 }
 FIXED = {"disable_cuda": {"broker.device": "cpu", "learner.device": "cpu"}}  #: switches that stand for values
 MODE = "mode"  #: train, or test, which `beast train` understands
-COUNTS = ("num_actors", "num_buffers")  #: what `spread` works out
+COUNTS = ("num_actors", "num_buffers")  #: flags that `spread` turns into settings
 ONE_LOOP = "the learner is one loop; learner.threads is the number of its torch threads"
-#: what sets nothing here, and why
+#: flags that set nothing here, and why
 NEEDLESS = {
     "num_learner_threads": ONE_LOOP,
     "num_threads": ONE_LOOP,
@@ -55,7 +55,7 @@ FLAGS = (*SAME, *FIXED, MODE, *COUNTS, *NEEDLESS)
 
 
 def spread(counts: Mapping[str, int], value: Callable[[str], int]) -> dict[str, int]:
-    """What those of num_actors and num_buffers that were given mean for the settings; `value` looks one up."""
+    """The settings that follow from num_actors and num_buffers, if given; `value` looks up a setting."""
     groups = value("local.actors") * value("actor.env_groups")
     changes: dict[str, int] = {}
     envs = value("actor.envs_per_group")

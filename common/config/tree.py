@@ -19,6 +19,6 @@ else:
 
 
 class RunConfig(Algorithms, Run):
-    """The settings of a run. Every algorithm has its section, named as `algo` names it."""
+    """The settings of a run. Every algorithm has its section, under the name that `algo` uses."""
 
     algo: AlgoName = setting("impala", "algorithm")

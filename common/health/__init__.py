@@ -1,1 +1,1 @@
-"""What a service says about itself, and how it is read."""
+"""What a service reports about itself, and how others read it."""

@@ -1,7 +1,7 @@
-"""`python -m zerobeast.services.<role> health`: a process, seen from beside it, as a container's health check does.
+"""`python -m zerobeast.services.<role> health`: checks a process from outside, as a container's health check does.
 
-0 all its services take work, 1 one does not, 2 unreachable. A service that stalls takes work; whether the run trains is
-what `beast health` tells. Imports little: a health check runs every few seconds.
+Exit code: 0 all its services take work, 1 one does not, 2 unreachable. A stalled service still takes work; `beast
+health` tells whether the run trains. Imports little, because a health check runs every few seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Look at the services of a process, or at those of which --endpoint has the pages; returns the exit code."""
+    """Check the services of a process, or those whose pages --endpoint names; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m zerobeast.services.{role} health",
         description="Ask a running service how it is. Exit code: 0 it takes work, 1 it does not, 2 unreachable.",
@@ -52,14 +52,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def own_pages(process: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Where the services of the process in this container serve their pages, and the role of each."""
+    """The address of each health page of the process in this container, and the role of its service."""
     host, port = environ.get("BEAST_HEALTH__HOST", ""), environ.get("BEAST_HEALTH__PORT", "")
     ports = [str(int(port) + number) for number in range(len(HOSTED[process]))] if port.isdigit() else [port]
     return [(f"{host}:{port}", role) for port, role in zip(ports, HOSTED[process], strict=False)]
 
 
 def view_at(address: str, role: str = "") -> ServiceView:
-    """The service whose page is at host:port, if it has the role; any has the empty one."""
+    """The service whose page is at host:port, if it has this role; an empty role matches any."""
     page = fetch_page(address)
     found = str(page.get("role", "")) if page else ""
     if page is not None and role in ("", found):
@@ -75,7 +75,7 @@ def show(
     watch: bool,
     as_json_text: bool,
 ) -> int:
-    """Print what `look` finds, once or until Ctrl-C; returns the exit code of the last time."""
+    """Print what `look` finds, once or until Ctrl-C; returns the last exit code."""
     while True:
         services = look()
         verdict = judge(services)
@@ -99,7 +99,7 @@ def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: b
 
 
 def exit_code(services: Sequence[ServiceView], verdict: Verdict) -> int:
-    """0 all is well, 1 it is not, 2 none could be reached."""
+    """0 if all is well, 1 if it is not, 2 if no service could be reached."""
     if not any(view.page for view in services):
         return 2
     return 0 if verdict.good else 1

@@ -9,13 +9,13 @@ from typing import Any
 from zerobeast.common.health.views import ServiceView
 
 UNKNOWN = "-"
-READY, STALLED = "ready", "stalled"  #: it takes work, and gets on with it or not
+READY, STALLED = "ready", "stalled"  #: both take work; a stalled service gets none of it done
 BLOCKS = "▁▂▃▄▅▆▇█"
-SILENT_S = 10.0  #: a page older than this is no answer
+SILENT_S = 10.0  #: a page older than this counts as no answer
 SPARK_WIDTH = 24
-LARGEST = 1e18  #: a page may come from any peer, and an integer of JSON be too large for a float
+LARGEST = 1e18  #: a page may come from any peer, and a JSON integer may be too large for a float
 MIB, GIB = 1 << 20, 1 << 30
-#: per role: the share of its time that it spends on each thing it waits for, by key of its page
+#: per role: what it waits for -> key of its page for the share of time spent waiting for that
 WAITS = {
     "actor": {
         "envs": "waiting_env_fraction",
@@ -26,7 +26,7 @@ WAITS = {
 }
 #: per role without such shares: what it waits for whenever it is not busy
 IDLE = {"broker": "requests", "envserver": "actions"}
-#: per role: the number of conversations
+#: per role: key of its page for the number of conversations with others
 PEERS = {"actor": "groups", "broker": "clients", "envserver": "sessions", "learner": "peers"}
 TROUBLES = {
     "refused": "refused",
@@ -52,7 +52,7 @@ def finite(value: Any) -> float | None:
     """A value of a page as a number that a float can hold, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if abs(value) <= LARGEST else None  # which NaN is not
+    return value if abs(value) <= LARGEST else None  # false for NaN
 
 
 def written(value: float | None, layout: str) -> str:
@@ -100,13 +100,13 @@ def sparkline(values: Sequence[Any], width: int = SPARK_WIDTH) -> str:
 
 
 def done(total_steps: int, learner: Mapping[str, Any]) -> float | None:
-    """Which share of the run is behind it."""
+    """Share of the run that is done."""
     steps = number(learner, "agent_steps")
     return None if steps is None else min(1.0, steps / total_steps)
 
 
 def eta_s(total_steps: int, learner: Mapping[str, Any]) -> float | None:
-    """Seconds until the last step at the present rate, or None if that is not known."""
+    """Seconds until the last step at the current rate, or None if unknown."""
     steps, rate = number(learner, "agent_steps"), number(learner, "agent_steps_per_s")
     if steps is None or not rate or rate <= 0:
         return None
@@ -114,7 +114,7 @@ def eta_s(total_steps: int, learner: Mapping[str, Any]) -> float | None:
 
 
 def frames_per_s(learner: Mapping[str, Any]) -> float | None:
-    """The learner's rate in env frames: a step is as many frames as the run has had per step so far."""
+    """The learner's rate in env frames, from the mean number of frames per step so far."""
     rate, steps = number(learner, "agent_steps_per_s"), number(learner, "agent_steps")
     frames = number(learner, "env_frames")
     if rate is None or not steps or frames is None:
@@ -140,7 +140,7 @@ def state(view: ServiceView) -> str:
 
 
 def waits_for(view: ServiceView) -> str:
-    """What a service spends most of its idle time on, and how much of its whole time."""
+    """What a service waits for most, and for what share of its whole time."""
     shares = {what: number(view.page, key) for what, key in WAITS.get(view.role, {}).items()}
     busy = number(view.page, "busy_fraction")
     if view.role in IDLE and busy is not None:
@@ -153,7 +153,7 @@ def waits_for(view: ServiceView) -> str:
 
 
 def load(view: ServiceView) -> str:
-    """How full it is: the learner's queue, the broker's batches, what the others host or drive."""
+    """How full a service is: the learner's queue, the broker's batches, the environments others host or drive."""
     page = view.page
     if view.role == "learner":
         return f"queue {count(number(page, 'queue_rows'))}/{count(number(page, 'queue_capacity'))}"
@@ -171,18 +171,18 @@ def policy(view: ServiceView) -> str:
 
 
 def peers(view: ServiceView) -> str:
-    """Conversations that it has with others."""
+    """Number of conversations that the service has with others."""
     return count(number(view.page, PEERS[view.role])) if view.role in PEERS else UNKNOWN
 
 
 def trouble(view: ServiceView) -> str:
-    """What was refused, dropped, lost or made anew since its start; empty where nothing was."""
+    """What the service has refused, dropped, lost or made anew since its start; empty if nothing."""
     found = {what: number(view.page, key) or 0 for key, what in TROUBLES.items()}
     return ", ".join(f"{many:,.0f} {what}" for what, many in found.items() if many)
 
 
 def rate(view: ServiceView) -> str:
-    """What a service gets through."""
+    """Throughput of a service."""
     key, unit = RATES.get(view.role, ("agent_steps_per_s", "steps/s"))
     value = number(view.page, key)
     return UNKNOWN if value is None else f"{value:,.0f} {unit}"

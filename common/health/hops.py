@@ -1,7 +1,7 @@
-"""How long each step on the way of an experience takes: histograms that the services keep and any reader can add up.
+"""How long each hop on the path of an experience takes: histograms that the services keep and any reader can add up.
 
-The buckets are the same everywhere, so histograms of several processes, or of two moments, are added and subtracted
-number by number. One entry costs less than a microsecond, and there is one per message, never one per environment.
+The buckets are the same everywhere, so histograms of several processes or points in time can be added and subtracted
+bucket by bucket. One entry costs less than a microsecond, and there is one per message, never one per environment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOPS: dict[str, dict[str, str]] = {
     },
 }
 DECADES = range(-5, 2)  #: 10 us to 50 s
-EDGES_S = tuple(step * 10.0**decade for decade in DECADES for step in (1, 2, 5))  #: upper ends; one bucket more follows
+EDGES_S = tuple(step * 10.0**decade for decade in DECADES for step in (1, 2, 5))  #: upper ends; one more bucket follows
 RECENT_S = 5.0
 
 
@@ -56,7 +56,7 @@ class Histogram:
         return self.sum_s / passed if passed else None
 
     def quantile_s(self, share: float) -> float | None:
-        """The duration that `share` of them stay below, taken as evenly spread within a bucket; None of none."""
+        """The duration below which `share` of them lie, taken as evenly spread within a bucket; None if none passed."""
         wanted, below = share * sum(self.buckets), 0
         if not sum(self.buckets):
             return None
@@ -70,7 +70,7 @@ class Histogram:
 
 
 class Hops:
-    """The histograms of one process, of which a service of `role` has as many as hops."""
+    """The histograms of one service, one for each hop of its `role`."""
 
     def __init__(self, role: str, now: float) -> None:
         self._histograms = {name: Histogram() for name in HOPS.get(role, {})}
@@ -81,7 +81,7 @@ class Hops:
         self._histograms[hop].add(seconds)
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
-        """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same of the last seconds."""
+        """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same over `RECENT_S`."""
         page = {}
         for name, one in self._histograms.items():
             _, (*passed, passed_s) = self._windows[name].growth(now, *one.buckets, one.sum_s)
@@ -90,7 +90,7 @@ class Hops:
 
 
 def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
-    """What passed a hop in the last seconds, added up over health pages; a page that says nothing of it adds none."""
+    """The recent histogram of a hop, added up over health pages; a page without the hop adds nothing."""
     whole = Histogram()
     for page in pages:
         if entry := _entry(page, hop):
@@ -113,7 +113,7 @@ def _entry(page: Mapping[str, Any], hop: str) -> Histogram | None:
 
 
 def wires(pages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean seconds between an actor and each kind of server that the server does not account for: wire and sockets."""
+    """Mean seconds of a round trip to each kind of server that the server does not account for: wire and sockets."""
     served = {
         "env-server": ("env_round_trip", ("env_step",)),
         "broker": ("broker_round_trip", ("batch_wait", "forward")),

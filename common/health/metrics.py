@@ -1,8 +1,8 @@
-"""The numbers of a health page as Prometheus metrics, and what each of them means: the one catalogue of them.
+"""The numbers of a health page as Prometheus metrics: the only catalogue of them and their meanings.
 
 A page's key `batch_rows_mean` becomes `zerobeast_batch_rows_mean{role="broker",run="pong"}`. Counters get `_total`, and
-units are written out in seconds, as Prometheus wants its names. The histograms of `common.health.hops` are one
-metric, zerobeast_hop_seconds. What is not in the catalogue, such as texts and histories, is no metric.
+time units are spelt out in seconds, as Prometheus names require. The histograms of `common.health.hops` are one metric,
+zerobeast_hop_seconds. Entries that are not in the catalogue, such as texts and histories, are not exported.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ METRICS: dict[str, Metric] = {
 
 
 def exported(key: str) -> tuple[str, float]:
-    """The metric's name for a key of a page, and the factor between their values."""
+    """The metric's name for a key of a page, and the factor from the page's value to the metric's."""
     total = "_total" if METRICS[key].kind == "counter" else ""
     for unit, written, factor in (("_per_s", "_per_second", 1.0), ("_ms", "_seconds", 1e-3), ("_s", "_seconds", 1.0)):
         if key.endswith(unit):
@@ -141,7 +141,7 @@ class _Collector(NamedTuple):
     page: Mapping[str, Any]
 
     def collect(self) -> Iterator[Any]:
-        """One family for every number."""
+        """One metric family for every number."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         labels = {"role": str(self.page.get("role", "unknown")), "run": str(self.page.get("run", ""))}

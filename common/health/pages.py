@@ -21,7 +21,7 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service at host:port, or None if there is no answer with one."""
+    """The page of the service at host:port, or None if it does not answer with one."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return None
@@ -37,6 +37,6 @@ def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any
 
 
 def _reachable(host: str) -> str:
-    """Where to connect for a page that is bound to `host`."""
+    """The host to connect to for a page that is bound to `host`."""
     plain = host.strip("[]")
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(plain, plain)  # noqa: S104

@@ -1,8 +1,8 @@
-"""Whether a service gets on with its work. No sockets, no clock: time is an argument.
+"""Whether a service makes progress with its work. No sockets, no clock: time is an argument.
 
-Ready and getting on are two things. A service is ready while it takes work: probes ask for that, since brokers learn
-the network from actors, and actors reach the brokers whose probes succeed. It stalls while it has work and gets none of
-it done. One that has nothing to do is idle, which is no fault of its own.
+Being ready and making progress are different things. A service is ready while it takes work: probes ask for that, since
+brokers learn the network from actors, and actors reach the brokers whose probes succeed. A service stalls while it has
+work and gets none of it done. One that has nothing to do is idle, which is not its fault.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Progress:
     def note(
         self, done: object, *, idle: bool, refused: Mapping[str, int], now: float, awake_since: float = 0.0
     ) -> None:
-        """Take the present state.
+        """Record the current state.
 
         Args:
-          done: what differs after every piece of work that is done.
-          idle: it has nothing to do.
+          done: a value that changes with every piece of work that is done.
+          idle: whether it has nothing to do.
           refused: messages refused since the start, by reason.
-          awake_since: since when the process has run without a standstill; what it did not do before is excused.
+          awake_since: since when the process has run without a standstill; a stall before that is excused.
         """
         self._refused = Counter(refused)
         progressed = self._done is not None and done != self._done

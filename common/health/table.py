@@ -34,7 +34,7 @@ def table(services: Sequence[ServiceView]) -> str:
 
 
 def hop_table(services: Sequence[ServiceView]) -> str:
-    """How long what takes: a header and a line per hop that something passed in the last seconds; else empty."""
+    """How long hops take: a header and a line per hop that something passed in the last few seconds; else empty."""
     pages = [view.page for view in services]
     rows = []
     for role, names in hops.HOPS.items():
@@ -49,7 +49,7 @@ def hop_table(services: Sequence[ServiceView]) -> str:
 
 
 def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]:
-    """What the table says and more: every page as it is."""
+    """What the table says, and every page in full."""
     return {
         "verdict": verdict.sentence,
         "healthy": bool(services) and verdict.good,
@@ -68,8 +68,8 @@ def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: Set[str]) -> str:
-    """Lines of equal columns; the first row names them."""
-    clean = [[printable(cell) for cell in row] for row in rows]  # pages may hold texts of strangers
+    """Lines with aligned columns; the first row names the columns."""
+    clean = [[printable(cell) for cell in row] for row in rows]  # pages may hold text from any peer
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
     lines = []
     for row in clean:

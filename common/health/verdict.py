@@ -1,8 +1,8 @@
 """Whether a run trains, which service limits its throughput, and what to scale. Pages in, one sentence out; no sockets,
 no clock.
 
-The learner is asked first: if it never waits, nothing else matters. If it waits, either a service in front of
-it is busy all the time, or none is, and then what is missing is work under way.
+The learner is checked first: if it never waits, nothing else matters. If it waits, either a service upstream of
+it is busy all the time, or none is, and then there is too little work in flight.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
 STARTING = "starting"
-BUSY = 0.85  #: of its time, from where on a service counts as the limit
-NEVER_WAITS = 0.1  #: of the learner's time
-WASTEFUL = 0.2  #: of the rollouts
+BUSY = 0.85  #: share of its time above which a service counts as the limit
+NEVER_WAITS = 0.1  #: share of its time up to which the learner counts as never waiting
+WASTEFUL = 0.2  #: share of the rollouts
 CORES_FULL = 0.9
-MOSTLY = 0.5  #: of the time of a step, or of the learner's
+MOSTLY = 0.5  #: share of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
-MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of one that a service words itself
+MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of a cause that a service words itself
 
 
 class Verdict(NamedTuple):
     """What a person or a script should know first."""
 
     sentence: str
-    good: bool  #: all services take work and, as far as they have any, get it done
+    good: bool  #: all services take work and, if they have any, get it done
 
 
 def ready(view: ServiceView) -> bool:
-    """Whether a service takes work: what probes ask for. One that stalls does."""
+    """Whether a service takes work, which is what probes ask. A stalled service does."""
     return figures.state(view) in (READY, STALLED)
 
 
 def healthy(view: ServiceView) -> bool:
-    """Whether a service does what it is there for."""
+    """Whether a service takes work and is not stalled."""
     return figures.state(view) == READY
 
 
@@ -54,12 +54,12 @@ def judge(services: Sequence[ServiceView]) -> Verdict:
 
 
 def verdict(services: Sequence[ServiceView]) -> str:
-    """Its sentence alone."""
+    """The sentence of the verdict alone."""
     return judge(services).sentence
 
 
 def _starting(services: Sequence[ServiceView]) -> str:
-    """A sentence where every role has a process and those that are not ready yet have just been started."""
+    """A sentence if every role has a process and those that are not ready yet have just been started."""
     states = {view.name: figures.state(view) for view in services}
     coming = [name for name, state in states.items() if state == STARTING]
     complete = {view.role for view in services} >= set(SERVING if _serves(services) else ROLES)
@@ -92,7 +92,7 @@ def _finished(services: Sequence[ServiceView]) -> str:
 
 
 def _stalled(services: Sequence[ServiceView]) -> str:
-    """A sentence where services have work and get none of it done: the run, or some that it can do without."""
+    """A sentence if services have work and get none of it done: the whole run, or some that it can do without."""
     stalled = [view for view in services if figures.state(view) == STALLED]
     if not stalled:
         return ""
@@ -109,13 +109,13 @@ def _waiting(services: Sequence[ServiceView]) -> str:
 
 
 def _troubles(services: Sequence[ServiceView]) -> list[str]:
-    """What actors say that keeps them from going on, each once."""
+    """What actors say keeps them from going on, without duplicates."""
     said = dict.fromkeys(str(view.page["trouble"]) for view in _of(services, "actor") if view.page.get("trouble"))
     return [sentence[:MOST_TEXT] for sentence in said][:MOST]
 
 
 def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:
-    """Services that refuse messages and get nothing done, those with the most first."""
+    """Services that have refused messages since they last got something done, most refusals first."""
     refused = {view.name: _counts(view.page.get("refused_since_progress")) for view in services}
     for name in sorted(refused, key=lambda each: -sum(refused[each].values()))[:MOST]:
         if reasons := sorted(refused[name].items(), key=lambda entry: -entry[1])[:MOST]:
@@ -156,7 +156,7 @@ def _lag_bound(learner: Mapping[str, Any]) -> str:
 
 
 def _pace_bound(learner: Mapping[str, Any]) -> str:
-    """A sentence where the bounds on samples per insert are what one side waits for most of the time."""
+    """A sentence if the bounds on samples per insert keep one side waiting most of the time."""
     starved, limited = (number(learner, f"{name}_fraction") or 0.0 for name in ("replay_starved", "ratio_limited"))
     ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
     if starved > MOSTLY:
@@ -179,7 +179,7 @@ def _training_bound(learner: Mapping[str, Any]) -> str:
 
 
 def _server_bound(services: Sequence[ServiceView]) -> str:
-    """The service that is busy all the time, the one nearest to the learner first."""
+    """A sentence if a service is busy all the time; the one nearest to the learner comes first."""
     if (busy := _mean(services, "broker", "busy_fraction") or 0.0) > BUSY:
         rows, most = _mean(services, "broker", "batch_rows_mean"), _mean(services, "broker", "max_batch_rows")
         batches = f"batches {count(rows)} of {count(most)} full"
@@ -192,7 +192,7 @@ def _server_bound(services: Sequence[ServiceView]) -> str:
 
 
 def _wire_bound(services: Sequence[ServiceView]) -> str:
-    """A sentence where an agent step is mostly messages on their way."""
+    """A sentence if an agent step is mostly messages in transit."""
     pages = [view.page for view in services]
     step_s, wires = hops.step_s(pages), hops.wires(pages)
     if not step_s or not wires:
@@ -214,7 +214,7 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
 
 
 def _full_machine(services: Sequence[ServiceView]) -> str:
-    """A sentence where all services share one machine and its cores are in use."""
+    """A sentence if all services share one machine and its cores are in use."""
     if len({str(view.page.get("host")) for view in services}) != 1:
         return ""
     cores = number(services[0].page, "cpus")
@@ -230,7 +230,7 @@ def _cpu(view: ServiceView) -> float:
 
 
 def _serves(services: Sequence[ServiceView]) -> bool:
-    """Whether there are processes that infer and learn, and none that act: programs that step themselves may."""
+    """Whether there are only brokers and learners: acting may be left to programs that step environments themselves."""
     return {view.role for view in services} == set(SERVING)
 
 

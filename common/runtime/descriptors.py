@@ -1,7 +1,7 @@
-"""How many files this process may have open. Every connection is one; a client of a plane has two.
+"""How many files this process may have open. Each connection counts as one; a client of a plane has two.
 
-A server on tcp that runs out lets new connections wait until others end; what is connected goes on. On a unix socket
-libzmq 4.3.5 ends the process instead, so that a run on one machine does not start where that could happen.
+When a server on tcp runs out, new connections wait until others end, and existing ones carry on. On a unix socket
+libzmq 4.3.5 ends the process instead, so a run on one machine does not start if that could happen.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 
-PLENTY = 65_536  #: what a server asks for: the two connections of 30,000 clients
+PLENTY = 65_536  #: what a server asks for: enough for the two connections of each of 30,000 clients
 LEAST = 64  #: what a service needs for itself
-NEARLY = 0.8  #: of the limit, from where on a service warns
+NEARLY = 0.8  #: share of the limit above which a service warns
 OPEN = Path("/proc/self/fd")
 
 
@@ -22,7 +22,7 @@ def allow_files(wanted: int = PLENTY, needed: int = LEAST, why: str = "this serv
     """Raise this process's own limit to `wanted`, or as far as the system lets it.
 
     Raises:
-      ConfigError: that is less than `needed`.
+      ConfigError: the system allows fewer than `needed`.
     """
     soft, hard = (PLENTY if limit == resource.RLIM_INFINITY else limit for limit in _limits())
     if hard < needed:
@@ -40,9 +40,9 @@ def max_files() -> int:
 
 
 def open_files() -> int:
-    """How many it has open; 0 where the system does not say."""
+    """How many files this process has open; 0 if the system does not say."""
     try:
-        return os.stat(OPEN).st_size or len(os.listdir(OPEN))  # the size says it since Linux 6.2, without a file
+        return os.stat(OPEN).st_size or len(os.listdir(OPEN))  # since Linux 6.2 the size is the count: no file to open
     except OSError:
         return max_files() if OPEN.exists() else 0
 

@@ -1,8 +1,8 @@
-"""Addresses of planes. A service has one endpoint; the sockets of its planes sit beside it, one step apart.
+"""Addresses of planes. A service has one endpoint; the sockets of its planes have consecutive addresses from there on.
 
 tcp://learner:5560      -> tcp://learner:5560,  :5561,  :5562 ...
 ipc:///run/x/learner    -> /run/x/learner.0, .1, .2 ...
-inproc://learner        -> learner.0, .1, .2 ... of services that share a process
+inproc://learner        -> learner.0, .1, .2 ... for services that share a process
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Endpoint:
         """Read "tcp://host:port", "ipc://path" or "inproc://name".
 
         Raises:
-          ConfigError: it is none of them.
+          ConfigError: the text is not a valid endpoint.
         """
         if text.startswith("inproc://") and len(text) > len("inproc://"):
             return cls(name=text.removeprefix("inproc://"))
@@ -61,7 +61,7 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether no network is between its ends: it is of this machine, or of this process."""
+        """Whether no network lies between its ends: both are on this machine, or in this process."""
         return bool(self.path or self.name)
 
     @property
@@ -82,16 +82,16 @@ class Endpoint:
             return None
 
     def resolved(self) -> Endpoint:
-        """The same with the name looked up once, so that all sockets of a client reach one server.
+        """This endpoint with its name looked up once, so that all sockets of a client reach the same server.
 
         Raises:
           PeerLost: the name does not resolve now.
-          ConfigError: it is "*", which a server may bind but a client cannot connect to.
+          ConfigError: the host is "*", which a server may bind but a client cannot connect to.
         """
         return self.addresses()[0]
 
     def addresses(self) -> list[Endpoint]:
-        """All that the name stands for, each once: the replicas of a server.
+        """Every address that the name resolves to, without duplicates: the replicas of a server.
 
         Raises: as `resolved`.
         """
@@ -109,12 +109,12 @@ class Endpoint:
         return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]
 
     def refuse_wildcard(self) -> None:
-        """Raise ConfigError if this is "*", which a server may bind but a client cannot connect to."""
+        """Raise ConfigError if the host is "*", which a server may bind but a client cannot connect to."""
         if self.host == "*":
             raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
 
     def refuse_if_taken(self, index: int) -> None:
-        """Raise ConfigError where an ipc path is a file or listened on: libzmq would take it over in silence."""
+        """Raise ConfigError if the ipc path is a file or has a listener: libzmq would take it over silently."""
         path = Path(f"{self.path}.{index}")
         if not self.path or not path.exists():
             return

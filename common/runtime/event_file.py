@@ -1,8 +1,8 @@
 """TensorBoard's event files, written record by record in the caller's own thread.
 
-TensorBoard's EventFileWriter, and torch's SummaryWriter around it, write in a thread that ends at the first full disk
-and never comes back. Here a record that cannot be written is an OSError like any other, nothing of it stays in the
-file, and the next one is tried again.
+TensorBoard's EventFileWriter, and torch's SummaryWriter around it, write in a thread that ends the first time the
+disk is full and is never restarted. Here a record that cannot be written raises an OSError and leaves nothing in the
+file, and the next record is attempted as usual.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class EventFile:
     """One file of curves over agent_steps.
 
     Args:
-      folder: of event files; made where it is missing.
-      agent_steps: what earlier files hold beyond this is hidden.
+      folder: where event files go; created if it is missing.
+      agent_steps: points of earlier files beyond this step are hidden.
 
     Raises:
       ModuleNotFoundError: tensorboard is not installed.
@@ -39,11 +39,11 @@ class EventFile:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
-        # the wall time in the name is the order in which TensorBoard reads the files of a folder
+        # TensorBoard reads the files of a folder in the order of the wall times in their names
         name = f"events.out.tfevents.{time.time_ns() // 10**9:010}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(Journal(folder / name))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        # wall times are what TensorBoard shows; nothing is measured with them
+        # TensorBoard shows wall times; nothing is measured with them
         version = event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
         hiding = event_pb2.Event(wall_time=time.time(), step=agent_steps + 1, session_log=start)
         for event in (version, hiding):
@@ -55,7 +55,7 @@ class EventFile:
         step: int,
         histograms: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
-        """Add one point of every curve, all or none.
+        """Add one point to every curve, all or none.
 
         Args:
           scalars: by tag.

@@ -1,4 +1,4 @@
-"""Packages that only some installations have, and the extra that brings each."""
+"""Packages that only some installations have, and the extra that installs each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXTRAS = {
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:
-    """What is missing and how to get it, as a sentence.
+    """A sentence that says what is missing and how to install it.
 
     Raises:
-      ModuleNotFoundError: the same, if no extra brings it: the installation is broken.
+      ModuleNotFoundError: `error` itself, if no extra installs the package: the installation is broken.
     """
     if error.name not in EXTRAS:
         raise error

@@ -1,4 +1,4 @@
-"""Files that a reader finds whole or as they were before, never in part."""
+"""Files that a reader sees either complete or as they were before, never partly written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zerobeast.common.errors import ConfigError
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step. If that fails, nothing of the new one stays.
+    """Replace a text file in one step. If that fails, nothing is left of the new one.
 
     Raises:
       ConfigError: its folder cannot be written.

@@ -1,4 +1,4 @@
-"""A file that grows by whole entries or not at all, whatever the disk says."""
+"""A file that grows by whole entries or not at all, even if the disk is full or fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Journal:
-    """An append-only file without a buffer: what could not be written whole is taken back at once.
+    """An unbuffered append-only file: an entry that cannot be written whole is removed at once.
 
     Raises:
       OSError: it cannot be opened.
@@ -19,7 +19,7 @@ class Journal:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was written yet."""
+        """Whether nothing has been written yet."""
         return not self._size
 
     def write(self, entry: bytes) -> None:
@@ -30,7 +30,7 @@ class Journal:
         """
         left = memoryview(entry)
         try:
-            while left:  # a full disk first takes a part, and only then says so
+            while left:  # a disk that fills up accepts part of an entry, and fails at the next write
                 left = left[self._file.write(left) :]
         except OSError:
             self._file.truncate(self._size)

@@ -2,8 +2,8 @@
 
 12:00:01.250 learner-0 I ready
 
-Peers decide how often some events happen, and parts of their texts. So each statement in the code gets a share of the
-log and no more, a line has a length, and what would draw on a terminal or look like another line is escaped.
+Peers determine how often some events happen, and part of their text. So each statement in the code gets a limited share
+of the log, events have a maximum length, and text that would control a terminal or pass for another line is escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 from zerobeast.common.runtime.text import printable
 
-MAX_PER_PERIOD = 20  #: lines of one statement
+MAX_PER_PERIOD = 20  #: events of one log statement
 PERIOD_S = 60.0
 MAX_TEXT = 8192  #: characters of one event, its traceback included
 
@@ -29,7 +29,7 @@ def log_to_stderr(name: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """One event, of which every line but the first is indented."""
+    """Formats an event with every line but the first indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -39,7 +39,7 @@ class _Lines(logging.Formatter):
 
 
 class _Share(logging.Filter):
-    """Lets through what a statement may say; the first event of its next period tells how much was left out."""
+    """Lets each statement log up to its share; the first event of its next period says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()

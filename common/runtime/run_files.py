@@ -1,4 +1,4 @@
-"""What the folder of a run holds, and under which names."""
+"""The contents of a run's folder, by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 CONFIG = "config.yaml"  #: the settings that the run is trained with
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
-CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: while it is being written
+CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
 TENSORBOARD = "tensorboard"  #: event files of the learner
 TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which sees all services
-STORE = "store"  #: rows that an algorithm with a replay of its own keeps
+STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
 LAUNCHER_LOCK = ".lock"
@@ -19,5 +19,5 @@ LEARNER_LOCK = ".learner.lock"
 
 
 def status_of(status: Path, role: str, index: int) -> Path:
-    """The file of one of several services that share the process whose file would be `status`."""
+    """The status file of one of several services in a process whose own file would be `status`."""
     return status.with_name(f"{role}-{index}.json")

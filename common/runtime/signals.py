@@ -1,4 +1,4 @@
-"""Handlers of signals for a while."""
+"""Temporary signal handlers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""How fast totals grow, over the last seconds. Time is an argument."""
+"""How fast totals have grown over the last few seconds. Time is an argument."""
 
 from __future__ import annotations
 
 from collections import deque
 
-SPACING = 0.08  #: share of the window that lies between two marks at least, however often it is asked
+SPACING = 0.08  #: smallest gap between two marks, as a share of the window, however often it is called
 
 
 class SlidingWindow:
-    """Growth of totals over the last seconds; the first call opens it.
+    """Growth of totals over the last few seconds; the first call opens the window.
 
     window = SlidingWindow(5.0)
     window.growth(now, steps, waited_s)
@@ -16,11 +16,11 @@ class SlidingWindow:
     """
 
     def __init__(self, span_s: float) -> None:
-        self._span_s = span_s  #: how far back it reaches, if it has been open for so long
+        self._span_s = span_s  #: how far back the window reaches once it has been open that long
         self._marks: deque[tuple[float, tuple[float, ...]]] = deque()  #: (time, totals), oldest first
 
     def growth(self, now: float, *totals: float) -> tuple[float, list[float]]:
-        """Take the present totals; returns the length of the window in seconds, and what each has grown by in it."""
+        """Record the current totals; returns the length of the window in seconds, and how much each grew in it."""
         if not self._marks or now - self._marks[-1][0] >= SPACING * self._span_s:
             self._marks.append((now, totals))
         while len(self._marks) > 1 and self._marks[1][0] <= now - self._span_s:

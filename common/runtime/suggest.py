@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SIMILAR = 0.75  #: at least, of 1
+SIMILAR = 0.75  #: lowest similarity of a suggestion, out of 1
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean a.b?", or nothing.
+    """ "; did you mean a.b?", or an empty string.
 
-    Compares whole names without case and with '.' as good as '_', and the last parts alone: `batch_size` may mean
+    Compares whole names, ignoring case and treating '.' as '_', and the last parts alone: `batch_size` may mean
     `learner.batch_size`, `threads` any of three.
     """
     names = list(known)
@@ -30,7 +30,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """As `did_you_mean`, or else all that is known."""
+    """As `did_you_mean`, or else a list of all known names."""
     names = list(known)
     return did_you_mean(name, names) or f"; known: {', '.join(names)}"
 

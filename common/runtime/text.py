@@ -1,10 +1,10 @@
-"""Text that others wrote, made fit for a terminal and a log."""
+"""Text from others, made safe for a terminal and a log."""
 
 from __future__ import annotations
 
 import re
 
-#: what draws on a terminal, ends a line, or turns the direction of reading
+#: characters that control a terminal, end a line or change the direction of text
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNPRINTABLE_IN_LINES = re.compile(_UNPRINTABLE.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"))
 

@@ -1,4 +1,4 @@
-"""What a process may use of the machine and what it uses, as it can tell itself. Linux; elsewhere memory stays 0."""
+"""What a process may use of the machine and what it does use, by its own account. Linux; elsewhere memory stays 0."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ GIVEN_WAY = 5  #: niceness
 
 
 def cores(cgroup: Path = CGROUP) -> float:
-    """Cores that this process may use: those that it may run on, less where its container has a smaller quota."""
+    """Cores that this process may use: those that it may run on, or the quota of its container if that is smaller."""
     allowed = float(len(os.sched_getaffinity(0)))
     try:
         if (whole := cgroup / "cpu.max").exists():
             quota, period = whole.read_text().split()
         else:
             quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        share = float(quota) / float(period)  # "max" is no number, -1 is no limit
+        share = float(quota) / float(period)  # "max" raises a ValueError, -1 means no limit
     except (OSError, ValueError, ZeroDivisionError):
         return allowed
     return min(allowed, share) if share > 0 else allowed
 
 
 def take_long_turns() -> None:
-    """Let this process, and what it starts, neither interrupt others when it wakes up nor be interrupted so often.
+    """Keep this process and its children from interrupting others on wake-up, and from being interrupted so often.
 
-    Where more processes compute than there are cores, each switch costs caches: with long turns the services train 2
-    to 4 % faster on two cores. Does nothing where the kernel knows no such policy or allows none.
+    If more processes compute than there are cores, every switch loses cached data: with long turns the services train 2
+    to 4 % faster on two cores. Does nothing if the kernel lacks this policy or does not allow it.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -42,17 +42,17 @@ def take_long_turns() -> None:
 
 
 def stay_on(core: int | None) -> None:
-    """Run on one core from now on, if there is such a one: what a process leaves in its caches, it finds again.
+    """Run only on this core from now on, if it exists: the process then finds its data still in the caches.
 
     With as many workers as cores, each on its own, two cores train Pong 3 to 10 % faster.
     """
     if core is not None:
-        with contextlib.suppress(OSError):  # taken away meanwhile
+        with contextlib.suppress(OSError):  # the core was taken away meanwhile
             os.sched_setaffinity(0, {core})
 
 
 def give_way() -> None:
-    """Let processes that others wait for run first, where this one could use every core all the time.
+    """Let processes that others wait for run first, as this one could use every core all the time.
 
     Linux may divide the CPU among sessions before it looks at processes, so the session gives way too.
     """
@@ -73,11 +73,11 @@ class Usage:
         self._own_s = 0.0
 
     def share(self, services: int) -> None:
-        """From now on its CPU time is what `spent` is told, and its memory an equal part of the process's."""
+        """From now on, count the CPU time passed to `spent`, and an equal part of the memory of the process."""
         self._services, self._cpu_s = services, 0.0
 
     def spent(self, cpu_s: float) -> None:
-        """Count CPU time of its turns."""
+        """Add the CPU time of this service's turns."""
         self._own_s += cpu_s
 
     def measure(self, now: float) -> dict[str, float]:

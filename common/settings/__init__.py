@@ -1,1 +1,1 @@
-"""What every room knows of the settings: how a section is declared, and the sections that no algorithm owns."""
+"""What every package knows of the settings: how a section is declared, and the sections that no algorithm owns."""

@@ -1,4 +1,4 @@
-"""The settings of a run that no algorithm owns, once: name, type, default, bounds, meaning and source of the default.
+"""The run settings that no algorithm owns, each once: name, type, default, bounds, meaning and source of the default.
 
 `zerobeast.common.config.tree` adds a section for each algorithm.
 """
@@ -19,7 +19,7 @@ from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
-MIN_SHALLOW_SIDE = 36  #: pixels of which the shallow torso's three convolutions leave at least one
+MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
 LATEST = "latest"  #: link to the newest run in the folder of run folders
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
@@ -85,11 +85,11 @@ class EnvConfig(Section):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The ids, one or several; a task's number is its place here."""
+        """The ids, one or several; a task's number is its index here."""
         return tuple(self.id.split(","))
 
     def alone(self, task: str) -> EnvConfig:
-        """The same for one task."""
+        """These settings for one task alone."""
         return self.model_copy(update={"id": task})
 
 
@@ -236,7 +236,7 @@ class SecurityConfig(Section):
 
 
 class Run(Section):
-    """A run but for the settings of its algorithm."""
+    """The settings of a run, except those of its algorithm."""
 
     name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
     root: str = setting("runs", "folder of run folders")
@@ -277,5 +277,5 @@ class Run(Section):
 
     @property
     def store(self) -> Path:
-        """Where its algorithm may keep rows that outlive the learner's process; the learner alone goes there."""
+        """Where its algorithm may keep rows that outlive the learner's process; only the learner uses it."""
         return self.folder / run_files.STORE

@@ -1,4 +1,4 @@
-"""The building blocks of the tree, apart from it so that an algorithm's folder can declare its own section."""
+"""The building blocks of the tree, kept apart from it so that an algorithm's folder can declare its own section."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true for 1, and take 1e6 for a million: YAML and the command line deliver it as text."""
+        """Refuse true for 1, and read 1e6 as a million: YAML and the command line deliver it as text."""
         assert info.field_name is not None, "a field validator has a field"
         kind = cls.model_fields[info.field_name].annotation
         if kind in (int, float, float | None) and isinstance(value, bool):

@@ -1,11 +1,11 @@
 """When a process that acts takes newer weights: the rules that `sync.rule` may name.
 
-always          every version that is published, as it comes
+always          every published version, as it arrives
 every N         once the newest is N published versions ahead
 every T s       once the present weights are T seconds old
 adaptive X      once the learner's policy differs by more than X from the one that acts (Adaptive Policy
                 Synchronization: Lafuente-Mercado 2025, arXiv:2507.10990)
-never           the first version alone
+never           only the first version
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
         """Read a rule as a user writes it.
 
         Raises:
-          ValueError: it is none.
+          ValueError: the text is not a rule.
         """
         words = text.split()
         if words in (["always"], ["never"]):
@@ -45,14 +45,14 @@ class Rule(NamedTuple):
 
     @property
     def simplest(self) -> Rule:
-        """A threshold below 0 is always exceeded, and an infinite one never."""
+        """The same rule, with a threshold below 0 as always and an infinite one as never."""
         if self.name != "adaptive" or 0 <= self.value < math.inf:
             return self
         return Rule("always" if self.value < 0 else "never")
 
     @property
     def measured(self) -> bool:
-        """Whether the learner has to measure divergences for it."""
+        """Whether the learner has to measure divergences for this rule."""
         return self.name == "adaptive"
 
 

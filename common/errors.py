@@ -36,7 +36,7 @@ class BeastError(Exception):
 
 
 class ConfigError(BeastError):
-    """A setting is unknown, missing, of the wrong type or impossible: one sentence, never retried."""
+    """A setting is unknown, missing, of the wrong type or impossible: one sentence for each mistake, never retried."""
 
     exit_code = 2
 

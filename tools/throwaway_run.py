@@ -1,4 +1,4 @@
-"""A run in a folder that is thrown away, whose services are started one by one or all together, and its rate."""
+"""A run in a throw-away folder: start its services one by one or all together, and measure its rate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
 def settings(flags: Sequence[str]) -> RunConfig:
-    """The configuration that flags make, without code of the user's own.
+    """Load the configuration from flags; a file alone may not name a module to import.
 
     Raises:
       ConfigError: a setting is wrong.
@@ -38,10 +38,10 @@ def settings(flags: Sequence[str]) -> RunConfig:
 
 @contextlib.contextmanager
 def training(flags: Sequence[str], own: Sequence[str] = ()) -> Iterator[ThrowawayRun]:
-    """All services of a run as `beast train` starts them, from the first update on; see `ThrowawayRun`.
+    """Start all services of a run as `beast train` does and wait for the first update; see `ThrowawayRun`.
 
     Raises:
-      BeastError: it does not train.
+      BeastError: the run does not train.
     """
     with private_folder() as folder, ThrowawayRun(flags, folder, own=own, placement="auto") as run:
         run.start_all()
@@ -61,20 +61,20 @@ def tcp_endpoints() -> dict[str, str]:
 
 
 class ThrowawayRun(Fleet):
-    """A fleet on unix sockets that trains without an end.
+    """A fleet on unix sockets that trains until it is stopped.
 
     Usage: `with ThrowawayRun(flags, folder) as run: run.start("learner"); ...; run.rate(warmup_s, seconds)`.
 
     Args:
       flags: settings of the run; `local` says how many actors and env-servers `start_all` starts.
       folder: an empty one with a short path, for files and sockets.
-      brokers: how many.
+      brokers: how many to start.
       modules: see `Fleet`.
-      own: flags of every service, over its endpoints too.
-      placement: if the flags leave it to the machine.
+      own: flags for every service; they override its endpoints too.
+      placement: used if `local.placement` is auto.
 
     Raises:
-      ConfigError: a setting is wrong, or everything would be in this process.
+      ConfigError: a setting is wrong, or `local.placement` is serial.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class ThrowawayRun(Fleet):
         return super().__enter__()
 
     def agent_steps(self) -> int:
-        """What the learner has learned from so far."""
+        """Agent steps that the learner has learned from so far."""
         return sum(int(page.get("agent_steps", 0)) for page in self.pages("learner"))
 
     def until_it_trains(self) -> None:
         """Wait for the first update.
 
         Raises:
-          BeastError: it does not come, or a service has ended.
+          BeastError: no update comes, or a service has ended.
         """
         self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
 
@@ -118,12 +118,12 @@ class ThrowawayRun(Fleet):
         """Wait until something is true.
 
         Args:
-          probe: whether it is.
-          otherwise: the sentence for a wait in vain.
+          probe: returns whether it is true.
+          otherwise: the error text if the wait times out.
           limit_s: how long to wait.
 
         Raises:
-          BeastError: it was in vain, or a service has ended.
+          BeastError: the wait timed out, or a service has ended.
         """
         deadline = time.monotonic() + limit_s
         while not probe():
@@ -133,10 +133,10 @@ class ThrowawayRun(Fleet):
             time.sleep(0.2)
 
     def rate(self, warmup_s: float, seconds: float) -> float:
-        """Wait until it trains, then `warmup_s` more, and measure agent steps a second.
+        """Wait until the run trains, then `warmup_s` more, and measure agent steps a second over `seconds`.
 
         Raises:
-          BeastError: it does not train, or a service has ended.
+          BeastError: the run does not train, or a service has ended.
         """
         self.until_it_trains()
         time.sleep(warmup_s)
@@ -153,12 +153,12 @@ class ThrowawayRun(Fleet):
                 raise BeastError(child.explain())
 
     def freeze_all(self) -> None:
-        """Stop all services in their tracks, for less than the time that they wait for a silent peer."""
+        """Suspend all services, for less time than they wait for a silent peer."""
         for child in self.children:
             if child.running:
                 self.freeze(child.spec.name)
 
     def thaw_all(self) -> None:
-        """Let them go on."""
+        """Resume all suspended services."""
         for name in list(self.frozen):
             self.thaw(name)

@@ -1,12 +1,12 @@
 """Distributed deep RL in PyTorch as four small services over ZeroMQ.
 
-What a script of your own needs, loaded when it is first used:
+What your own scripts need; each name is loaded when it is first used:
 
-    RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments whose environments env-servers host
-    Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe them
-    PolicyClient, OwnEnv  let a run act in a program that steps itself, and learn from it
-    RemoteActing          take the place of the learner: workers act by a policy of yours, whole rollouts come back
-    Player                the policy of a saved run; `RunConfig` has the settings of one
+    RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
+    Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe environments
+    PolicyClient, OwnEnv  let a run act in, and learn from, a program that steps itself
+    RemoteActing          takes the learner's place: workers act with your policy and send back whole rollouts
+    Player                the policy of a saved run; `RunConfig` holds a run's settings
     BeastError            base of every error raised on purpose: ConfigError, EnvError, CheckpointError, PeerLost
 """
 

@@ -1,4 +1,4 @@
-"""Commands that have commands: `beast`, `beast bench` and `beast chaos`."""
+"""Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zerobeast.common.runtime.suggest import suggestion
 def run(
     prog: str, text: str, commands: Mapping[str, str], argv: list[str], call: Callable[[str, list[str]], int]
 ) -> int:
-    """Run one of the commands, or explain them; returns the exit code.
+    """Run one of the commands, or print the help text; returns the exit code.
 
     Args:
-      prog: what comes before a command.
-      text: what to say about all of them, with {commands} in it.
+      prog: the words before a command's name.
+      text: help text for all of them, with the placeholder {commands}.
       commands: name -> what it does.
-      argv: the command's name first; without one they are explained.
-      call: runs the command of a name with the arguments behind it.
+      argv: the command's name first; if empty, the help text is printed.
+      call: runs the named command with the remaining arguments.
     """
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help", "help"):
@@ -37,13 +37,13 @@ def run(
 
 
 def run_module(package: str, name: str, argv: list[str]) -> int:
-    """Run `main` of a module, imported only now: what one command needs, the others do not wait for."""
+    """Run a module's `main`. It is imported only now, so that no command waits for the imports of another."""
     code: int = import_module(f"{package}.{name}").main(argv)
     return code
 
 
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser of exact flags, whose help keeps the lines of its description."""
+    """A parser that accepts no abbreviated flags and keeps the line breaks of its description."""
     return argparse.ArgumentParser(
         prog=prog,
         description=description,

@@ -1,4 +1,4 @@
-"""A blocking client of an env-server: the shortest way to step its environments, and the reference for others.
+"""A blocking client of an env-server: the shortest way to step its environments, and the reference for other clients.
 
 with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=8, seed=1) as envs:
     rows = envs.reset()                           # [N] of step_record(envs.spec)
@@ -20,26 +20,26 @@ from zerobeast.env_session import EnvSession, Episodes, Infos
 
 
 class EnvClient:
-    """One session of N environments. Opens in the constructor.
+    """One session of N environments, opened by the constructor.
 
     Args:
-      context: of this process.
-      endpoint: of the env-server.
-      env: settings of the environment by the names of `EnvConfig`.
+      context: the context of this process.
+      endpoint: the endpoint of the env-server.
+      env: settings of the environment, named as in `EnvConfig`.
       num_envs: N.
-      seed: environment i starts from seed + i.
+      seed: environment i is seeded with seed + i.
       timeout_s: how long any answer may take.
-      infos: ask for the numbers in what gymnasium calls infos; env-servers of protocol version 1 have none.
-      reset_masks: ask for environments of which some can be reset while others play on.
+      infos: request the numeric entries of gymnasium's infos; env-servers of protocol version 1 have none.
+      reset_masks: request environments of which some can be reset while the others go on.
 
     Attributes:
       spec: what one environment looks like.
-      infos: of the newest answer, that of `reset` included; empty unless asked for.
+      infos: the infos of the newest answer, including that of `reset`; empty unless requested.
 
     Raises:
       ConfigError: the server refuses, for instance because it does not know the environment.
-      PeerLost: no answer in time, in any method, or the server lost the session.
-      RemoteProtocolError: the server answers what cannot be.
+      PeerLost: no answer in time (in any method), or the server lost the session.
+      RemoteProtocolError: the server sent an invalid answer.
     """
 
     def __init__(
@@ -85,31 +85,31 @@ class EnvClient:
         """Begin new episodes.
 
         Args:
-          seed: environment i is seeded with seed + i from here on, or with entry i; None: its generator goes on.
-          options: of the environments' own `reset`: values that msgpack has, 16 KiB of them at most.
-          mask: [N] which environments; None: all. The rows of the others are repeated.
+          seed: environment i is reseeded with seed + i, or with entry i of a list; None: its generator goes on.
+          options: options of the environments' own `reset`: msgpack values, at most 16 KiB when packed.
+          mask: [N] which environments to reset; None: all. The rows of the others are repeated.
 
         Returns:
-          Their first rows, [N] of `step_record`, a new array.
+          Their first rows, [N] of `step_record`, in a new array.
 
         Raises:
-          ConfigError: a seed that cannot be, too many options, or environments or an env-server that take none, or
-            that can only be reset together.
-          LocalProtocolError: the options hold what cannot travel.
+          ConfigError: the seed is invalid, the options are too large, or the environments or the env-server do not
+            support what was requested: a seed, options or a mask.
+          LocalProtocolError: the options hold a value that cannot be packed.
         """
         self.begin_reset(seed, options, mask)
         return self.finish()[0]
 
     def step(self, actions: Any) -> tuple[NDArray[Any], Episodes, Infos]:
-        """Step with actions [N, *action shape], a map of such if they have parts.
+        """Step with actions [N, *action shape], or a map of such arrays if the action space has several parts.
 
         Returns:
-          rows: [N] of `step_record`, a new array.
-          episodes: (return, length in agent steps) of the whole, unclipped episodes that ended.
-          infos: as `infos`.
+          rows: [N] of `step_record`, in a new array.
+          episodes: (unclipped return, length in agent steps) of the whole episodes that ended.
+          infos: the same as the attribute `infos`.
 
         Raises:
-          ConfigError: actions of another shape or kind, or out of their range.
+          ConfigError: the actions have the wrong shape or kind, or are out of range.
         """
         self.begin_step(actions)
         return self.finish()
@@ -120,17 +120,17 @@ class EnvClient:
         options: dict[str, Any] | None = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """The first half of `reset`, which does not wait."""
+        """Begin a `reset`, without waiting for the answer."""
         self._session.begin_reset(seed, options, mask)
         self._session.advance()
 
     def begin_step(self, actions: Any) -> None:
-        """The first half of `step`, which does not wait."""
+        """Begin a `step`, without waiting for the answer."""
         self._session.begin_step(actions)
         self._session.advance()
 
     def finish(self) -> tuple[NDArray[Any], Episodes, Infos]:
-        """The second half of `step` or `reset`: what `step` returns."""
+        """Wait for the answer to what was begun; returns the same as `step`."""
         self._wait()
         return self._session.rows, self._session.episodes, self._session.infos
 
@@ -148,5 +148,5 @@ class EnvClient:
 
 
 def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:
-    """Terms of HELLO that are named only where they are wanted: not every env-server knows them."""
+    """Terms of HELLO that are sent only if they are wanted, since not every env-server knows them."""
     return {name: True for name, wanted in (("infos", infos), ("reset_masks", reset_masks)) if wanted}

@@ -1,4 +1,4 @@
-"""A session with an env-server that never waits: what `EnvClient` waits for, and many of which make a cluster."""
+"""A non-blocking session with an env-server: `EnvClient` waits for one, a cluster uses many."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply, Stream
 
-UNSENT_S = 0.01  #: an absent server takes nothing: look again soon instead of spinning on a request that is due
+UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request after this long instead of spinning
 
 Episodes = list[tuple[float, int]]
-Infos = dict[str, Any]  #: name -> values [N, ...], _name -> [N] bool: which reported it; or name -> a map of such
+Infos = dict[str, Any]  #: name -> values [N, ...], _name -> [N] bool: which reported it; or name -> a nested map
 
 
 class EnvSession:
-    """N environments of one env-server. Call `advance` until it is True, then begin the next request.
+    """N environments of one env-server. Call `advance` until it returns True, then begin the next request.
 
     Args:
-      context: of this process.
-      endpoint: of the env-server.
-      terms: of HELLO, `num_envs` among them.
+      context: the context of this process.
+      endpoint: the endpoint of the env-server.
+      terms: the terms of HELLO, including `num_envs`.
 
     Attributes:
-      port: what to wait on between two calls of `advance`.
-      spec: what one environment looks like; known once `advance` was True for the first time.
+      port: what to poll between two calls of `advance`.
+      spec: what one environment looks like; known once `advance` has returned True for the first time.
       rows, episodes, infos: of the newest answer; rows are a new array each time.
     """
 
@@ -73,12 +73,12 @@ class EnvSession:
         self._request(Kind.STEP, (), (self._actions,))
 
     def advance(self) -> bool:
-        """Send what is due and take what has come; True if the session is open and nothing is unanswered.
+        """Send what is due and receive what has arrived; True if the session is open and nothing is unanswered.
 
         Raises:
           ConfigError: the server refuses.
           PeerLost: it has lost this session.
-          RemoteProtocolError: it answers what cannot be.
+          RemoteProtocolError: it sent an invalid answer.
         """
         now = time.monotonic()
         due = self._stream.due(now)
@@ -94,7 +94,7 @@ class EnvSession:
         return self._stream.open and not self._stream.waiting
 
     def pause_s(self) -> float:
-        """For how long there is nothing to do, if no message comes."""
+        """Seconds until there is something to do, unless a message arrives first."""
         return max(self._stream.deadline() - time.monotonic(), UNSENT_S)
 
     @property
@@ -103,11 +103,11 @@ class EnvSession:
         return self._stream.busy
 
     def silent_s(self) -> float:
-        """Seconds without a sign of a server that owes one."""
+        """Seconds without a sign of life from a server that owes one."""
         return self._stream.silent_s(time.monotonic())
 
     def complaint(self, silence_s: float) -> str:
-        """What is wrong with the server after so long without an answer, as a sentence."""
+        """A sentence that says what is wrong with the server after `silence_s` without an answer."""
         return self._stream.complaint(self.port.malformed, silence_s)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class EnvSession:
             self._read(message)
         try:
             reply = self._stream.accept(header, time.monotonic())
-        except ConfigError:  # who was refused may ask for something else
+        except ConfigError:  # after a refusal another request may follow
             self._first = None
             raise
         if reply is Reply.ANSWER:
@@ -159,12 +159,12 @@ class EnvSession:
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
         self.episodes = [(float(entry[0]), int(entry[1])) for entry in episodes if is_episode(entry)]
-        if malformed := len(episodes) - len(self.episodes):  # the rows are good, whatever is reported of episodes
+        if malformed := len(episodes) - len(self.episodes):  # the rows are valid, whatever is wrong with the episodes
             sentence = f"{malformed} episodes without a finite return and a length"
             self.port.refuse(RemoteProtocolError(sentence, "episodes"))
 
     def _open(self) -> None:
-        """The session begins; before the first RESET it may do so several times, since nothing can be lost."""
+        """Begin the session; until the first RESET is answered this may happen again, since nothing can be lost."""
         spec = EnvSpec.from_wire(self._stream.terms.get("env"))
         if self._welcomed and spec != self.spec:
             raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
@@ -178,15 +178,15 @@ class EnvSession:
 
 
 def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
-    """Write actions where they travel from.
+    """Write actions into the array from which they are sent.
 
     Args:
-      into: [N, *shape], of several parts as `field_of` has them.
-      space: of the actions.
-      actions: the same, of several parts as maps of arrays.
+      into: [N, *shape]; if the space has several parts, laid out as by `field_of`.
+      space: the action space.
+      actions: [N, *shape]; if the space has several parts, a map of arrays.
 
     Raises:
-      ConfigError: they have another shape or kind. Whether they are in range, the env-server knows.
+      ConfigError: they have the wrong shape or kind. The env-server checks whether they are in range.
     """
     try:
         values = [value for _, value in by_array(space, actions)]

@@ -1,4 +1,4 @@
-"""Between the values that a program has and the rows that travel: observations there, actions back. No I/O."""
+"""Converts a program's observations to the rows that are sent, and received actions to its own. No I/O."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spe
 
 
 class OwnEnv:
-    """An environment of your own that nothing here steps: its name, its spaces, and what travels of it.
+    """Your own environment, which ZeroBeast does not step: its name, its spaces, and its values as rows.
 
     Args:
       env_id: its name in the run: `env.id` of broker and learner.
-      observation_space: gymnasium's, of one frame.
-      action_space: gymnasium's.
-      frame_stack: newest frames that the policy sees. Only the newest is given.
+      observation_space: the gymnasium space of one frame.
+      action_space: the gymnasium space of an action.
+      frame_stack: how many of the newest frames the policy sees. Only the newest is passed in.
       frame_skip: frames of the program per action, for the counters.
-      action_mask: whether calls say which choices are legal.
+      action_mask: whether calls may say which choices are legal.
 
     Raises:
-      EnvError: no peer would accept it.
+      EnvError: no peer would accept this environment.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class OwnEnv:
 
     @classmethod
     def of(cls, spec: EnvSpec) -> Self:
-        """One that is described without gymnasium: a space of several parts is a dict by their names.
+        """An environment described without gymnasium; a value of several parts is a dict keyed by their names.
 
         Raises:
-          EnvError: no peer would accept it.
+          EnvError: no peer would accept this environment.
         """
         try:
             checked = EnvSpec.from_wire(spec.to_wire())
@@ -74,10 +74,10 @@ class OwnEnv:
         terminated: bool = False,
         truncated: bool = False,
     ) -> NDArray[np.void]:
-        """[1] of `step_record`. Without a mask all choices are legal.
+        """Make a row, [1] of `step_record`. Without a mask all choices are legal.
 
         Raises:
-          EnvError: a value that cannot travel: which, and what was expected.
+          EnvError: a value cannot be sent; the error says which, and what was expected.
         """
         rows = np.zeros(1, self._dtype)
         try:
@@ -100,7 +100,7 @@ class OwnEnv:
         return rows
 
     def action(self, actions: NDArray[Any]) -> Any:
-        """What the program does, of actions [1, *shape] that a broker has chosen: legal, and clipped into its box."""
+        """The program's action, from the actions [1, *shape] that a broker chose: legal, and clipped to its box."""
         action = self._adapt_action(legal(actions, self.spec.action)[0])
         return action.item() if isinstance(action, np.generic) and np.issubdtype(action.dtype, np.integer) else action
 
@@ -112,7 +112,7 @@ def _copied(space: Space, action: Any) -> Any:
 def _arrays(
     path: str, space: Space, column: NDArray[Any], value: Any
 ) -> Iterator[tuple[str, ArraySpace, NDArray[Any], Any]]:
-    """Each array of a space: how sentences name it, the space, its place in rows [1], and what of `value` is of it."""
+    """Each array of a space: its name in error messages, its space, its column in rows [1], its part of `value`."""
     if isinstance(space, ArraySpace):
         yield path, space, column, value
         return
@@ -126,7 +126,7 @@ def _arrays(
 
 
 def _array(path: str, value: Any, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """A value as an array of this shape and type, or EnvError where that would change it."""
+    """A value as an array of this shape and type; raises EnvError if it does not fit."""
     try:
         given = np.asarray(value)
     except ValueError as error:

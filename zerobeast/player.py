@@ -29,15 +29,15 @@ class Player:
     """Acts in N environments, with frame stack, last action and recurrent state kept as the broker keeps them.
 
     Args:
-      folder: of the run whose newest checkpoint has the weights.
-      env: as the env-server describes it.
+      folder: the folder of the run, whose newest checkpoint has the weights.
+      env: the environment, as the env-server describes it.
       num_envs: N.
-      seed: of the actions that are drawn.
+      seed: seed of the actions that are drawn.
       greedy: take the likeliest action instead of drawing one.
-      config: settings in place of those that the folder has.
+      config: settings to use instead of those in the folder.
 
     Raises:
-      CheckpointError: it is missing, damaged, or of another environment or architecture.
+      CheckpointError: the checkpoint is missing, damaged, or of another environment or architecture.
       ConfigError: the folder has no valid settings, the device is missing, or the algorithm cannot handle this
         environment.
     """

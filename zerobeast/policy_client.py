@@ -10,7 +10,7 @@
                     action = client.act(obs, reward)         # the reward that the last action brought
             client.end(obs, reward, terminated=True)         # the last observation, of which no action follows
 
-Broker and learner take it for an actor.
+To broker and learner it looks like an actor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from zerobeast.services.actor.waits import Wait, Waits
 
 MAX_AGENTS = 1024
 Row = NDArray[np.void]
-Masks = Mapping[int, ArrayLike]  #: agent -> which choices are legal, of all components
+Masks = Mapping[int, ArrayLike]  #: agent -> which of the choices of all components are legal
 
 
 @dataclass
@@ -57,29 +57,29 @@ class _Episode:
 
 
 class PolicyClient:
-    """Asks a broker for actions, and sends the learner what came of them. For one thread.
+    """Asks a broker for actions and sends the resulting rollouts to the learner. For use by one thread.
 
-    Each of its agents plays episodes of its own: `start`, then `act` as often as it likes, then `end`. Any time may
-    pass between two calls. Agents that ask together (`start_many`, `act_many`) share a batch of the broker.
+    Each agent plays its own episodes: `start`, then `act` any number of times, then `end`. Any amount of time may pass
+    between two calls. Agents that ask together (`start_many`, `act_many`) share a batch of the broker.
 
-    A restart of a server costs the rollouts in progress at most. Every call, and the constructor, comes back within
-    `timeout_s`. If it raises PeerLost, the episodes that it was about are given up, and `start` may begin others.
+    A server restart costs at most the rollouts in progress. Every call, and the constructor, returns or raises within
+    `timeout_s`. A call that raises PeerLost gives up the episodes that it concerned, and `start` may begin new ones.
 
     Args:
       broker, learner: their endpoints.
-      env: what it plays: an `OwnEnv` or, without gymnasium, an `EnvSpec`.
-      agents: how many there are, numbered from 0.
-      when_full: what to do if the learner has not yet used as many rollouts as it has granted: "wait", or go on and
-        "drop" the newest one. A client that drops does not wait for a learner that is away either.
-      timeout_s: how long a call may take; an attribute, too.
+      env: the environment that it plays: an `OwnEnv` or, without gymnasium, an `EnvSpec`.
+      agents: how many agents there are, numbered from 0.
+      when_full: what to do while the learner's window for rollouts is full: "wait", or go on and "drop" the newest
+        one. A client that drops does not wait for an absent learner either.
+      timeout_s: how long a call may take; also an attribute.
       keys: folder of keys, with which the process is an actor; None: no encryption.
-      context: to use instead of one of its own.
+      context: context to use instead of one of its own.
 
     Raises:
-      ConfigError: an argument is wrong, or a server refuses, in any method.
+      ConfigError: an argument is wrong, or (in any method) a server refuses.
       EnvError: no server would accept these spaces; in other methods, an argument or the order of calls is wrong, and
         nothing was done.
-      PeerLost: no answer in time, in any method.
+      PeerLost: no answer in time (in any method).
     """
 
     def __init__(
@@ -140,17 +140,17 @@ class PolicyClient:
         return self.start_many({agent: obs}, {} if mask is None else {agent: mask})[agent]
 
     def act(self, obs: Any, reward: float = 0.0, *, agent: int = 0, mask: ArrayLike | None = None) -> Any:
-        """Report what the last action has led to, and the sum of rewards since; returns the action to take now."""
+        """Report the observation and the sum of rewards since the last action; returns the action to take now."""
         return self.act_many({agent: (obs, reward)}, {} if mask is None else {agent: mask})[agent]
 
     def end(
         self, obs: Any, reward: float = 0.0, *, terminated: bool = False, truncated: bool = False, agent: int = 0
     ) -> None:
-        """End an episode with its last observation and reward; waits for nothing that takes time.
+        """End an episode with its last observation and reward; does not wait for a server.
 
         Args:
-          terminated: it has ended by its own rules: nothing more can be won after this observation.
-          truncated: it was cut off, by a time limit for instance.
+          terminated: it has ended by its own rules: no reward can follow this observation.
+          truncated: it was cut off, for instance by a time limit.
         """
         episode = self._episode_of(agent)
         if not (terminated or truncated):
@@ -164,7 +164,7 @@ class PolicyClient:
         self._turn()
 
     def abandon(self, *, agent: int = 0) -> None:
-        """Give up an episode in progress, of which nothing more is known; its return is not reported."""
+        """Give up an episode in progress whose outcome is unknown; its return is not reported."""
         self._episode_of(agent)
         self._playing[agent], self._abandoned = None, self._abandoned + 1
 
@@ -175,7 +175,7 @@ class PolicyClient:
                 raise EnvError(f"start of agent {agent} during an episode of it, expected end or abandon before")
         rows = {agent: self._row(agent, masks, obs, first=True) for agent, obs in observations.items()}
         until = time.monotonic() + self.timeout_s
-        self._until_free(rows, until)  # what an episode ends with may still be on its way
+        self._until_free(rows, until)  # the last row of an earlier episode may still be in progress
         self._playing = [_Episode() if agent in rows else episode for agent, episode in enumerate(self._playing)]
         return self._ask(rows, until)
 
@@ -189,7 +189,7 @@ class PolicyClient:
         return self._ask(rows, time.monotonic() + self.timeout_s)
 
     def report(self) -> dict[str, int]:
-        """What has been done so far, over all agents."""
+        """Counters so far, over all agents."""
         outboxes = [group.rollouts.outbox for group in self._agents]
         return {
             "agent_steps": sum(group.steps.agent_steps for group in self._agents),
@@ -205,7 +205,7 @@ class PolicyClient:
         }
 
     def close(self) -> None:
-        """Say goodbye. Rollouts that are complete still leave, if the learner is there."""
+        """Say goodbye. Complete rollouts are still sent, if the learner is there."""
         with self._resources:
             self._peers.take(time.monotonic())
             self._peers.farewell()
@@ -225,19 +225,19 @@ class PolicyClient:
         return self._env.row(obs, reward, (masks or {}).get(agent), first=first)
 
     def _ask(self, rows: Mapping[int, Row], until: float) -> dict[int, Any]:
-        """Let agents observe, and wait for their actions."""
+        """Pass agents their next rows, and wait for their actions."""
         now = self._turn()
         for agent, row in rows.items():
             self._agents[agent].observe(row, now)
         try:
             self._until_free(rows, until)
-        except BaseException:  # an interrupt as well: an action that is not taken must not look as if it were
+        except BaseException:  # interrupts too: an action that was not taken must not look as if it had been
             self._playing = [None if agent in rows else episode for agent, episode in enumerate(self._playing)]
             raise
         return {agent: self._env.action(self._agents[agent].steps.action) for agent in rows}
 
     def _until_free(self, agents: Iterable[int], until: float) -> None:
-        """Converse until all of these wait for their caller, at most to a point in time."""
+        """Exchange messages until all of these agents wait for their caller, or time `until` is reached."""
         groups = [self._agents[agent] for agent in agents]
         now = self._turn()
         while not all(group.is_free for group in groups):
@@ -247,9 +247,9 @@ class PolicyClient:
             now = self._turn()
 
     def _turn(self) -> float:
-        """Take what is there, send what is due; returns the time."""
+        """Receive what has arrived and send what is due; returns the time."""
         now = time.monotonic()
-        if now - self._turned_at > STANDSTILL_S:  # the program was busy, and has heard nothing of what came meanwhile
+        if now - self._turned_at > STANDSTILL_S:  # the program was busy and received nothing meanwhile
             self._awake_since = now
         self._turned_at = now
         self._peers.take(now)
@@ -257,7 +257,7 @@ class PolicyClient:
         return now
 
     def _complaint(self, groups: list[AgentGroup]) -> str:
-        """What a call has waited for in vain."""
+        """A sentence that says what a call waited for in vain."""
         limit_s = self.timeout_s
         for servers in self._servers.values():
             if servers.lost and not servers.ports:
@@ -272,7 +272,7 @@ class PolicyClient:
 
 
 def _sum(episode: _Episode, row: Row) -> float:
-    """Of the rewards of an episode with that of another row."""
+    """The return of an episode including the reward of one more row."""
     total = episode.total + float(row["reward"][0])
     if abs(total) > MAX_RETURN:
         raise EnvError(f"reward is {row['reward'][0]}, which makes the return {total}, expected at most {MAX_RETURN}")

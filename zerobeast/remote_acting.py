@@ -1,4 +1,4 @@
-"""Acting at workers, learning in a script of your own: the script stands where the learner does.
+"""Workers act and your own script learns: the script takes the learner's place.
 
 with RemoteActing(load(["--env", "CartPole-v1", "--algo", "ppo"], {})) as env:     # workers: see below
     policy = env.policy()                   # a torch module, which the settings name on both sides
@@ -8,8 +8,8 @@ with RemoteActing(load(["--env", "CartPole-v1", "--algo", "ppo"], {})) as env:  
 
 python -m zerobeast.services.worker --env CartPole-v1 --algo ppo --learner.endpoint tcp://HOST:5560
 
-Workers step the environments and choose the actions (Lafuente-Mercado 2025, arXiv:2507.10990, "DETACH"). What travels
-to them are checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
+Workers step the environments and choose the actions (Lafuente-Mercado 2025, arXiv:2507.10990, "DETACH"). They
+receive checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class _Run(NamedTuple):
-    """What there is once the first worker has come."""
+    """What exists once the first worker has connected."""
 
     algorithm: Algorithm
     record: RecordSpec  #: of a rollout
@@ -61,21 +61,21 @@ class _Run(NamedTuple):
 
 
 class RemoteActing:
-    """Binds `learner.endpoint` and waits for the first worker, whose environments say what is learned.
+    """Binds `learner.endpoint` and waits for the first worker, whose environments define what is learned.
 
-    Between two calls of `step` nothing answers the workers, which give up after `actor.connect_timeout_s` of that.
+    Between two calls of `step` the workers get no answers; they give up after `actor.connect_timeout_s` without one.
 
     Args:
-      config: of the run. Workers need the same `env`, `algo`, `net`, `sync` and `learner.unroll_length`;
+      config: settings of the run. Workers need the same `env`, `algo`, `net`, `sync` and `learner.unroll_length`;
         `learner.batch_size` is B.
       timeout_s: how long to wait for the first worker, or for rollouts.
 
     Attributes:
-      episodes: (return, length) of those that ended in the batch before the newest.
+      episodes: (return, length) of the episodes that ended in the batch before the newest.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
-      PeerLost: no worker came in time.
+      PeerLost: no worker connected in time.
     """
 
     def __init__(self, config: RunConfig, timeout_s: float = 60.0) -> None:
@@ -109,26 +109,26 @@ class RemoteActing:
 
     @property
     def versions(self) -> int:
-        """How many were published."""
+        """How many policy versions were published."""
         return self._run.publishing.version + 1
 
     @property
     def syncs(self) -> int:
-        """Versions that workers were seen to act with, each counted for each worker."""
+        """Policy versions that workers were seen to act with, counted separately for each worker."""
         return self._run.intake.acting.syncs
 
     def policy(self) -> Network:
-        """A new network with the initial weights that `seed` says, on the CPU."""
+        """A new network on the CPU, with the initial weights that `seed` determines."""
         return self._run.algorithm.network()
 
     def step(self, policy: Network) -> Batch:
-        """Publish a policy, whose workers then take it when `sync.rule` says so, and wait for the next B rollouts.
+        """Publish a policy, which workers take when `sync.rule` says so, and wait for the next B rollouts.
 
         Returns:
-          T whole steps of each, and the observation after them, on the CPU. It is valid until the next call.
+          T whole steps of each rollout, and the observation after them, on the CPU. Valid until the next call.
 
         Raises:
-          ConfigError: it is no network as `policy` makes them.
+          ConfigError: the network does not have the structure of those that `policy` makes.
           PeerLost: too few rollouts came in time.
         """
         run = self._run
@@ -168,7 +168,7 @@ class RemoteActing:
         return _Run(algorithm, record, layout_id(algorithm.network()), intake, publishing)
 
     def _measure(self, policy: Network) -> None:
-        """How far it is from the policies that acted in the last batch."""
+        """Measure how far it diverges from the policies that acted in the last batch."""
         if self._rollouts is None or not self._config.sync.parsed.measured:
             return
         run, versions = self._run, self._rollouts.rows["policy_version"]
@@ -176,7 +176,7 @@ class RemoteActing:
         run.intake.acting.measure(run.intake.queue.acting, versions, found)
 
     def _acknowledge(self) -> None:
-        """Give back the credit of the last batch, now that what was learned from it is published."""
+        """Return the credit of the last batch, now that what was learned from it is published."""
         if self._rollouts is None:
             return
         queue = self._run.intake.queue
@@ -186,7 +186,7 @@ class RemoteActing:
         self._rollouts = None
 
     def _await(self, found: Callable[[], T | None], what: str) -> T:
-        """Serve the workers until there is what is waited for."""
+        """Serve the workers until `found` returns a value."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._publisher.welcome()

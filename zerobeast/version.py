@@ -1,3 +1,3 @@
-"""The version of all parts, below everything else."""
+"""The version of all parts, in a module that imports nothing."""
 
 __version__ = "0.1.0"

@@ -1,11 +1,11 @@
 """The policy on its device: rows of observations in, rows of actions out.
 
-Requests are received into `Inference.batch`, `submit(n)` computes its first n rows, and once `done()` the answers
-stand in `acts` and `cores` until the next `submit`. On the CPU `submit` returns when the answers are there. On CUDA
-it returns at once: copies and kernels are queued on a stream of their own, and of two pinned host batches one
-collects while the other is computed.
+Requests are received into `Inference.batch`, `submit(n)` computes its first n rows, and once `done()` is true the
+answers are in `acts` and `cores` until the next `submit`. On the CPU `submit` returns when the answers are there. On
+CUDA it returns at once: copies and kernels are queued on a stream of their own, and of two pinned host batches one
+collects requests while the other is computed.
 
-Per batch: the newest frame joins each stack, the network acts, its recurrent state and action are kept.
+Per batch: the newest frame joins each stack, the network acts, and its recurrent state and action are kept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HostBatch:
         self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
         steps = _Steps.of(self.rows_tensor, env)
         self.steps = FirstRows(steps)
-        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as they came
+        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as received
         self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
         self.first: NDArray[np.uint8] = steps.first.numpy()  #: [max_rows], a view of their field `first`
 
@@ -72,7 +72,7 @@ class Inference:
     Args:
       max_rows: largest batch.
       dtype: of the forward pass.
-      seed: of the actions that are drawn.
+      seed: for drawing actions.
       greedy: take the likeliest action instead of drawing one.
 
     Raises:
@@ -105,7 +105,7 @@ class Inference:
             self.net.lower(dtype)  # the format of the weights decides the format of the forward pass
             self._state = SlotState(env, core_size, max_rows, device)
             self._generator = torch.Generator(device).manual_seed(seed)
-            # what crosses to the device and back; on the CPU the host's memory itself
+            # device copies of the host's memory; on the CPU that memory itself
             self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
             self._device_steps = None if self._device_rows is None else FirstRows(_Steps.of(self._device_rows, env))
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
@@ -114,7 +114,7 @@ class Inference:
         self.weights_bytes = flatten(self.net).nbytes
         self._kinds = kinds_of(self.net)
         self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
-        # once on an empty observation: what cannot work fails here, not under a client's request
+        # run once on an empty observation: what cannot work fails here, not on a client's request
         self.reserve(1)
         self.submit(1, with_cores=True)
         if self._finished is not None:
@@ -131,18 +131,18 @@ class Inference:
             self._state.reserve(slots)
 
     def load(self, weights: NDArray[np.uint8], *, as_kept: bool = False) -> None:
-        """Take new weights, in the formats of `net` or as they travel; a batch under way keeps the old ones."""
+        """Load weights, in the formats of `net` if `as_kept`, else as sent; a batch under way keeps the old ones."""
         with self._on_stream():
             load_flat(self.net, weights, self._kinds if as_kept else None)
 
     def reseed(self, seed: int) -> None:
-        """Draw actions from here on as a policy that was made with this seed."""
+        """From here on draw actions like a policy that was made with this seed."""
         self._generator.manual_seed(seed)
 
     def submit(self, n: int, *, with_cores: bool) -> None:
-        """Compute the first n rows of `batch`, which becomes another one. Only after `done`.
+        """Compute the first n rows of `batch`, and make the other batch `batch`. Only after `done`.
 
-        `with_cores` asks for `cores` too: the recurrent state before each observation.
+        `with_cores` also fills `cores`, the recurrent state before each observation.
         """
         host, other = self._batches
         self._batches = [other, host]

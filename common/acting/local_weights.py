@@ -14,11 +14,11 @@ from zerobeast.common.nets.weights import Bytes
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.settings.run import Run
 
-LOOK_PERIOD_S = 0.5  #: a learner that was started again has other memory
+LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
 
 
 def place_of(endpoint: str) -> Path | None:
-    """The file in which the learner at this endpoint says where its weights are; None if it is not of this machine."""
+    """The file in which the learner at this endpoint says where its weights are; None if it is not on this machine."""
     path = Endpoint.parse(endpoint).path
     return Path(f"{path}.weights") if path else None
 
@@ -27,7 +27,7 @@ def shared_place(config: Run) -> Path | None:
     """`place_of` the run's learner.
 
     Raises:
-      ConfigError: the run is deterministic, and there is none: weights that travel come whenever they do.
+      ConfigError: the run is deterministic and there is none: weights from a socket arrive at no fixed time.
     """
     place = place_of(config.learner.endpoint)
     if place is None and config.deterministic:
@@ -37,10 +37,10 @@ def shared_place(config: Run) -> Path | None:
 
 
 class LocalWeights:
-    """Follows the memory of whichever learner there is.
+    """Follows the shared memory of the current learner.
 
     Args:
-      place: what `place_of` says.
+      place: from `place_of`.
       net: whose weights they are.
       only: take none from elsewhere, not even before there is a learner.
     """
@@ -48,17 +48,17 @@ class LocalWeights:
     def __init__(self, place: Path, net: nn.Module, *, only: bool = False) -> None:
         self.only = only
         self._place, self._net = place, net
-        self._seen: tuple[int, int] | None = None  #: which file said where
+        self._seen: tuple[int, int] | None = None  #: inode and mtime of the file at `place`
         self._look_at = float("-inf")
         self.reader: WeightsReader | None = None
 
     def serves(self, now: float) -> bool:
-        """Whether weights come from here and not from the socket; now and then it looks for a learner."""
+        """Whether weights come from here and not from the socket; calls `look` first."""
         self.look(now)
         return self.only or self.reader is not None
 
     def look(self, now: float) -> None:
-        """Now and then, see whether there is a learner, or another one."""
+        """Every LOOK_PERIOD_S, check whether there is a learner, or another one."""
         if now < self._look_at:
             return
         self._look_at = now + LOOK_PERIOD_S
@@ -69,9 +69,9 @@ class LocalWeights:
         if seen == self._seen:
             return
         self._seen, self.reader = seen, None
-        with contextlib.suppress(OSError, ValueError):  # not for this net: the socket has weights in other formats
+        with contextlib.suppress(OSError, ValueError):  # not for this net: the socket sends weights in other formats
             self.reader = WeightsReader(self._place, self._net)
 
     def newest(self) -> tuple[int, Bytes] | None:
-        """A version that was not taken yet, and its weights."""
+        """A version that has not been taken yet and its weights, or None."""
         return self.reader.read() if self.reader is not None and self.reader.newer() else None

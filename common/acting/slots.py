@@ -1,4 +1,4 @@
-"""What the broker remembers of every environment between two requests: newest frames, last action, recurrent state.
+"""What the broker remembers about every environment between two requests: newest frames, last action, recurrent state.
 
 Each environment owns one slot, an index into tensors on the inference device; the environments of one session own
 consecutive ones. A batch addresses them through an index tensor, so no operation here costs Python per environment.
@@ -82,7 +82,7 @@ class SlotState:
         return sum(math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in tensors)
 
     def reserve(self, size: int) -> None:
-        """Make room for slots 0 to size - 1. Grows by half at least, so that growing stays rare."""
+        """Make room for slots 0 to size - 1. Grows by at least half, so that growing stays rare."""
         if size <= self.size:
             return
         self.size = max(size, self.size * 3 // 2)
@@ -94,13 +94,13 @@ class SlotState:
         """Add the newest frames and return the stacks that end with them.
 
         Args:
-          slots: [B] int64, no number twice.
+          slots: [B] int64, without duplicates.
           frames: [B, words] int64, each frame's bytes padded to whole words.
           first: [B] bool, the frame opens an episode.
 
         Returns:
-          [B, k, *frame], oldest first, an episode's first frame repeated before its start; [B, *frame] where k is 1;
-          a tree of such, if an observation has several arrays. Valid until the next call.
+          [B, k, *frame], oldest first, an episode's first frame repeated before its start; [B, *frame] if k is 1;
+          a tree of these if an observation has several arrays. Valid until the next call.
         """
         if self.stack == 1:
             return self._typed(frames)

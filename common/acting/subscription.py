@@ -1,4 +1,4 @@
-"""A subscription to a topic of the weights plane, which is made anew if the learner has moved or stays silent."""
+"""A subscription to a topic of the weights plane, which is renewed if the learner has moved or stays silent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.transport import Context, Incoming, WeightsSubscriber
 from zerobeast.common.transport.lookup import Lookup, Resolve
 
-LOOKUP_PERIOD_S = 5.0  #: while nothing comes
-SILENCE_S = 10.0  #: after which the learner may have moved, or the connection be dead
-PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt is given twice the time of the last
+LOOKUP_PERIOD_S = 5.0  #: while nothing arrives
+SILENCE_S = 10.0  #: after which the learner may have moved, or the connection may be dead
+PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt gets twice as long as the last
 
 
 class Subscription:
-    """Time is an argument.
+    """One subscription. Time is an argument.
 
     Args:
       context: of this process.
@@ -30,7 +30,7 @@ class Subscription:
         self._lookup = Lookup(endpoint, resolve)
         self._lookup_at = float("-inf")
         self._address: Endpoint | None = None
-        self._heard_at = float("-inf")  # a message, or a new connection
+        self._heard_at = float("-inf")  # when the last message came or the connection was made
         self._patience_s = SILENCE_S
         self._retired: Counter[Refusal] = Counter()  # what former ports refused
 
@@ -44,7 +44,7 @@ class Subscription:
         return self._retired + self._port.refused if self._port else self._retired
 
     def connect(self, now: float) -> bool:
-        """Subscribe, also again if a silent learner has moved, or stays silent for long. True if `pollable` changed."""
+        """Subscribe, or resubscribe if a silent learner has moved or is silent for long. True if `pollable` changed."""
         silent_s = now - self._heard_at
         if silent_s < SILENCE_S:
             return False
@@ -81,7 +81,7 @@ class Subscription:
             self._port.refuse(error)
 
     def close(self) -> bool:
-        """End it, until `connect`. True if there was one."""
+        """End the subscription, until the next `connect`. True if there was one."""
         if self._port is None:
             return False
         self._retired += self._port.refused

@@ -1,7 +1,7 @@
 """One acting process's part of `sync.rule`: when it takes newer weights, and what that saves.
 
 The weights are pulled. The learner announces in small messages (NEWS) which version is the newest and, for each process
-that acts, how far the policy has moved from the one that acts there, measured on the rollouts that it gets anyway.
+that acts, how far the policy has moved from the one that acts there, measured on the rollouts that it receives anyway.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.sync_rule import ALWAYS, Rule
 from zerobeast.common.wire.messages import Header
 
-SILENCE_S = 30.0  #: without news, after which what comes is taken
+SILENCE_S = 30.0  #: after this long without news, take any version that arrives
 
 
 class News(NamedTuple):
-    """What the learner says of its versions: body of NEWS."""
+    """What the learner says about its versions: the body of NEWS."""
 
     version: int  #: the newest published
-    entries: dict[int, tuple[int, float]]  #: acting process -> its newest version that was measured, its divergence
+    entries: dict[int, tuple[int, float]]  #: acting process -> (its newest measured version, its divergence)
 
     @classmethod
     def from_wire(cls, body: tuple[Any, ...]) -> News:
@@ -56,13 +56,13 @@ class Sync:
         self._epoch = 0  #: of the learner whose weights act
         self._version, self._taken_at = -1, -math.inf  #: of the weights that act
         self._announced_epoch, self._news = 0, News(-1, {})
-        self._heard_at = -math.inf  #: news, or that it began to listen
+        self._heard_at = -math.inf  #: when news last came or a version was taken
         self._syncs = self._announced = 0  #: versions taken, and published meanwhile
         self._n_bytes = 0  #: of the weights
 
     @property
     def continuous(self) -> bool:
-        """Whether every version is taken as it comes, without asking."""
+        """Whether every version is taken as it arrives, unconditionally."""
         return self.rule.name == "always"
 
     def heard(self, header: Header, now: float) -> None:
@@ -77,7 +77,7 @@ class Sync:
         self._announced_epoch, self._news, self._heard_at = header.epoch, news, now
 
     def wants(self, now: float) -> bool:
-        """Whether to take the newest weights now: the first of each learner, and what the rule says."""
+        """Whether to take the newest weights now: the first of each learner, then as the rule says."""
         if self._version < 0 or self.continuous or self._announced_epoch not in (0, self._epoch):
             return True
         name, value = self.rule
@@ -86,7 +86,7 @@ class Sync:
         return now - self._heard_at > SILENCE_S or (self._behind > 0 and self._due(value, now))
 
     def took(self, epoch: int, version: int, n_bytes: int, now: float) -> None:
-        """Count a version of that size that acts from now on."""
+        """Count a version of `n_bytes` that acts from now on."""
         self._epoch, self._version, self._n_bytes, self._taken_at = epoch, version, n_bytes, now
         self._heard_at = max(self._heard_at, now)
         self._syncs += 1
@@ -111,7 +111,7 @@ class Sync:
 
     @property
     def _measured_of(self) -> int:
-        """The version that was measured; a later one than acts is of an earlier start of the learner."""
+        """The version that was measured; if later than the one that acts, it is of an earlier start of the learner."""
         return self._news.entries.get(self._acting, (-1, 0.0))[0]
 
     @property
@@ -120,6 +120,6 @@ class Sync:
 
     @property
     def _divergence(self) -> float:
-        """Of the weights that act: what was measured of earlier ones says nothing of them."""
+        """Divergence of the weights that act; what was measured of earlier ones does not count."""
         of, divergence = self._news.entries.get(self._acting, (-1, 0.0))
         return divergence if of >= self._version else 0.0

@@ -1,9 +1,10 @@
 """The learner's newest weights, checked before anything uses them.
 
-A version is taken if its layout, size and checksum are those of the broker's own network and if it is newer
-than the current one, or of a new start of the learner. Versions that wait are skipped up to the newest. Whatever
-else arrives is counted and named. What a learner of this machine shares in memory comes first, and while it does, there
-is no subscription. Nor is there one while `sync.rule` wants no newer version; then there is one to the news.
+A version is taken if its layout and size are those of the broker's own network, its checksum is right, and it is newer
+than the current one or from a new start of the learner. Of several waiting versions only the newest is used. Whatever
+else arrives is counted and named. Weights that a learner on this machine shares in memory come first; while there are
+any, there is no subscription to the weights. Nor is there one while `sync.rule` wants no newer version; a subscription
+to the news tells when it does.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class WeightsInbox:
         return self._weights.refused + self._news.refused
 
     def connect(self, now: float) -> bool:
-        """Subscribe, and end a subscription that is not wanted now. True if `pollable` changed.
+        """Subscribe, or end a subscription that is not wanted now. True if `pollable` changed.
 
         A new subscriber is served the newest version at once.
         """
@@ -75,7 +76,7 @@ class WeightsInbox:
         return self._weights.connect(now) or changed
 
     def newest(self, now: float) -> NDArray[np.uint8] | None:
-        """Read what waits; the flat weights [n_bytes] where a newer version came, to be used at once."""
+        """Read what waits; returns the flat weights [n_bytes] of a newer version, to be used at once, or None."""
         if self._local is not None and self.sync.wants(now) and (shared := self._local.newest()) is not None:
             return self._shared(*shared, now)
         found: Header | None = None
@@ -132,7 +133,7 @@ class WeightsInbox:
     def _wanted(self, header: Header, found: Header | None) -> bool:
         """Whether to read this version's bytes; raises RemoteProtocolError if they cannot be used.
 
-        A learner that ended cannot come back with what still waited here.
+        A learner that has ended cannot come back through versions that still waited here.
         """
         if header.kind is not Kind.WEIGHTS:
             raise RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind")

@@ -28,7 +28,7 @@ class ActorCritic(Generic[Settings]):
     """The acting half of `algos.protocol.Algorithm`: draw from the policy, or take its likeliest action.
 
     Args:
-      config: of the run; its section that `algo` names is `settings`.
+      config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
 
     Raises:
@@ -40,7 +40,7 @@ class ActorCritic(Generic[Settings]):
         self.config = config
         self.settings: Settings = getattr(config, config.algo)
         self.family = family_of(env.action, squash=config.net.squash_actions)
-        core_size = self.network().core_size  # which also checks that observations and torso fit
+        core_size = self.network().core_size  # also checks that observations and torso fit
         self.policy = PolicySpec(logits_and_value(self.family.n_params), core_size)
 
     def network(self) -> PolicyAndValue:
@@ -54,7 +54,7 @@ class ActorCritic(Generic[Settings]):
 
     @torch.inference_mode()
     def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        """One step of B environments, the same whichever they are."""
+        """One step of B environments, whatever their slots."""
         (logits, value), core = net(inputs, core)
         logits, value = logits[0], value[0]
         policy = self.family.of(logits, None if inputs.action_mask is None else inputs.action_mask[0])
@@ -70,14 +70,14 @@ class ActorCritic(Generic[Settings]):
 
 
 def logits_and_value(n_logits: int) -> tuple[Field, ...]:
-    """The extras of an actor-critic: what its actions were drawn from, and its value (of the first task)."""
+    """The extras of an actor-critic: the logits of its action distribution, and its value (of the first task)."""
     return (Field("logits", "<f4", (n_logits,)), Field("value", "<f4", ()))
 
 
 def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Logits [T, B, A] and values [T + 1, B] of a batch, each row's those of its own task.
+    """Logits [T, B, A] and values [T + 1, B] of a batch, each row's values being those of its own task.
 
-    The last step of the unroll is there for its value alone, so the network sees it without gradient.
+    The last step of the unroll is needed only for its value, so the network sees it without gradient.
     """
     (logits, values), core = net(steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
     with torch.no_grad():
@@ -86,25 +86,25 @@ def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def steps(inputs: Any, which: slice) -> Any:
-    """Some steps of a tree of [T, ...]."""
+    """A slice of the time dimension of a tree of [T, ...]."""
     return tree_map(lambda entry: entry[which], inputs)
 
 
 @torch.no_grad()
 def policy_logits(net: PolicyAndValue, batch: Batch) -> Tensor:
-    """Logits [T, B, A] of a policy that does not learn, from the states that the rollouts began with."""
+    """Logits [T, B, A] of a policy, without gradient, from the states that the rollouts began with."""
     answer: Answer = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
     return answer.logits
 
 
 def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor, mask: Tensor) -> Metrics:
-    """How far the policy that learns is from the one that acted: 0 and 1 where they are the same.
+    """How far the learning policy is from the behaviour policy: the metrics are 0 and 1 if the two are the same.
 
-    The mean ratio could not tell, since E_mu[pi / mu] = 1 however far the two are apart.
+    The mean ratio could not show this, since E_mu[pi / mu] = 1 however far the two are apart.
 
     Args:
-      behaviour: mu, that acted.
-      policy: pi, that learns.
+      behaviour: mu, the policy that acted.
+      policy: pi, the policy that learns.
       log_rhos: [T, B] log pi - log mu of the actions taken.
       mask: [T, B] bool, True where transition t is valid.
 
@@ -133,14 +133,14 @@ def three_terms(
     """The weighted sum of policy gradient, value loss and entropy bonus, and its parts.
 
     Args:
-      settings: the weight of the value loss.
-      policy: of the steps, [T, B].
-      pg: [], the loss of the policy.
+      settings: hold the weight of the value loss.
+      policy: distributions at the steps, [T, B].
+      pg: [], the policy loss.
       values: [T, B], with gradient.
-      targets: [T, B] of the values, used as constants.
+      targets: [T, B] value targets, used as constants.
       mask: [T, B] bool, True where transition t is valid.
       entropy_cost: the weight of the entropy bonus, without gradient.
-      reduction: of value loss and entropy bonus, as of `pg`.
+      reduction: of value loss and entropy bonus, the same as that of `pg`.
     """
     entropies = policy.entropy()
     baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=reduction)

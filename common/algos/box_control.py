@@ -1,4 +1,4 @@
-"""How algorithms act that learn Q(s, a) of real actions: uniformly at first, then by a policy in units of the box."""
+"""How algorithms that learn Q(s, a) of continuous actions act: uniformly at first, then by a policy in box units."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Settings = TypeVar("Settings", bound=BoxSettings)
 
 
 class BoxControl(ABC, Generic[Settings]):
-    """The acting half of `algos.protocol.Algorithm`. Learning asks no more of the past than actions.
+    """The acting half of `algos.protocol.Algorithm`. Learning needs nothing from the behaviour policy but actions.
 
     Args:
-      config: of the run; its section that `algo` names is `settings`.
+      config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
 
     Raises:
-      ConfigError: its actions are no box with bounds, its observations do not become vectors, or there is to be memory.
+      ConfigError: the actions are not a bounded box, observations do not become vectors, or `net.use_lstm` is true.
     """
 
-    outputs: ClassVar[int] = 1  #: of the policy for each component of an action
+    outputs: ClassVar[int] = 1  #: policy outputs for each component of an action
 
     def __init__(self, config: Run, env: EnvSpec) -> None:
         self.env, self.config = env, config
@@ -56,14 +56,14 @@ class BoxControl(ABC, Generic[Settings]):
 
     @torch.inference_mode()
     def act(self, net: BoxPolicy, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        """One step of B environments, the same whichever they are."""
+        """One step of B environments, whatever their slots."""
         outputs = net(net.vectors(inputs.obs))
         extras = {"best": self.best(outputs)} if self.policy.extras else {}
         if sampling.greedy:
             return Act(self.box.actions(self.best(outputs)), extras), core
         units = self.explore(outputs, sampling.generator)
         uniform = torch.empty_like(units).uniform_(-1.0, 1.0, generator=sampling.generator)
-        early = net.agent_steps < self.settings.random_steps  # not as a bool: that would wait for a GPU
+        early = net.agent_steps < self.settings.random_steps  # a tensor, because a bool would wait for a GPU
         return Act(self.box.actions(torch.where(early, uniform, units)), extras), core
 
     @torch.no_grad()
@@ -78,15 +78,15 @@ class BoxControl(ABC, Generic[Settings]):
 
     @abstractmethod
     def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
-        """An action to learn from, likewise."""
+        """An exploratory action, likewise."""
 
     @abstractmethod
     def learning(self, net: BoxPolicy) -> Learning:
-        """As `algos.protocol.Algorithm` says."""
+        """See `algos.protocol.Algorithm`."""
 
 
 def _bounded(env: EnvSpec, algo: str) -> tuple[Box, int]:
-    """The box of its actions, and how many numbers one is."""
+    """The box of the environment's actions, and the number of components of an action."""
     action = env.action
     if isinstance(action, ArraySpace) and action.kind == "box":
         box = Box(action)

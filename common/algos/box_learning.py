@@ -1,10 +1,10 @@
-"""Learning Q(s, a) of real actions from a replay, and from it a policy: what DDPG, TD3 and SAC share.
+"""Learning Q(s, a) of continuous actions from a replay, and a policy from Q: what DDPG, TD3 and SAC share.
 
     y = R + gamma^m V'(s')                      R: the m-step return, V': `next_values`, by targets that follow slowly
     minimise sum_i mean 1/2 (Q_i(s, a) - y)^2   one step of the critics' optimiser
     improve the policy by Q                     `improve`
 
-Actions are in units of their box throughout. The policy is the one that acts; all else is of learning alone.
+Actions are in units of their box throughout. The policy is the one that acts; everything else is for learning only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class BoxLearning(ReplayLearning[Transitions]):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings and box these are.
-      net: the policy that acts, and is trained.
-      n_critics: estimates of Q.
+      algorithm: provides the settings and the box.
+      net: the policy that acts and is trained.
+      n_critics: number of Q estimates.
     """
 
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
@@ -51,18 +51,18 @@ class BoxLearning(ReplayLearning[Transitions]):
 
     @abstractmethod
     def next_values(self, vectors: Tensor) -> Tensor:
-        """V' [N] of what the network sees m steps later, [N, size]; called without gradient."""
+        """V' [N] of the network's input m steps later, [N, size]; called without gradient."""
 
     @abstractmethod
     def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
-        """Improve the policy where it saw `vectors` [N, size], and have targets follow.
+        """Improve the policy at inputs `vectors` [N, size], and have the targets follow.
 
         Returns:
-          False if its loss or gradient was not finite, so that it stayed as it is; and metrics of the same names.
+          False if its loss or gradient was not finite, so that it did not change; and metrics of the same names.
         """
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
-        """Store rollouts, whose observations join the statistics that normalise them, if any do, once."""
+        """Store rollouts, and add their observations once to the statistics that normalise them, if any do."""
         super().add(rollouts, agent_steps)
         if self._net.vectors.norm is not None:
             self._net.observe(steps(rollouts.batch.obs, slice(-1)))
@@ -84,7 +84,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         return Updated(step, metrics, errors.detach().abs().mean(0))
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember besides the policy."""
+        """The training state besides the policy, for a checkpoint."""
         return {
             **super().state(),
             "critics": self._critics.source.state_dict(),

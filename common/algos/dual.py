@@ -1,4 +1,4 @@
-"""A Lagrange multiplier that is learned: it grows while what it limits is above its limit, and shrinks below.
+"""A learned Lagrange multiplier: it grows while the measured quantity is above its limit, and shrinks below.
 
 dual = Dual(initial=1.0, limit=0.01)
 policy_loss = ... + dual.penalty(kl)    # a step of the policy's optimiser
@@ -18,8 +18,8 @@ class Dual(nn.Module):
     """Minimising `penalty` and `loss` in turn is the block coordinate descent of Song et al. 2019, equation 5.
 
     Args:
-      initial: of the multiplier.
-      limit: what is measured should stay below it.
+      initial: value of the multiplier.
+      limit: upper limit on the measured quantity.
     """
 
     def __init__(self, initial: float, limit: float) -> None:
@@ -28,7 +28,7 @@ class Dual(nn.Module):
         self.limit = limit
 
     def penalty(self, measured: Tensor) -> Tensor:
-        """sg(value) * measured, for a scalar: what the limited one minimises."""
+        """sg(value) * measured, for a scalar: what the limited parameters minimise."""
         return self.value.detach() * measured
 
     def loss(self, measured: Tensor) -> Tensor:
@@ -37,5 +37,5 @@ class Dual(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Keep it positive, after each step of the optimiser."""
+        """Keep the multiplier positive; call after each optimiser step."""
         self.value.clamp_(min=FLOOR)

@@ -11,14 +11,14 @@ BASE, ALPHA = 0.4, 7.0  #: Horgan et al. 2018
 def epsilons(slots: Tensor, places: int, base: float = BASE, alpha: float = ALPHA) -> Tensor:
     """A ladder of exploration: environment i of N takes random actions with probability base^(1 + alpha i / (N - 1)).
 
-    Horgan et al. 2018 (Ape-X), section 4. Actors that come and go have no place among a known number of others, so the
-    ladder has a fixed number of places, which slot numbers take by turns.
+    Horgan et al. 2018 (Ape-X), section 4. Actors come and go, so their number is not known; the ladder therefore has a
+    fixed number of places, which slot numbers take in turn.
 
     Args:
       slots: [B] int64, as `Algorithm.act` gets them.
       places: N, at least 1; with 1 all explore with probability `base`.
-      base: of the first place, in (0, 1).
-      alpha: how much less the last explores.
+      base: probability at the first place, in (0, 1).
+      alpha: how much less the last place explores.
 
     Returns:
       [B] float32.
@@ -28,14 +28,14 @@ def epsilons(slots: Tensor, places: int, base: float = BASE, alpha: float = ALPH
 
 
 def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:
-    """Probability of a random action, in a line from 1 at the start to `final` after `over` agent steps, then `final`.
+    """Probability of a random action: linear from 1 at the start to `final` after `over` agent steps, then constant.
 
     Mnih et al. 2015, "Training details".
 
     Args:
       agent_steps: [] int64, of the run.
-      final: what it ends at.
-      over: agent steps until then, at least 1.
+      final: the probability at the end.
+      over: agent steps until `final` is reached, at least 1.
 
     Returns:
       [] float32.
@@ -44,12 +44,12 @@ def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:
 
 
 def best(q: Tensor, legal: Tensor | None = None) -> Tensor:
-    """The legal action of the highest value: [...] int64 of values [..., A] and the mask [..., A], if there is one."""
+    """The legal action with the highest value: values [..., A] and optionally a mask [..., A] -> [...] int64."""
     return (q if legal is None else q.masked_fill(~legal, float("-inf"))).argmax(-1)
 
 
 def epsilon_greedy(q: Tensor, epsilon: Tensor, generator: torch.Generator, legal: Tensor | None = None) -> Tensor:
-    """The best action, or with probability epsilon any of the legal ones, each as likely as the others.
+    """The best action, or with probability epsilon a uniformly random legal one.
 
     Args:
       q: [B, A].

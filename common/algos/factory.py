@@ -1,4 +1,4 @@
-"""Making the algorithm of a run. Each is imported when it is asked for."""
+"""Make the algorithm of a run. Each algorithm is imported only when it is asked for."""
 
 from __future__ import annotations
 

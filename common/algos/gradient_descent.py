@@ -4,9 +4,9 @@ with descent.autocast():
     loss, metrics = ...
 step = descent.step(loss, agent_steps)      # backward, clip, look whether it is finite, step
 
-An algorithm may have several, each over parameters of its own. A loss moves those of its own descent alone, and leaves
-no gradient anywhere else, so losses of several descents may go through the same parts of the network; the one that
-moves those parts takes its step last.
+An algorithm may have several descents, each with its own parameters. A loss changes only the parameters of its own
+descent and leaves no gradient anywhere else, so losses of several descents may pass through the same parts of the
+network; the descent that changes those parts takes its step last.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from zerobeast.common.ops.finite import squares_finite
 from zerobeast.common.ops.optim import RMSPropTF1
 from zerobeast.common.settings.run import Run
 
-CLIP_MARGIN = 1e-6  #: that torch adds to the norm: below, it would multiply by 1
+CLIP_MARGIN = 1e-6  #: torch adds this to the norm; if the sum is within the limit, clipping would multiply by 1
 
 
 class Step(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
-    applied: bool  #: False if loss or gradient were not finite: nothing has changed
+    applied: bool  #: False if the loss or gradient was not finite, so that nothing has changed
     loss: float
     grad_norm: float  #: before clipping
     learning_rate: float
@@ -58,21 +58,21 @@ class GradientDescent:
         self.optimizer = make_optimizer(settings, self._parameters)
 
     def autocast(self) -> torch.autocast:
-        """A context in which losses are computed, in the run's number format."""
+        """A context for computing losses in the run's precision."""
         return autocast(self._device, self._dtype)
 
     def learning_rate(self, agent_steps: int) -> float:
-        """Constant, or in a line from the configured value to 0 at the run's last step."""
+        """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
         initial = self._settings.learning_rate
         if self._settings.schedule == "constant":
             return initial
         return initial * max(0.0, 1.0 - agent_steps / self._total_steps)
 
     def step(self, loss: Tensor, agent_steps: int) -> Step:
-        """Go down the gradient of `loss`, once, at the learning rate that `agent_steps` calls for.
+        """Take one gradient descent step on `loss`, with the learning rate at `agent_steps`.
 
         Raises:
-          Diverged: that made weights which are not finite, or whose squares are not.
+          Diverged: the step made weights that are not finite, or whose squares are not.
         """
         loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
         norm = get_total_norm([weights.grad for weights in self._parameters if weights.grad is not None])
@@ -95,10 +95,10 @@ class GradientDescent:
         return {"kind": type(self.optimizer).__name__, "state": self.optimizer.state_dict()}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Continue from what `state` gave; settings stay those of this start.
+        """Continue from what `state` returned; settings remain those of this start.
 
         Raises:
-          CheckpointError: it is of another kind of optimiser.
+          CheckpointError: it is from another kind of optimiser.
         """
         optimizer = self.optimizer
         kind = type(optimizer).__name__
@@ -111,7 +111,7 @@ class GradientDescent:
 
 
 def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
-    """What a batch did: the last of its steps that was applied, and the means of all their metrics."""
+    """The result of a batch: its last applied step, and the means of the metrics of all applied steps."""
     applied = [(step, metrics) for step, metrics in steps if step.applied]
     skipped = len(steps) - len(applied)
     if not applied:

@@ -1,4 +1,4 @@
-"""On policy: each batch is learned from in one step, right after it came, and acknowledged when that is published."""
+"""On-policy learning: each batch is learned from in one step on arrival, and acknowledged when that is published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zerobeast.common.wire.records import Origin
 
 
 class OneBatch(ABC):
-    """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`."""
+    """Implements `add` and `step` of `zerobeast.common.algos.protocol.Learning` in terms of one method: `update`."""
 
     credit: Credit = "after_step"
     pace: Pace | None = None
@@ -21,24 +21,24 @@ class OneBatch(ABC):
 
     @property
     def due(self) -> bool:
-        """Whether there is a batch that was not learned from."""
+        """Whether there is a batch that has not been learned from."""
         return self._added is not None
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
-        """Hold their batch for the next step."""
+        """Hold the batch for the next step."""
         self._added = rollouts.batch, agent_steps
 
     def step(self, agent_steps: int) -> Learned:
-        """Learn from the batch; schedules stand where they stood before it."""
+        """Learn from the batch; schedules follow the agent steps before it."""
         del agent_steps
         assert self._added is not None, "no step is due"
         (batch, before), self._added = self._added, None
         return self.update(batch, before)
 
     def recovered(self) -> Sequence[Origin]:
-        """None: no row is kept but in checkpoints."""
+        """None: rows are kept only in checkpoints."""
         return ()
 
     @abstractmethod
     def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch; `agent_steps` of the run came before it."""
+        """Learn from a batch; `agent_steps` counts those of the run before it."""

@@ -21,9 +21,9 @@ class OneStep(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      net: the policy, which is what is trained.
-      descent: over its parameters.
-      loss: the scalar to minimise, and detached scalars worth a curve each.
+      net: the policy to train.
+      descent: the optimiser of its parameters.
+      loss: returns the scalar to minimise, and detached scalars to plot.
     """
 
     def __init__(self, net: PolicyAndValue, descent: GradientDescent, loss: LossFunction) -> None:
@@ -34,13 +34,13 @@ class OneStep(OneBatch):
         with self._descent.autocast():
             loss, metrics = self._loss(self._net, batch)
         step = self._descent.step(loss, agent_steps)
-        # not before: the loss compares with the policy that acted; the last step is the first of the next rollout
+        # not earlier: the loss compares with the policy that acted; the last step is the first of the next rollout
         self._net.observe(steps(batch.obs, slice(-1)))
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """The training state, for a checkpoint."""
         return {"optimizer": self._descent.state()}
 
     def load(self, state: dict[str, Any]) -> None:

@@ -19,9 +19,9 @@ VALUE_GAIN = 1.0
 
 
 class Answer(NamedTuple):
-    """What it answers, float32 whatever it computed in."""
+    """The network's output, float32 whatever the precision of the computation."""
 
-    logits: Tensor  #: [T, B, A], parameters of the distribution of actions: `zerobeast.common.ops.distributions`
+    logits: Tensor  #: [T, B, A], parameters of the action distribution: `zerobeast.common.ops.distributions`
     value: Tensor  #: [T, B]
 
 
@@ -29,7 +29,7 @@ class PolicyAndValue(Network):
     """Policy and value of one environment's observations, for actions of any kind.
 
     Args:
-      config: of body and policy.
+      config: of the body and the policy head.
       env: its observations and actions.
 
     Raises:
@@ -50,14 +50,14 @@ class PolicyAndValue(Network):
         Args:
           inputs: T steps of B environments.
           core: [B, core_size] the state before step 0.
-          task: [B] int64, whose value is asked for if there is one per task; None: that of the first. The policy is not
-            told.
+          task: [B] int64, the task whose value to return if there is one per task; None: the first. The policy does
+            not see it.
 
         Returns:
           the answers to all steps, and the state after the last one, [B, core_size].
         """
         features, core = self.body(inputs, core)
-        with without_autocast(core.device):  # heads are small, and their rounding is the policy's
+        with without_autocast(core.device):  # heads are small, and their rounding errors are the policy's
             return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
 
     def observe(self, obs: Any) -> None:
@@ -69,17 +69,17 @@ class PolicyAndValue(Network):
         self.body.lower(dtype)
 
     def value_scale(self, task: Tensor) -> Tensor:
-        """[B] of `task` [B]: the unit that a row's values are learned in, 1 without PopArt."""
+        """[B]: the unit in which the values of each row's `task` [B] are learned, 1 without PopArt."""
         return self.value.scale[task] if isinstance(self.value, PopArt) else torch.ones(len(task), device=task.device)
 
     def observe_targets(self, targets: Tensor, mask: Tensor, task: Tensor) -> None:
-        """Add targets of values [T, B] where `mask` [T, B], of tasks [B], to the statistics of their unit, if any."""
+        """Add value targets [T, B] of tasks [B], where `mask` [T, B] is True, to the statistics of PopArt, if any."""
         if isinstance(self.value, PopArt):
             self.value.observe(targets[mask], task.expand_as(mask)[mask])
 
 
 def _own(values: Tensor, task: Tensor | None) -> Tensor:
-    """[T, B] of values [T, B, K]: those of each row's own task."""
+    """Each row's values of its own task: [T, B, K] -> [T, B]."""
     if task is None or values.shape[-1] == 1:
         return values[..., 0]
     return values.gather(-1, task.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)

@@ -1,7 +1,7 @@
-"""What an algorithm is to the services, and no loop.
+"""The interface between an algorithm and the services. It contains no loop.
 
-The broker asks for `network` and calls `act`. The learner asks for `network` and for `learning`, and turns this loop,
-which is the same for every algorithm:
+The broker calls `network` and `act`. The learner calls `network` and `learning`, and runs this loop, which is the same
+for every algorithm:
 
     net = algorithm.network()
     learning = algorithm.learning(net)
@@ -11,16 +11,16 @@ which is the same for every algorithm:
         if learning.due and learning.step(agent_steps).changed:
             publish(net)
 
-A turn takes one step at most, so that nothing else of the learner waits for longer than that.
+An iteration takes at most one step, so the learner's other work never waits longer than that.
 
-`net` is always the policy that acts, and the one that is published, saved as the checkpoint's `model` and evaluated.
-What else an algorithm has belongs to its `Learning`, which also decides how many steps a batch is worth, and how many
-steps of the optimiser each of them is. So there is nothing more to a seam for
+`net` is always the policy that acts; it is also published, saved as the checkpoint's `model` and evaluated. Everything
+else belongs to the algorithm's `Learning`, which also decides how many steps each batch gets, and how many optimiser
+steps each of those takes. So the interface needs nothing more for
 
     a target network          `deepcopy(net)`, in `state`
-    a target that acts        `net` is the target; the copy is trained, and `changed` says when it came back
-    multipliers               an `nn.Module` of them, with the policy in one `GradientDescent` or in its own, in `state`
-    old batches               `rollouts.batch.packed(k)`, or `copy()`; in `state` as far as they count
+    a target that acts        `net` is the target; a copy is trained, and `changed` says when it was copied back
+    multipliers               an `nn.Module`, in the policy's `GradientDescent` or in its own, and in `state`
+    old batches               `rollouts.batch.packed(k)`, or `copy()`; in `state` if they will be used again
     rows in a file            `rollouts.rows`, in `config.store`, which outlives the process: `recovered`, "after_store"
     a pace of its own         `due`, by `zerobeast.common.algos.pace`
 """
@@ -45,18 +45,18 @@ class Act(NamedTuple):
     """The policy's answer to one step of B environments."""
 
     action: Any  #: [B, *action shape], or a tree of such
-    extras: dict[str, Tensor]  #: [B, *shape] each, by name: those of `Algorithm.policy`
+    extras: dict[str, Tensor]  #: [B, *shape] each, by name, as listed in `Algorithm.policy`
 
     def by_name(self) -> dict[str, Any]:
-        """As `zerobeast.common.wire.records.act_record` has it."""
+        """By field name, as in `zerobeast.common.wire.records.act_record`."""
         return {"action": self.action, **self.extras}
 
 
 class Sampling(NamedTuple):
     """How the actions of one step are chosen."""
 
-    #: [B] int64, a number of each environment among those that are acted for here, the same at all its steps: what
-    #: exploration of its own goes by, as in `algos.exploration`
+    #: [B] int64, each environment's number among those served here, the same at all its steps; used for exploration
+    #: that differs by environment, as in `algos.exploration`
     slots: Tensor
     generator: torch.Generator  #: source of all randomness
     greedy: bool  #: take the likeliest action instead of drawing one
@@ -66,84 +66,84 @@ Metrics = dict[str, Tensor]
 
 
 class Learned(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
-    steps: int  #: of the optimiser that were applied; 0 where nothing was learned
-    skipped: int  #: that were not, because loss or gradient was not finite
-    changed: bool  #: whether the policy that acts is another one now, whose `policy_version` is then the next
+    steps: int  #: optimiser steps that were applied; 0 if nothing was learned
+    skipped: int  #: optimiser steps that were not, because the loss or gradient was not finite
+    changed: bool  #: whether the policy that acts has changed, so that `policy_version` increases by 1
     loss: float  #: of the last step
     grad_norm: float  #: of the last step, before clipping
     learning_rate: float
-    metrics: Metrics  #: detached scalars worth a curve each, on the device; the same names in all steps that learned
+    metrics: Metrics  #: detached scalars to plot, on the device; the same names in every step that learned
 
 
-#: When actors get the credit of a batch back. after_step: when the step after its `add` is published, so that they
-#: act with what was learned from it. after_store: when `add` has returned, before any step.
+#: When actors get back the credit of a batch. after_step: once the step after its `add` is published, so that they
+#: act with what was learned from it. after_store: once `add` has returned, before any step.
 Credit = Literal["after_step", "after_store"]
 
 
 class Learning(Protocol):
-    """How one network learns: optimisers and all other state of training."""
+    """How one network learns: its optimisers and all other training state."""
 
     @property
     def credit(self) -> Credit:
-        """When a batch is acknowledged: the same at all times.
+        """When a batch is acknowledged; it never changes.
 
-        What is acknowledged never comes again. With "after_store" it has to be in `config.store` when `add` returns,
-        and to be found there by the next process, however this one ends.
+        An acknowledged batch is never sent again. With "after_store" it must be in `config.store` when `add` returns,
+        where the next process must find it, however this one ends.
         """
 
     @property
     def due(self) -> bool:
-        """Whether `step` has something to learn from. While it has, no batch is added.
+        """Whether `step` has something to learn from. While it is True, no batch is added.
 
-        So it must become False after a finite number of steps. The run ends when it does after the last batch.
+        So it must become False after a finite number of steps. The run ends when it does so after the last batch.
         """
 
     @property
     def pace(self) -> Pace | None:
-        """What `due` follows, for the figures of its waits; None if a batch is due as it comes."""
+        """The pace that `due` follows, for statistics of its waits; None if every batch is due on arrival."""
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
-        """Take rollouts in: hold their batch for the next step, or store their rows. Only while no step is due.
+        """Take rollouts: hold their batch for the next step, or store their rows. Only while no step is due.
 
         Args:
-          rollouts: their memory is the caller's, and used again after the step that follows, or with "after_store"
-            when this returns. So is that of `rollouts.batch`: `batch.packed(k)` stays.
-          agent_steps: of the run so far, without these.
+          rollouts: the caller owns their memory and reuses it after the next step, or with "after_store" once this
+            returns. The same goes for `rollouts.batch`; `batch.packed(k)` is a copy.
+          agent_steps: of the run so far, without these rollouts.
 
         Raises:
-          BeastError: its rows cannot be stored. That ends the learner, before anything of the batch is acknowledged.
+          BeastError: the rows cannot be stored. This ends the learner before any of the batch is acknowledged.
         """
 
     def step(self, agent_steps: int) -> Learned:
-        """Learn from what was added. Only while it is due.
+        """Learn from what was added. Only while `due`.
 
         Args:
-          agent_steps: of the run so far, with all batches that were added.
+          agent_steps: of the run so far, including all batches that were added.
 
         Raises:
-          Diverged: weights overflow.
+          Diverged: the weights overflow.
         """
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows in `config.store` that `state` did not know, in the order in which they were added.
+        """Rows in `config.store` that are newer than the loaded `state`, in the order in which they were added.
 
-        Asked once, after `load` if there is a checkpoint: a killed process has left them. They are acknowledged or
-        not, and never come again from now on. If `add` was cut short, the rows of a batch before some row are there,
-        and those after it come again. Rows of a stream before the last one here that were acknowledged and are missing,
-        because they were refused or the store has overwritten them, count as undone.
+        Called once, after `load` if there is a checkpoint. A killed process left these rows. Whether or not they were
+        acknowledged, they are never sent again from now on. If `add` was cut short, the rows of a batch up to some row
+        are here, and the later ones are sent again. Acknowledged rows that precede the last row of their stream here
+        but are missing, because they were refused or the store has overwritten them, count as undone.
         """
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to hold besides the policy: plain values and tensors, by name."""
+        """What a checkpoint must hold besides the policy: plain values and tensors, by name."""
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, bit for bit. Settings stay those of this start.
+        """Continue from `state`, bit for bit. Settings remain those of this start.
 
         Raises:
-          CheckpointError: it is of another kind of optimiser.
-          KeyError, TypeError, ValueError, RuntimeError: it is not what `state` gave.
+          CheckpointError: `state` is from another kind of optimiser.
+          KeyError, TypeError, ValueError, RuntimeError: it is not what `state()` returned.
         """
 
 
@@ -154,17 +154,17 @@ class Algorithm(Protocol):
 
     @property
     def policy(self) -> PolicySpec:
-        """What actors have to know of the policy."""
+        """What actors need to know about the policy."""
 
     def network(self) -> Network:
-        """A new network, the same for every call with the same settings: their seed decides."""
+        """A new network, the same on every call with the same settings: it depends on their seed."""
 
     def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """Choose actions for one step.
 
         Args:
-          net: the policy; `net.agent_steps` is how far the run was when it was published.
-          inputs: with T = 1.
+          net: the policy; `net.agent_steps` is the run's agent steps when it was published.
+          inputs: one step, T = 1.
           core: [B, core_size] before this step.
           sampling: how actions are chosen.
 
@@ -173,9 +173,9 @@ class Algorithm(Protocol):
         """
 
     def divergence(self, net: Network, batch: Batch) -> Tensor:
-        """How far `net` is from the policies that acted, [T, B] >= 0, and 0 where they answer the same.
+        """How far `net` is from the policies that acted, [T, B] >= 0, and 0 where their answers are the same.
 
-        Asked for by `sync.rule adaptive` alone.
+        Used only by `sync.rule adaptive`.
         """
 
     def learning(self, net: Network) -> Learning:

@@ -1,4 +1,4 @@
-"""What all algorithms that learn values of actions share: the network, and how it acts."""
+"""What all algorithms that learn action values share: the network, and how it acts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Settings = TypeVar("Settings", bound=QSettings)
 
 
 class QActing(ABC, Generic[Settings]):
-    """The acting half of `algos.protocol.Algorithm`: take the best action, or now and then any.
+    """The acting half of `algos.protocol.Algorithm`: take the best action, or now and then a random one.
 
-    If priorities are TD errors, the values that were acted by travel along, for the first of them (Horgan et al. 2018).
-    Those of distributions are divergences, which an expected return or two do not tell.
+    If priorities are TD errors, the values computed when acting are sent along, so that first priorities can be
+    computed from them (Horgan et al. 2018). With distributions, priorities are divergences, for which expected returns
+    are not enough.
 
     Args:
-      config: of the run; its section that `algo` names is `settings`.
+      config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
 
     Raises:
@@ -43,7 +44,7 @@ class QActing(ABC, Generic[Settings]):
         self.env = env
         self.config = config
         self.settings: Settings = getattr(config, config.algo)
-        core_size = self.network().core_size  # which also checks that observations, actions and torso fit
+        core_size = self.network().core_size  # also checks that observations, actions and torso fit
         by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
         extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))
         self.policy = PolicySpec(extras, core_size)
@@ -51,7 +52,7 @@ class QActing(ABC, Generic[Settings]):
     @property
     @abstractmethod
     def values(self) -> Values:
-        """What the network says of each action."""
+        """How to interpret the network's answers."""
 
     def network(self) -> QNetwork:
         """A new network on the CPU; its weights depend on the run's seed alone."""
@@ -81,7 +82,7 @@ class QActing(ABC, Generic[Settings]):
 
     @torch.no_grad()
     def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
-        """1 where the best action is another one: in the mean the churn of the policy (Schaul et al. 2022)."""
+        """1 where the best action has changed; its mean is the policy churn (Schaul et al. 2022)."""
         answers, _ = net(steps(batch.inputs, slice(-1)), batch.core_state)
         return best(self.values.expected(answers), batch.legal) != batch.extras["best"]
 
@@ -97,7 +98,7 @@ BEST = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
 
 
 def acted_by(q: Tensor, action: Tensor, legal: Tensor | None) -> dict[str, Tensor]:
-    """The extras of those names, [B] each, of values [B, A] and actions [B]."""
+    """The extras named above, [B] each, from values [B, A] and actions [B]."""
     greedy = best(q, legal)
     taken, highest = (q.gather(-1, which.unsqueeze(-1)).squeeze(-1) for which in (action, greedy))
     return {"q": taken, "q_max": highest, "best": greedy}

@@ -1,9 +1,9 @@
-"""Q-learning from a replay: DQN and its descendants (Mnih et al. 2015 and later, as Hessel et al. 2018 sum them up).
+"""Q-learning from a replay: DQN and its descendants (Mnih et al. 2015 and later, as summarised by Hessel et al. 2018).
 
     target of Z(s, a):  sum of n discounted rewards + gamma^n Z_target(s', argmax_a' E Z(s', a'))
 
-Z is a number or a distribution, as `zerobeast.common.algos.q_values` has it. Without `double` the action is the one
-that Z_target prefers.
+Z is a number or a distribution, see `zerobeast.common.algos.q_values`. Without `double`, the action is the one that
+Z_target prefers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QAlgorithm(QActing[Settings]):
     """See `zerobeast.common.algos.protocol.Algorithm`.
 
     Raises:
-      ConfigError: as `QActing`, or the network is to have a memory.
+      ConfigError: as `QActing`, or `net.use_lstm` is true.
     """
 
     def __init__(self, config: Run, env: EnvSpec) -> None:
@@ -46,7 +46,7 @@ class QAlgorithm(QActing[Settings]):
         super().__init__(config, env)
 
     def learning(self, net: QNetwork) -> QLearning:
-        """Steps on transitions of the replay."""
+        """Learn from transitions of the replay."""
         return QLearning(self, net)
 
 
@@ -54,11 +54,11 @@ class ValueLearning(ReplayLearning[S]):
     """A network of values, its optimiser, and the target network that follows it.
 
     Args:
-      algorithm: whose settings and values these are.
-      net: the policy, which is what is trained.
-      items: what is drawn of the replay.
-      per_item: transitions that an item is worth.
-      first_priorities: of new items by the values that they were acted by.
+      algorithm: provides the settings and the kind of values.
+      net: the policy to train.
+      items: the kind of items to draw from the replay.
+      per_item: transitions per item.
+      first_priorities: of new items, from the values computed when acting.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ValueLearning(ReplayLearning[S]):
         self._target = Target(source=net, copy=copy, period=settings.target_period, tau=settings.target_rate)
 
     def descend(self, loss: Tensor, obs: Any, agent_steps: int) -> Step:
-        """A step of the optimiser, behind which the target follows when it is time.
+        """Take an optimiser step, after which the target follows if its period is over.
 
         Args:
-          loss: to go down.
-          obs: [T, B, ...] that it is of: they count for their statistics as often as they are learned from.
+          loss: to minimise.
+          obs: [T, B, ...] of the loss, added to their statistics every time they are learned from.
           agent_steps: of the run so far.
         """
         step = self._descent.step(loss, agent_steps)
@@ -92,7 +92,7 @@ class ValueLearning(ReplayLearning[S]):
         return step
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """The training state, for a checkpoint."""
         target = self._target.state(other=self._target.copy)
         return super().state() | {"optimizer": self._descent.state(), "target": target}
 
@@ -107,8 +107,8 @@ class QLearning(ValueLearning[Transitions]):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings and values these are.
-      net: the policy, which is what is trained.
+      algorithm: provides the settings and the kind of values.
+      net: the policy to train.
     """
 
     def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
@@ -118,7 +118,7 @@ class QLearning(ValueLearning[Transitions]):
         self._values, self._double = algorithm.values, settings.double
 
     def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
-        """One step on what was drawn."""
+        """Take one optimiser step on the drawn items."""
         with self._descent.autocast():
             chosen = of_actions(answers(self._net, batch.inputs), batch.action)
             bootstrap = self._bootstrap(batch.next_inputs)
@@ -129,7 +129,7 @@ class QLearning(ValueLearning[Transitions]):
 
     @torch.no_grad()
     def _bootstrap(self, inputs: StepInput) -> Tensor:
-        """[N] or [N, K]: what the target network says of the best action."""
+        """[N] or [N, K]: the target network's answer for the best action."""
         target = answers(self._target.copy, inputs)
         judge = answers(self._net, inputs) if self._double else target
         legal = None if inputs.action_mask is None else inputs.action_mask[0]
@@ -137,17 +137,17 @@ class QLearning(ValueLearning[Transitions]):
 
 
 def answers(net: QNetwork, inputs: StepInput) -> Tensor:
-    """[N, A] or [N, A, K] to steps [1, N, ...], each by itself."""
+    """Answers [N, A] or [N, A, K] to steps [1, N, ...], each step on its own."""
     every, _ = net(inputs, net.initial_state(inputs.first.shape[1]))
     of_step: Tensor = every[0]
     return of_step
 
 
 def of_actions(every: Tensor, actions: Tensor) -> Tensor:
-    """[N] or [N, K]: those of actions [N] among [N, A] or [N, A, K]."""
+    """The entries of actions [N]: [N, A] or [N, A, K] -> [N] or [N, K]."""
     return every[torch.arange(len(actions), device=actions.device), actions.long()]
 
 
 def first_priorities(new: Transitions) -> Tensor:
-    """[N] |TD errors| of new items by the values that were acted by (Horgan et al. 2018, algorithm 1)."""
+    """[N] |TD errors| of new items, from the values computed when acting (Horgan et al. 2018, algorithm 1)."""
     return (new.reward + new.discount * new.next_extras["q_max"] - new.extras["q"]).abs()

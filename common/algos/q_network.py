@@ -1,4 +1,4 @@
-"""The network of algorithms that learn values of actions: a body with a head that says what each action is worth.
+"""The network of algorithms that learn action values: a body, and a head that values each action.
 
 net = QNetwork(config.net, env, dueling=True)
 q, core = net(inputs, core)                         # [T, B, A]
@@ -30,13 +30,13 @@ class QNetwork(Network):
     Args:
       config: of the body.
       env: its observations and actions.
-      dueling: whether they are made of a value of the state and the advantages of its actions (Wang et al. 2016).
+      dueling: whether values are made of a state value and the advantages of actions (Wang et al. 2016).
       atoms: None: one value per action. K: K logits per action, of a distribution over returns (Bellemare et al. 2017).
       head_size: width of a hidden layer before the last one, in each stream of the head; 0: none.
       clip_reward: whether the reward that the body sees is clipped.
 
     Raises:
-      ConfigError: its actions are not discrete, the named torso cannot take what the environment sends, or there would
+      ConfigError: the actions are not discrete, the named torso cannot take what the environment sends, or there would
         be too many weights.
     """
 
@@ -67,7 +67,7 @@ class QNetwork(Network):
           core: [B, core_size] the state before step 0.
 
         Returns:
-          [T, B, A] or, with atoms, [T, B, A, K], float32 whatever it computed in; and the state after the last step,
+          [T, B, A] or, with atoms, [T, B, A, K], float32 whatever the precision; and the state after the last step,
           [B, core_size].
         """
         [features], core = self.body(inputs, core)
@@ -113,7 +113,7 @@ def _stream(width: int, hidden_size: int, n: int) -> nn.Module:
 
 
 def _mean(advantages: Tensor, legal: Tensor | None) -> Tensor:
-    """[..., 1, K] of [..., A, K], over the actions that are legal in [..., A]."""
+    """The mean over actions that are legal in [..., A]: [..., A, K] -> [..., 1, K]."""
     if legal is None:
         return advantages.mean(-2, keepdim=True)
     mask = legal.unsqueeze(-1)

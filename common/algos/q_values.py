@@ -1,9 +1,9 @@
-"""What a network says of an action's return, and how far that is from a target: one number, or a distribution.
+"""A network's estimate of an action's return, and its distance from a target: one number, or a distribution.
 
     values.expected(answers)                                        # [..., A], what actions are chosen by
     values.compare(chosen, bootstrap, reward, discount)             # [N] losses and priorities
 
-Everything else of learning values is the same for both: `zerobeast.common.algos.q_learning`.
+Everything else about learning values is the same for both, see `zerobeast.common.algos.q_learning`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from zerobeast.common.ops.return_distributions import atoms, project
 
 
 class Compared(NamedTuple):
-    """How far answers are from their targets, each."""
+    """How far each answer is from its target."""
 
     loss: Tensor  #: [N], with gradient
-    priority: Tensor  #: [N] >= 0, without: how much there is to learn
+    priority: Tensor  #: [N] >= 0, without gradient: how much there is to learn
 
 
 class Values(Protocol):
-    """The meaning of the answers of a `QNetwork`."""
+    """How to interpret the answers of a `QNetwork`."""
 
-    atoms: int | None  #: as a `QNetwork` is told
+    atoms: int | None  #: as passed to `QNetwork`
 
     def expected(self, answers: Tensor) -> Tensor:
         """The expected return of each action: answers [..., A] or [..., A, K] -> [..., A]."""
@@ -36,9 +36,9 @@ class Values(Protocol):
         """Compare answers with the target reward + discount Z, Z being the answer some steps later.
 
         Args:
-          chosen: [N] or [N, K], to the actions that were taken, with gradient.
+          chosen: [N] or [N, K], answers for the actions that were taken, with gradient.
           bootstrap: [N] or [N, K], Z, without gradient.
-          reward: [N], of the steps between, discounted and summed.
+          reward: [N], the discounted sum over the steps in between.
           discount: [N], 0 if the episode terminated.
         """
 
@@ -47,7 +47,7 @@ class Scalars:
     """One number per action. See `Values`.
 
     Args:
-      huber: the error from which on the loss is linear, so that gradients are at most this (Mnih et al. 2015).
+      huber: the error above which the loss is linear, so that gradients are at most this (Mnih et al. 2015).
     """
 
     atoms: int | None = None
@@ -60,7 +60,7 @@ class Scalars:
         return answers
 
     def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
-        """Huber's loss of the TD error, whose size is the priority."""
+        """Huber loss of the TD error, whose absolute value is the priority."""
         targets = reward + discount * bootstrap
         loss = functional.huber_loss(chosen, targets, reduction="none", delta=self._huber)
         return Compared(loss, (targets - chosen.detach()).abs())
@@ -80,11 +80,11 @@ class Distributions:
         self._ends = v_min, v_max
 
     def expected(self, answers: Tensor) -> Tensor:
-        """The means of the distributions, [..., A] of [..., A, K]."""
+        """The means of the distributions: [..., A, K] -> [..., A]."""
         return answers.softmax(-1) @ atoms(answers, *self._ends)
 
     def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
-        """KL(target || answer), which is the cross-entropy less what the answer cannot change."""
+        """KL(target || answer), which is the cross-entropy minus the target's entropy."""
         targets = project(bootstrap.softmax(-1), reward, discount, *self._ends)
         divergence = (torch.xlogy(targets, targets) - targets * chosen.log_softmax(-1)).sum(-1)
         return Compared(divergence, divergence.detach().clamp(min=0.0))

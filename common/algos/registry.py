@@ -1,7 +1,7 @@
 """The list of algorithms: the only place that knows them all. Torch-free, as every service reads all settings.
 
-An algorithm `name: ClassConfig` is `Class` in `common/algos/<name>/algorithm.py`, its settings are `ClassConfig` in
-`config.py` beside it. Presets of its own stand in `presets/` beside them.
+An algorithm `name: ClassConfig` is `Class` in `common/algos/<name>/algorithm.py`; its settings are `ClassConfig` in
+`config.py` beside it, and its own presets are in `presets/` beside them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zerobeast.common.settings.section import Section
 
 
 class Algorithms(Section):
-    """The sections that algorithms have in the tree of settings, each named as `algo` names it."""
+    """The algorithms' sections of the settings tree, each under the name that `algo` takes."""
 
     impala: ImpalaConfig = ImpalaConfig()
     a2c: A2CConfig = A2CConfig()

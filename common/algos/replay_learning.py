@@ -1,4 +1,4 @@
-"""Off policy: rollouts are stored as they come and acknowledged then; steps draw from the store at a pace of their own.
+"""Off-policy learning: rollouts are stored and acknowledged on arrival; steps draw from the store at their own pace.
 
 class DQNLearning(ReplayLearning[Transitions]):
     def update(self, batch, weights, agent_steps): ...      # what an algorithm adds: one update, new priorities
@@ -27,15 +27,15 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 class Updated(NamedTuple):
-    """What one update did."""
+    """The result of one update."""
 
-    step: Step  #: of the optimiser whose loss and learning rate are reported
+    step: Step  #: the optimiser step whose loss and learning rate are reported
     metrics: Metrics  #: the same names every time
-    priorities: Tensor  #: [N] float32 >= 0, new ones of what was drawn, not yet raised to alpha
+    priorities: Tensor  #: [N] float32 >= 0, new priorities of the drawn items, not yet raised to alpha
 
 
 class Stores(Protocol):
-    """What is asked of an algorithm: that of `zerobeast.common.algos.protocol`, with the settings of a replay."""
+    """What is needed of an algorithm: that of `zerobeast.common.algos.protocol`, with replay settings."""
 
     config: Run
     env: EnvSpec
@@ -43,21 +43,21 @@ class Stores(Protocol):
 
     @property
     def settings(self) -> ReplaySettings:
-        """Of the algorithm."""
+        """The algorithm's settings."""
 
 
 class ReplayLearning(ABC, Generic[S]):
-    """The verbs of `zerobeast.common.algos.protocol.Learning` in one: `update`.
+    """Implements `add` and `step` of `zerobeast.common.algos.protocol.Learning` in terms of one method: `update`.
 
     Args:
-      algorithm: whose rollouts and settings these are.
-      items: what is drawn.
-      device: of what is drawn.
-      per_item: transitions that an item is worth, for the pace: 1, or those of a sequence.
-      first_priorities: as `zerobeast.common.replay.replay.Replay` has it.
+      algorithm: provides the settings and the layout of its rollouts.
+      items: the kind of items to draw.
+      device: of the drawn items.
+      per_item: transitions per item, for the pace: 1, or those of a sequence.
+      first_priorities: as for `zerobeast.common.replay.replay.Replay`.
 
     Raises:
-      ConfigError: the file of the replay cannot be made, or is another run's.
+      ConfigError: the replay file cannot be made, or belongs to another run.
     """
 
     credit: Credit = "after_store"
@@ -80,13 +80,13 @@ class ReplayLearning(ABC, Generic[S]):
             first_priorities=first_priorities,
         )
         self._settings, self._total_steps = settings, config.total_steps
-        self._drawn = settings.batch_size * per_item  #: transitions of an update
+        self._drawn = settings.batch_size * per_item  #: transitions per update
         self._unroll_length = config.learner.unroll_length
         self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size)
 
     @property
     def due(self) -> bool:
-        """Whether enough was stored for a step, and more than was learned from."""
+        """Whether enough is stored for a step, and the pace allows one."""
         step = self._drawn * self._settings.updates_per_step
         return self._pace.may_sample(step) and self._replay.size >= self._settings.batch_size
 
@@ -102,13 +102,13 @@ class ReplayLearning(ABC, Generic[S]):
         return summary([(each.step, each.metrics) for each in done])
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows in the file that the checkpoint does not know."""
+        """Rows in the file that are newer than the checkpoint."""
         rows = self._replay.recovered()
         self._pace.insert(len(rows) * self._unroll_length)
         return rows
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember besides networks and optimisers; the rows are in their file."""
+        """The training state besides networks and optimisers; the rows are in their file."""
         return {"pace": self._pace.state(), "replay": self._replay.state()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -118,11 +118,11 @@ class ReplayLearning(ABC, Generic[S]):
 
     @abstractmethod
     def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:
-        """Learn from what was drawn.
+        """Learn from the drawn items.
 
         Args:
           batch: on the device of the network.
-          weights: [N] float32 of each item in the loss.
+          weights: [N] float32, the weight of each item in the loss.
           agent_steps: of the run so far.
         """
 

@@ -1,4 +1,4 @@
-"""Settings of algorithms with a replay, as `zerobeast.common.algos.settings` has those of all."""
+"""Settings of algorithms with a replay; `zerobeast.common.algos.settings` has those of all algorithms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Steps = Annotated[
     int, Field(description="n: rewards that are summed before a value stands for the rest", ge=1, le=1000)
 ]
 
-# values of actions
+# action values
 Double = Annotated[
     bool, Field(description="the network chooses the action that its target values (van Hasselt et al. 2016)")
 ]
@@ -54,13 +54,13 @@ ExplorationPlaces = Annotated[
     ),
 ]
 
-# real actions
+# continuous actions
 RandomSteps = Annotated[int, Field(description="agent steps until which actions are uniform over their box", ge=0)]
 PolicyRate = Annotated[float, Field(description="learning rate of the policy, as a share of the critics'", gt=0)]
 
 
 class ReplaySettings(LearnerSettings):
-    """What every algorithm with a replay has; see `zerobeast.common.algos.replay_learning`."""
+    """Settings of every algorithm with a replay; see `zerobeast.common.algos.replay_learning`."""
 
     replay_size: ReplaySize = 100_000
     replay_compression: ReplayCompression = "none"
@@ -74,7 +74,7 @@ class ReplaySettings(LearnerSettings):
 
 
 class QSettings(ReplaySettings):
-    """What every algorithm that learns values of actions has; see `zerobeast.common.algos.q_learning`."""
+    """Settings of every algorithm that learns action values; see `zerobeast.common.algos.q_learning`."""
 
     schedule: Schedule = "constant"
     double: Double = True
@@ -90,7 +90,7 @@ class QSettings(ReplaySettings):
 
 
 class BoxSettings(ReplaySettings):
-    """What algorithms have that learn Q(s, a) of real actions; see `zerobeast.common.algos.box_learning`."""
+    """Settings of algorithms that learn Q(s, a) of continuous actions; see `zerobeast.common.algos.box_learning`."""
 
     n_step: Steps = 1
     target_rate: TargetRate
@@ -102,5 +102,5 @@ class BoxSettings(ReplaySettings):
     max_grad_norm: MaxGradNorm = 1e6  # not in the papers; far above what is usual
 
     def of_policy(self) -> Self:
-        """The same for the policy's optimiser."""
+        """These settings for the policy's optimiser."""
         return self.model_copy(update={"learning_rate": self.learning_rate * self.policy_rate})

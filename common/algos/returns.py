@@ -1,4 +1,4 @@
-"""From rewards to what is learned from them, the same for every algorithm."""
+"""From rewards to value targets and advantages, the same for every algorithm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.common.ops.losses import masked_reduce
 from zerobeast.common.ops.vtrace import VTrace, vtrace
 
-CLIP = 10.0  #: of rewards in units of the deviation of returns
+CLIP = 10.0  #: limit on rewards in units of the deviation of returns
 
 
 def shaped(rewards: Tensor, settings: LearnerSettings) -> Tensor:
@@ -27,14 +27,14 @@ def discounts(batch: Batch, discount: float) -> Tensor:
 def estimate(
     settings: ActorCriticSettings, batch: Batch, values: Tensor, log_rhos: Tensor, scale: ReturnScale | None = None
 ) -> VTrace:
-    """Targets of the values and advantages of a batch, under an algorithm's discount, lambda and clips.
+    """Value targets and advantages of a batch, with an algorithm's discount, lambda and clips.
 
     Args:
-      settings: of the algorithm; a clip that it does not have is 1.
-      batch: of any policy.
+      settings: of the algorithm; a clip that they lack is 1.
+      batch: from any behaviour policy.
       values: [T + 1, B], without gradient.
-      log_rhos: [T, B] log-ratios of the policy that is estimated to the one that acted, without gradient.
-      scale: whose units rewards are in, and so are `values`; None: their own.
+      log_rhos: [T, B] log-ratios of the policy being evaluated to the behaviour policy, without gradient.
+      scale: converts rewards to the units that `values` are in; None: they are in units of rewards.
     """
     rewards = shaped(batch.reward[1:], settings)
     return vtrace(
@@ -48,10 +48,10 @@ def estimate(
 
 
 class ReturnScale(Moments):
-    """The running deviation of returns, which rewards are divided by: values stay near what a fresh network can say.
+    """Running deviation of returns. Rewards are divided by it, so that values stay in the range of a fresh network.
 
-    Gymnasium's NormalizeReward and its like follow the discounted sum of rewards in each environment. A learner sees
-    rollouts without their past and takes the targets of its values instead, which are estimates of the same returns.
+    Gymnasium's NormalizeReward and its like track the discounted sum of rewards in each environment. A learner sees
+    rollouts without their past, so it uses its value targets instead, which are estimates of the same returns.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Rollouts as they came: rows of a record, which an algorithm assembles to a batch, or stores.
+"""Rollouts as they arrived: rows of a record, which an algorithm assembles into a batch or stores.
 
 rollouts = Rollouts(rows, record, env, device)
 rollouts.batch        # [T + 1, B] tensors on the device, the frame stacks rebuilt
@@ -24,7 +24,7 @@ from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
 
-#: fields of a batch that are those of the rollout record, time first
+#: fields that a batch takes from the rollout record as they are, but time-major
 AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version", "action_mask"]
 
 
@@ -33,13 +33,13 @@ class Rollouts:
     """B rollouts of T steps.
 
     Args:
-      rows: [B] of `record`, in memory that may be used again once they are learned from or stored.
+      rows: [B] of `record`, in memory that may be reused once they are learned from or stored.
       record: the layout of a row.
-      env: what the rows hold.
-      device: where a batch shall be.
-      steps: agent steps that may be learned from; those beyond, counted row by row, are masked; None: all.
-      tasks: [B], which of the run's environments each row is of; None: all of the first.
-      origins: [B, 5], an `Origin` of each row; None: of no message.
+      env: says what the rows hold.
+      device: of the batch.
+      steps: number of agent steps that may be learned from; counted row by row, any beyond it are masked; None: all.
+      tasks: [B], which of the run's environments each row is from; None: all from the first.
+      origins: [B, 5], the `Origin` of each row; None: they come from no message.
     """
 
     rows: NDArray[np.void]
@@ -55,7 +55,7 @@ class Rollouts:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """[B, T]: the transitions that are no seam between episodes and within the budget of `steps`."""
+        """[B, T]: True for transitions that are no seam between episodes and are within the budget of `steps`."""
         seam = _bools(self.rows, "first")[:, 1:]
         if self.steps is None:
             return ~seam
@@ -69,7 +69,7 @@ class Rollouts:
         tasks = np.zeros(len(self), np.int64) if self.tasks is None else self.tasks
         origins = np.zeros((len(self), len(Origin._fields)), np.int64) if self.origins is None else self.origins
         fields = _fields(self.rows, self.record, self.device)
-        first = torch.from_numpy(_bools(self.rows, "first"))  # stack_frames looks at it on the CPU
+        first = torch.from_numpy(_bools(self.rows, "first"))  # stack_frames reads it on the CPU
         return Batch(
             obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), fields["obs"]),
             first=_time_major(first).to(self.device),

@@ -1,5 +1,5 @@
-"""Settings that several algorithms have: type, meaning and bounds stand here once, with the defaults that most have in
-common; all other defaults stand in each algorithm's own `config.py`. Torch-free: every service reads the whole tree.
+"""Settings that several algorithms share: type, meaning and bounds are defined here once, with the defaults common to
+most; all other defaults are in each algorithm's own `config.py`. Torch-free: every service reads the whole tree.
 
     class PPOConfig(ActorCriticSettings):
         learning_rate: LearningRate = 3e-4
@@ -39,7 +39,7 @@ Uses = Annotated[int, Field(description="K: how often each batch is learned from
 Optimizer = Annotated[
     Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: TensorFlow 1's semantics")
 ]
-#: settings below that an optimiser does not have
+#: the settings below that an optimiser does not use
 UNUSED: Mapping[str, tuple[str, ...]] = {"adam": ("alpha", "momentum")}
 LearningRate = Annotated[float, Field(description="at the start", gt=0)]
 Schedule = Annotated[Literal["linear", "constant"], Field(description="linear: to 0 at total_steps")]
@@ -50,7 +50,7 @@ MaxGradNorm = Annotated[float, Field(description="clip on the global norm of the
 
 
 class OptimizerSettings(Section):
-    """What `zerobeast.common.algos.gradient_descent` asks for."""
+    """Settings that `zerobeast.common.algos.gradient_descent` reads."""
 
     optimizer: Optimizer = "adam"
     learning_rate: LearningRate
@@ -62,7 +62,7 @@ class OptimizerSettings(Section):
 
 
 class LearnerSettings(OptimizerSettings):
-    """What every algorithm has."""
+    """Settings of every algorithm."""
 
     discount: Discount = 0.99
     reward_clipping: RewardClipping = "none"
@@ -70,14 +70,14 @@ class LearnerSettings(OptimizerSettings):
 
 
 class ActorCriticSettings(LearnerSettings):
-    """What every actor-critic has."""
+    """Settings of every actor-critic."""
 
     trace_decay: TraceDecay = 1.0
     baseline_cost: BaselineCost
 
 
 class VTraceSettings(ActorCriticSettings):
-    """What `zerobeast.common.algos.vtrace_loss` asks for besides; if there is `rho_bar` and its like as well, those."""
+    """Further settings that `zerobeast.common.algos.vtrace_loss` reads; `rho_bar` and its like are optional."""
 
     entropy_cost: EntropyCost = 0.01
     normalize_advantages: NormalizeAdvantages = False

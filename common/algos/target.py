@@ -1,4 +1,4 @@
-"""A network that follows another: it stays as it is for a number of updates, then becomes the same, or a bit more so.
+"""A network that follows another: after a number of updates, its weights become the other's or move towards them.
 
 target = Target(source=net, copy=deepcopy(net), period=100)     # what is learned is compared with the copy
 target = Target(source=deepcopy(net), copy=net, period=10)      # the copy acts, and is what is published
@@ -21,20 +21,20 @@ class Target(Generic[N]):
     """Two networks of the same shape.
 
     Args:
-      source: is trained.
-      copy: follows it, without gradient. Both have to be the same at the start.
-      period: updates of the source from one time that the copy follows to the next.
-      tau: 1: the copy becomes the same (Mnih et al. 2015, algorithm 1). Below: its weights become
-        tau source + (1 - tau) copy (Lillicrap et al. 2016, algorithm 1); statistics and counts become the same.
+      source: the network that is trained.
+      copy: the network that follows it, without gradient. Both must be the same at the start.
+      period: updates of the source after which the copy follows.
+      tau: 1: the copy becomes the same (Mnih et al. 2015, algorithm 1). Below 1: its weights become
+        tau source + (1 - tau) copy (Lillicrap et al. 2016, algorithm 1), while statistics and counts are copied.
     """
 
     def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0) -> None:
         self.source, self.copy, self._period, self._tau = source, copy, period, tau
-        self._weights = [tuple[Tensor, ...](net.parameters()) for net in (source, copy)]  #: of both, side by side
-        self._updates = 0  #: since the copy has followed
+        self._weights = [tuple[Tensor, ...](net.parameters()) for net in (source, copy)]  #: of both, in the same order
+        self._updates = 0  #: since the copy last followed
 
     def count(self) -> bool:
-        """Say that the source was updated. Returns whether the copy has followed."""
+        """Count an update of the source. Returns whether the copy has followed."""
         self._updates += 1
         if self._updates < self._period:
             return False
@@ -43,7 +43,7 @@ class Target(Generic[N]):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Have the copy follow now: weights and statistics."""
+        """Make the copy follow now: weights and statistics."""
         self._updates = 0
         sources, copies = self._weights
         if self._tau < 1:
@@ -54,10 +54,10 @@ class Target(Generic[N]):
             own.copy_(new)
 
     def state(self, *, other: N) -> dict[str, Any]:
-        """What a checkpoint has to hold.
+        """What a checkpoint must hold.
 
         Args:
-          other: the one of the two that the checkpoint does not hold already.
+          other: whichever of the two the checkpoint does not hold otherwise.
         """
         return {"weights": other.state_dict(), "updates": self._updates}
 

@@ -1,4 +1,4 @@
-"""The loss of IMPALA, and A2C's: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
+"""The loss of IMPALA and A2C: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
 section 4.2)."""
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Settings = TypeVar("Settings", bound=VTraceSettings)
 
 
 class VTraceLoss(NamedTuple):
-    """What one look at a batch gives."""
+    """The result of one pass over a batch."""
 
     total: Tensor  #: [], the scalar to minimise
-    targets: Tensor  #: [T, B] of the values, without gradient
+    targets: Tensor  #: [T, B] value targets, without gradient
     metrics: Metrics
 
 
@@ -47,15 +47,15 @@ def loss(
 ) -> VTraceLoss:
     """The weighted sum of the three terms, and its parts.
 
-    With PopArt errors of values and advantages count in units of their task's deviation (Hessel et al. 2018, equations
-    9 to 11), whatever the size of its rewards.
+    With PopArt, value errors and advantages are in units of their task's deviation (Hessel et al. 2018, equations 9 to
+    11), whatever the size of its rewards.
 
     Args:
       config: of the algorithm.
       family: of the policy's distributions.
       net: the policy.
-      batch: of whatever behaviour.
-      entropy_cost: the weight of the entropy bonus, without gradient: that of `config`, or one that is learned.
+      batch: from any behaviour policy.
+      entropy_cost: the weight of the entropy bonus, without gradient: the one in `config`, or a learned one.
     """
     logits, values = unroll(net, batch)
     policy, behaviour = (family.of(each, batch.legal) for each in (logits, batch.extras["logits"]))

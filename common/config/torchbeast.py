@@ -5,7 +5,7 @@ project's default; `--preset torchbeast` gives TorchBeast's. `--num_actors` coun
 here they are spread evenly over the groups of the local actors, and the count is rounded up to fill them:
 
     actor.envs_per_group = ceil(num_actors / (local.actors * actor.env_groups))
-    learner.window       = ceil(num_buffers / num_actors), at least what a batch of learner.batch_size needs
+    learner.window       = ceil(num_buffers / num_actors); the learner widens it if a batch needs more
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEEDLESS = {
     "num_inference_threads": "the broker is one loop; broker.threads is the number of its torch threads",
     "num_servers": "one env-server hosts all environments; local.env_servers and envserver.workers add more",
     "num_actions": "the environment says how many actions it has",
-    "max_learner_queue_size": "learner.window bounds what is under way",
+    "max_learner_queue_size": "learner.window bounds what is in flight",
     "pipes_basename": "every service has an endpoint, such as broker.endpoint",
     "disable_checkpoint": "a checkpoint is always kept; learner.checkpoint_every_s says how often",
     "write_profiler_trace": "the health page of each service says where its time goes",

@@ -1,5 +1,5 @@
-"""Actions on their way into a network, as features of the last one, and out of it, as parameters of the next one's
-distribution (`zerobeast.common.ops.distributions`)."""
+"""Features of the last action, for the input of a network, and parameters of the next action's distribution
+(`zerobeast.common.ops.distributions`), from its output."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from zerobeast.common.ops.tree import leaves
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space
 
-POLICY_GAIN = 0.01  #: the first policy is all but the same everywhere, so that no seed decides what is explored
-CLIP = 10.0  #: of real actions as features, in units of their box
+POLICY_GAIN = 0.01  #: the initial policy is almost the same in all states, so that no seed decides what is explored
+CLIP = 10.0  #: bound of real actions as features, in units of their box
 
 
 class OneHots(nn.Module):
-    """Choices as one-hots, those of all components side by side.
+    """Choices as one-hots, all components side by side.
 
     Args:
-      sizes: choices of each component.
+      sizes: number of choices of each component.
     """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
@@ -33,11 +33,11 @@ class OneHots(nn.Module):
         owner, choice = torch.tensor(entries).unbind(1)
         self.register_buffer("owner", owner, persistent=False)
         self.register_buffer("choice", choice, persistent=False)
-        self.owner: Tensor  # [size], which component an entry is of
-        self.choice: Tensor  # [size], and which of its choices
+        self.owner: Tensor  # [size], the component of each entry
+        self.choice: Tensor  # [size], the choice of each entry within its component
 
     def forward(self, choices: Tensor, lead: int = 2) -> Tensor:
-        """[*lead, *shape] integers, of which the first `lead` dimensions stay -> [*lead, size] float32."""
+        """Integers [*lead, *shape] -> [*lead, size] float32; the first `lead` dimensions are kept."""
         components = choices.flatten(lead) if choices.ndim > lead else choices.unsqueeze(-1)
         if components.shape[-1] > 1:
             components = components[..., self.owner]
@@ -65,7 +65,7 @@ class SideBySide(nn.Module):
     """Features of several arrays, side by side.
 
     Args:
-      arrays: what makes those of each.
+      arrays: the module that makes the features of each array.
     """
 
     def __init__(self, arrays: Sequence[OneHots | Reals]) -> None:
@@ -79,19 +79,19 @@ class SideBySide(nn.Module):
 
 
 def action_features(action: Space) -> OneHots | Reals | SideBySide:
-    """What makes features [T, B, size] of actions, a tree of [T, B, *shape]."""
+    """The module that makes features [T, B, size] of actions, a tree of [T, B, *shape]."""
     arrays = [Reals(array) if array.kind == "box" else OneHots(array.choices) for array in action.arrays]
     return arrays[0] if isinstance(action, ArraySpace) else SideBySide(arrays)
 
 
 class GaussianHead(nn.Module):
-    """Means and log standard deviations of real actions. Means begin at 0.
+    """Means and log standard deviations of real actions. Means begin near 0.
 
     Args:
       width: of the features.
       n: components of an action.
-      config: what the deviations begin with, and whether they are parameters of their own, the same in every state, or
-        depend on the features.
+      config: initial value of the deviations, and whether they are free parameters, the same in every state, or depend
+        on the features.
     """
 
     def __init__(self, width: int, n: int, config: NetConfig) -> None:
@@ -123,7 +123,7 @@ class Heads(nn.Module):
 
 
 def policy_head(width: int, action: Space, config: NetConfig) -> nn.Module:
-    """From features [..., width] to the parameters [..., P] of the family of `action`."""
+    """The layer from features [..., width] to the parameters [..., P] of the family of `action`."""
     if isinstance(action, CompositeSpace):
         return Heads(policy_head(width, array, config) for array in action.arrays)
     if action.kind == "box":
@@ -132,7 +132,7 @@ def policy_head(width: int, action: Space, config: NetConfig) -> nn.Module:
 
 
 def head(width: int, n: int, gain: float) -> nn.Linear:
-    """A last layer: orthogonal weights of this gain, no bias."""
+    """A last layer with orthogonal weights of this gain and zero biases."""
     layer = nn.Linear(width, n)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

@@ -25,14 +25,15 @@ from zerobeast.common.wire.specs import EnvSpec
 class Body(nn.Module):
     """Features of one environment's steps.
 
-    As in IMPALA and TorchBeast the reward, clipped to [-1, 1] unless that is declined, and the last action join the
-    torso's features; both are 0 in the first step of an episode, and the recurrent state is zeroed before it.
+    As in IMPALA and TorchBeast, the last action and the reward, clipped to [-1, 1] unless that is turned off, are
+    appended to the torso's features. Both are 0 in the first step of an episode, and the recurrent state is zeroed
+    before it.
 
     Args:
       config: which torso, how wide, with memory or without.
       env: its observations and actions.
-      heads: how many look at the features. Each gets a torso of its own if the torsos are small ones, not to be shared,
-        and there is no memory.
+      heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
+        shared, and there is no memory.
       clip_reward: whether the reward is clipped.
 
     Raises:
@@ -60,8 +61,8 @@ class Body(nn.Module):
           core: [B, core_size] the state before step 0.
 
         Returns:
-          features [T, B, out_size] float32, of each head or the same for all: the first head's are the first, the last
-          head's the last; and the state after the last step, [B, core_size].
+          a list of features [T, B, out_size] float32, one entry for each head or one for all, so that the first entry
+          is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
         """
         unknown = inputs.first.unsqueeze(-1)
         reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward

@@ -1,4 +1,4 @@
-"""What shape observations have as a network sees them, and pictures in the layout of convolutions."""
+"""The shape in which a network sees images, and images in the memory layout of convolutions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from zerobeast.common.wire.spaces import ArraySpace
 
 
 class ImageShape(NamedTuple):
-    """How the frames of a space become [N, channels, height, width], stacks as more channels."""
+    """How the frames of a space become [N, channels, height, width]; frame stacks become more channels."""
 
     channels: int
     height: int
     width: int
-    channels_first: bool  #: of a frame with an axis of channels
+    channels_first: bool  #: of a frame that has a channel axis
 
     @classmethod
     def of(cls, space: ArraySpace, frame_stack: int) -> ImageShape | None:
-        """The shape of a space's images, or None if it has something else."""
+        """The shape of a space's images, or None if it has no images."""
         if space.image_size is None:
             return None
         shape = (1, *space.shape)[-3:]
@@ -29,9 +29,9 @@ class ImageShape(NamedTuple):
         return cls(frame_stack * channels, *space.image_size, channels_first=channels_first)
 
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
-        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, less the frame `mean`, if any.
+        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, minus the frame `mean`, if any.
 
-        Laid out channels-last: the weights' gradient of the shallow net's first layer then takes a quarter of the time
+        Laid out channels-last: the weight gradient of the shallow net's first layer then takes a quarter of the time
         (float32, one Zen 3 core), and its inference a tenth less.
         """
         if not self.channels_first:
@@ -62,11 +62,11 @@ def _channels_last(planes: Tensor) -> Tensor:
 
 
 def pixel_scale(space: ArraySpace) -> float:
-    """What observations are multiplied by: bytes fill [0, 1], everything else is taken as it is."""
+    """The factor that scales observations: bytes to [0, 1], everything else stays as it is."""
     return 1 / 255 if space.dtype == "|u1" else 1.0
 
 
 def compute_dtype(weight: Tensor) -> torch.dtype:
-    """The number format of a layer with this weight: autocast's where that is on, else the weight's own."""
+    """The number format of a layer with this weight: autocast's if that is on, else the weight's own."""
     device = weight.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

@@ -1,7 +1,7 @@
-"""A recurrent core that forgets where an episode begins.
+"""A recurrent core that resets its state where an episode begins.
 
-`torch.nn.LSTM` cannot reset rows in mid-sequence, and on CPUs its oneDNN path takes eight times as long as a plain
-matmul for the one-step batches of inference. Here the input's share of all gates is one matmul over the whole
+`torch.nn.LSTM` cannot reset rows in the middle of a sequence, and on CPUs its oneDNN path takes eight times as long as
+a plain matmul for the one-step batches of inference. Here the input's share of all gates is one matmul over the whole
 unroll, and each step adds one more.
 """
 
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 class LSTM(nn.Module):
     """One layer. Its state travels as one flat row per environment: the hidden half, then the cell half.
 
-    Gates stand in the order input, forget, output, candidate, so that the three sigmoids are one call. State and
-    gates are float32 whatever the matmuls compute in: what accumulates over an episode must not round at each step.
+    Gates are in the order input, forget, output, candidate, so that the three sigmoids are one call. State and gates
+    are float32 whatever the matmuls compute in: what accumulates over an episode must not be rounded at each step.
 
     Args:
       input_size: width of x.
@@ -32,7 +32,7 @@ class LSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal recurrence and a forget bias of 1, so that memory starts long (Jozefowicz et al. 2015)."""
+        """Orthogonal recurrence and a forget bias of 1, so that memory is long at first (Jozefowicz et al. 2015)."""
         nn.init.xavier_uniform_(self.from_input.weight)
         for gate in self.from_hidden.weight.chunk(4):
             nn.init.orthogonal_(gate)
@@ -44,7 +44,7 @@ class LSTM(nn.Module):
 
         Args:
           x: [T, B, input_size].
-          first: [T, B] bool, True where the state is forgotten before the step.
+          first: [T, B] bool, True where the state is reset before the step.
           state: [B, 2 H] float32 before step 0.
 
         Returns:

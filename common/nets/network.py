@@ -1,4 +1,4 @@
-"""What services ask of a network, and what every network is asked."""
+"""What services require of a network, and what every network gets as input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zerobeast.common.errors import ConfigError
 
-MAX_BYTES = 1 << 30  #: of weights: a peer describes the environment, and with it the sizes of layers
+MAX_BYTES = 1 << 30  #: of weights: a peer's description of the environment decides the sizes of layers
 
 
 class StepInput(NamedTuple):
@@ -23,13 +23,13 @@ class StepInput(NamedTuple):
 
 
 class Network(nn.Module):
-    """Base of networks. Services copy its state, ask for its dtype and say how far the run is.
+    """Base of networks. Services copy its state, set its dtype and say how far the run is.
 
-    What `forward` takes and answers is between a network and the algorithm that made it.
+    Only a network and the algorithm that made it need to agree on what `forward` takes and returns.
     """
 
-    agent_steps: Tensor  #: [] int64, of the run when this version was published: what schedules of acting follow
-    core_size: int = 0  #: floats of recurrent state of one environment
+    agent_steps: Tensor  #: [] int64, of the run when this version was published; acting schedules follow it
+    core_size: int = 0  #: floats in the recurrent state of one environment
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its state is."""
+        """The device that its state is on."""
         return self.agent_steps.device
 
     def initial_state(self, batch: int) -> Tensor:
@@ -45,7 +45,7 @@ class Network(nn.Module):
         return torch.zeros(batch, self.core_size, device=self.device)
 
     def lower(self, dtype: torch.dtype) -> None:
-        """Keep weights in `dtype`, for inference: those that may be rounded, which here are none."""
+        """Keep the weights that may be rounded in `dtype`, for inference; here there are none."""
 
     def limit_size(self, env_id: str) -> None:
         """Refuse more weights than `MAX_BYTES`.

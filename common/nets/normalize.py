@@ -1,12 +1,12 @@
 """Normalised observations: running statistics that are part of the policy and travel with its weights.
 
-What hardly changes tells nothing, and in Pong that is almost every pixel. Unnormalised, 99.9 % of the second moment of
-the shallow torso's features is one constant vector; every noisy gradient is mostly noise along it, and what the ball
-does has to be learned in the rest.
+A pixel that hardly changes tells nothing, and in Pong almost no pixel changes. Without normalisation, one constant
+vector is 99.9 % of the second moment of the shallow torso's features: every noisy gradient is mostly noise along it,
+and what the ball does has to be learned from the rest.
 
-The learner adds each batch to the statistics once, after learning from it: a batch is learned from under the
-normalisation that it was acted with, so that on policy every importance ratio is 1. Brokers get them as they get the
-weights, so the behaviour policy is always one that the learner had.
+The learner adds each batch to the statistics once, after learning from it: it learns from a batch under the
+normalisation that the batch was acted with, so that on policy every importance ratio is 1. Brokers get the statistics
+with the weights, so the behaviour policy is always one that the learner had.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CLIP = 10.0  #: standard deviations, for vectors
 
 
 class ArrayNorm(Moments):
-    """Mean and variance of every entry of an array, over those seen so far.
+    """Mean and variance of every entry of an array, over the arrays seen so far.
 
-    Before the first it scales bytes to [0, 1] and leaves everything else as it is. Pictures are centred pixel by pixel
-    but share one scale: a pixel that has never changed must not outweigh all others when it does.
+    Before the first entry it scales bytes to [0, 1] and leaves everything else as it is. Images are centred pixel by
+    pixel but share one scale: a pixel that has never changed must not outweigh all others when it does.
 
     Args:
       space: of the arrays.
-      frame_stack: k, how many of them make an observation.
+      frame_stack: k, how many arrays make an observation.
     """
 
     def __init__(self, space: ArraySpace, frame_stack: int) -> None:
@@ -39,12 +39,12 @@ class ArrayNorm(Moments):
         self._stacked = frame_stack > 1
 
     def observe(self, obs: Tensor) -> None:
-        """Add observations [T, B, (k,) *frame], of a stack the newest frame."""
+        """Add observations [T, B, (k,) *frame], of each stack the newest frame."""
         newest = obs[:, :, -1] if self._stacked else obs
         self.add(newest.flatten(0, 1).float())
 
     def image_scale(self) -> Tensor:
-        """What centred pictures are multiplied by, []."""
+        """The factor for centred images, []."""
         return self.variance.mean().clamp(min=MIN_VARIANCE).rsqrt()
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class ArrayNorm(Moments):
 
 
 class ObsNorm(nn.Module):
-    """What normalises each array of an observation, in order. Choices need no such thing.
+    """Normalisation of each array of an observation, in order. Choices need none.
 
     Args:
       space: of observations.
@@ -69,7 +69,7 @@ class ObsNorm(nn.Module):
 
     @property
     def of_arrays(self) -> list[ArrayNorm | None]:
-        """What normalises each array; None of choices."""
+        """The normalisation of each array; None for choices."""
         return [norm if isinstance(norm, ArrayNorm) else None for norm in self.arrays]
 
     def observe(self, obs: Any) -> None:

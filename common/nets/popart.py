@@ -1,4 +1,4 @@
-"""A value head that learns in units of the deviation of its targets, and speaks in units of rewards.
+"""A value head that learns in units of the deviation of its targets, and outputs values in units of rewards.
 
 PopArt: van Hasselt et al. 2016, "Learning values across many orders of magnitude", arXiv:1602.07714; several tasks:
 Hessel et al. 2018, arXiv:1809.04474.
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
 STEP_SIZE = 1e-4  #: of the statistics, per target (Song et al. 2019, section 5)
-MIN_SCALE, MAX_SCALE = 1e-2, 1e6  #: likewise
+MIN_SCALE, MAX_SCALE = 1e-2, 1e6  #: from the same section
 
 
 class PopArt(nn.Module):
     """One value per task; the statistics are part of the weights and travel with them.
 
     Args:
-      head: a layer with one output, or with one per task, whose parameters it begins with.
-      tasks: how often it has each of them; 1 where there is one per task already.
+      head: a layer with one output, or with one per task, whose parameters are the initial ones.
+      tasks: how often to repeat the outputs of `head`; 1 if it has one per task already.
     """
 
     mean: Tensor  #: [K] of the targets of each task
-    scale: Tensor  #: [K] their deviation
+    scale: Tensor  #: [K] standard deviation of the targets of each task
 
     def __init__(self, head: nn.Linear | PopArt, tasks: int = 1) -> None:
         super().__init__()
@@ -42,27 +42,27 @@ class PopArt(nn.Module):
 
     @torch.no_grad()
     def observe(self, targets: Tensor, tasks: Tensor | None = None) -> None:
-        """Move the statistics towards those of targets, and the layer so that no value changes.
+        """Move the statistics towards those of `targets`, and adapt the layer so that no value changes.
 
         Args:
           targets: [N] in units of rewards.
-          tasks: [N] int64, which task each is of; None: all of the first.
+          tasks: [N] int64, the task of each target; None: all are of the first task.
         """
         tasks = torch.zeros_like(targets, dtype=torch.int64) if tasks is None else tasks
         own = one_hot(tasks, len(self.mean)).to(targets)
         counts = own.sum(0)
         mean = targets @ own / counts.clamp(min=1)
         variance = ((targets.unsqueeze(-1) - mean).square() * own).sum(0) / counts.clamp(min=1)
-        share = 1 - (1 - STEP_SIZE) ** counts  # that of as many targets one after another; 0 of none
-        # moments of two groups from those of each: a difference of second moments would cancel where the mean is large
+        share = 1 - (1 - STEP_SIZE) ** counts  # as for `counts` targets one after another; 0 for none
+        # combines the moments of two groups: a difference of second moments would cancel where the mean is large
         delta = mean - self.mean
         variance = self.scale.square() + share * (variance - self.scale.square()) + share * (1 - share) * delta.square()
         self._change(self.mean + share * delta, variance.sqrt().clamp(MIN_SCALE, MAX_SCALE))
 
     def _change(self, mean: Tensor, scale: Tensor) -> None:
-        """Take these statistics, and keep scale * (w x + b) + mean what it was.
+        """Set these statistics, and keep scale * (w x + b) + mean as it was.
 
-        Where they are what they were, not a bit changes: a task that is away for long loses nothing to rounding.
+        If a task's statistics stay the same, not a bit changes: a task that is away for long loses nothing to rounding.
         """
         ratio = self.scale / scale
         self.weight *= ratio.unsqueeze(-1)

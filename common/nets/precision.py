@@ -19,16 +19,16 @@ from zerobeast.common.settings.run import Precision
 
 #: CPU features that multiply bfloat16 natively; without one of them it is emulated, tens of times slower than float32
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
-_SIZE, _PRODUCTS = 256, 15  #: rows and columns of a layer, and how many of them are timed in each format
-_WORTHWHILE = 1.25  #: times as fast as float32 at least: less is not worth the digits
+_SIZE, _PRODUCTS = 256, 15  #: rows and columns of the matrices, and how many products are timed in each format
+_WORTHWHILE = 1.25  #: minimum speed-up over float32: a smaller one is not worth the lost digits
 
 
 def pick_device(setting: str, path: str) -> torch.device:
     """The device that "auto", "cpu", "cuda" or "cuda:N" means on this machine.
 
     Args:
-      setting: which.
-      path: of the setting, for sentences about it.
+      setting: one of these.
+      path: of the setting, for error messages.
 
     Raises:
       ConfigError: it is none of these, or the machine has no such GPU.
@@ -56,10 +56,10 @@ def pick_dtype(setting: Precision, device: torch.device) -> torch.dtype:
 
 @cache
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether it computes faster in bfloat16. Each process measures its CPU once, which takes a few milliseconds.
+    """Whether the device is faster in bfloat16. Each process measures its CPU once, which takes a few milliseconds.
 
-    The instructions alone do not say: Zen 4 and 5 gain by them, but a Xeon with those of AVX-512 and without AMX, as
-    virtual machines may be, takes twice as long as in float32.
+    Having the instructions is not enough: Zen 4 and 5 gain from them, but a Xeon that has those of AVX-512 and no AMX,
+    as a virtual machine may, takes twice as long as in float32.
     """
     if device.type == "cuda":
         return native_bfloat16(device)
@@ -67,7 +67,7 @@ def fast_bfloat16(device: torch.device) -> bool:
 
 
 def native_bfloat16(device: torch.device) -> bool:
-    """Whether it has instructions for it."""
+    """Whether the device has instructions for bfloat16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     features = torch.cpu.get_capabilities()
@@ -75,9 +75,9 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def _product_s(dtype: torch.dtype) -> float:
-    """Seconds of a product of matrices on one core: the shortest time, in which it had no other work.
+    """Seconds that a matrix product takes on one core: the shortest time, when the core had no other work.
 
-    Several threads would wait for each other if there is any.
+    Several threads would wait for each other if a core had other work.
     """
     matrix = torch.full((_SIZE, _SIZE), 0.5, dtype=dtype)
     n_threads = torch.get_num_threads()
@@ -92,7 +92,7 @@ def _product_s(dtype: torch.dtype) -> float:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A context in which everything computes in the format of its inputs; free if that is so already."""
+    """A context in which everything computes in the format of its inputs; free if autocast is off already."""
     return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 

@@ -1,7 +1,7 @@
-"""Networks of algorithms that learn Q(s, a) of real actions and a policy that climbs it: relu layers, nothing shared.
+"""Networks for algorithms that learn Q(s, a) of real actions and a policy that ascends it: relu layers, nothing shared.
 
-Layers begin as torch's do, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3, and as in
-Lillicrap et al. 2016 but for the last layers. Neither network sees last actions or rewards.
+Layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3,
+and as in Lillicrap et al. 2016 except for the last layers. Neither network sees last actions or rewards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Perceptron(nn.Module):
 
 
 class BoxPolicy(Network):
-    """From observations to the parameters of real actions. It is all that is published.
+    """The policy, from observations to the parameters of real actions. Nothing else is published.
 
     Args:
       config: width of the hidden layers, and how observations become vectors.
@@ -50,7 +50,7 @@ class BoxPolicy(Network):
       n_out: parameters of an action.
 
     Raises:
-      ConfigError: observations do not become vectors, or there would be too many weights.
+      ConfigError: the observations cannot become vectors, or there would be too many weights.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
@@ -97,8 +97,8 @@ class Critics(nn.Module):
 
     Args:
       k: how many.
-      n_in: entries of a vector and of an action.
-      hidden_size: width of two layers.
+      n_in: entries of a vector and an action together.
+      hidden_size: width of the two hidden layers.
     """
 
     def __init__(self, k: int, n_in: int, hidden_size: int) -> None:
@@ -108,12 +108,12 @@ class Critics(nn.Module):
         self.out = StackedLinear(k, hidden_size, 1)
 
     def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:
-        """Values.
+        """Estimate Q(s, a).
 
         Args:
           vectors: [N, size].
           actions: [N, d] in units of their box.
-          j: ask the first j alone; None: all.
+          j: evaluate only the first j critics; None: all.
 
         Returns:
           [j, N] float32.

@@ -1,12 +1,12 @@
-"""The newest weights in memory that a learner shares with processes of its user on its machine.
+"""The newest weights, in memory that a learner shares with processes of the same user on the same machine.
 
-Each version is written once, in the number formats that act, into one of two places of an unnamed memory file; readers
-copy it from there whenever they like. A place is even while it is whole and odd while it is written, so that what was
-torn is seen; and whenever a writer dies, one of the two places is whole and is the one that is announced.
+Each version is written once, in the number formats used for acting, to one of two places of an unnamed memory file;
+readers copy it from there whenever they like. The state of a place is even while the place is whole and odd while it is
+being written, so that readers notice a torn copy. Whenever a writer dies, the announced place is whole.
 
-A small file says which process holds the memory. It goes with that process, so there is nothing to clean up.
+A small file says which process holds the memory. The memory goes with that process, so there is nothing to clean up.
 
-    writer = WeightsWriter(path, net, epoch)        # the net in the formats that act
+    writer = WeightsWriter(path, net, epoch)        # the net in the formats used for acting
     writer.write(trained, version)
     reader = WeightsReader(path, net)               # in another process, of a net of the same formats
     if reader.newer(): version, weights = reader.read(); load_flat(net, weights, as_kept)
@@ -32,12 +32,12 @@ from zerobeast.common.runtime.files import write_atomically
 HEADER_BYTES = 128
 MAX_PLACE_BYTES = 100  #: of the small file: four numbers
 FORMAT = 1
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would end its readers
-ATTEMPTS = 8  #: to read while a writer overtakes
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would kill its readers
+ATTEMPTS = 8  #: to read while the writer keeps overtaking
 
 
 class _Memory(NamedTuple):
-    """The mapped file. Entries of the header are 64-bit words, and each is written at once."""
+    """The mapped file. Entries of the header are 64-bit words, each written by one store."""
 
     header: NDArray[np.int64]
     places: tuple[Bytes, Bytes]
@@ -50,7 +50,7 @@ class _Memory(NamedTuple):
         return cls(content[:HEADER_BYTES].view(np.int64), (first, second))
 
 
-#: where in the header: what the file is, how many versions were written, and of each place state and version
+#: indices in the header: what the file is, how many versions were written, and the state and version of each place
 _FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION = 0, 1, 2, 3, 4, 6
 
 
@@ -59,7 +59,7 @@ class WeightsWriter:
 
     Args:
       path: of the file that says where the memory is.
-      net: in the number formats that act.
+      net: in the number formats used for acting.
       epoch: of this start of the learner.
 
     Raises:
@@ -70,7 +70,7 @@ class WeightsWriter:
     def __init__(self, path: Path, net: nn.Module, epoch: int) -> None:
         self._path, self._kinds = path, as_kept(net)
         n_bytes = sum(sizes(net, self._kinds))
-        path.unlink(missing_ok=True)  # of a killed learner, whose memory readers must not keep if there is none now
+        path.unlink(missing_ok=True)  # a killed learner's: readers must not keep its memory if none replaces it
         self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
@@ -83,7 +83,7 @@ class WeightsWriter:
             raise
 
     def write(self, net: nn.Module, version: int) -> None:
-        """Share a version of a net of the same structure, in whatever formats."""
+        """Share a version of a net of the same structure, in any number formats."""
         header, written = self._memory.header, int(self._memory.header[_WRITTEN])
         place = written % 2
         header[_STATE + place] += 1
@@ -93,7 +93,7 @@ class WeightsWriter:
         header[_WRITTEN] = written + 1
 
     def close(self) -> None:
-        """Give the memory up; processes that have mapped it keep it."""
+        """Give up the memory; processes that have mapped it keep it."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         os.close(self._file)
@@ -104,7 +104,7 @@ class WeightsReader:
 
     Args:
       path: as the writer's.
-      net: whose weights they are; another layout is none of this reader's business.
+      net: whose weights they are; weights of another layout are refused.
 
     Raises:
       OSError, ValueError: there is no such memory, or it is not for this net.
@@ -125,14 +125,14 @@ class WeightsReader:
         header = self._memory.header
         if header[_FORMAT] != FORMAT or header[_LAYOUT] != layout_id(net, kinds):
             raise ValueError(f"{path}: weights of another layout")
-        if header[_EPOCH] != epoch:  # its process has ended, and another learner's has the same id
+        if header[_EPOCH] != epoch:  # the writer has ended, and another learner has the same process id
             raise ValueError(f"{path}: weights of another learner")
         self.epoch = epoch
-        self._read = 0  #: how many had been written when the newest was read
+        self._read = 0  #: versions written when the newest was read
         self._buffer = np.zeros(n_bytes, np.uint8)
 
     def newer(self) -> bool:
-        """Whether there is a version that was not read yet."""
+        """Whether there is a version that has not been read yet."""
         return bool(self._memory.header[_WRITTEN] > self._read)
 
     def read(self) -> tuple[int, Bytes] | None:
@@ -151,7 +151,7 @@ class WeightsReader:
 
 
 def _head(path: Path) -> bytes:
-    """The beginning of a file, which may be anything: opening a pipe does not wait for its writer."""
+    """The beginning of a file of any kind: opening a pipe does not wait for its writer."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         return os.read(file, MAX_PLACE_BYTES)

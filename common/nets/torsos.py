@@ -5,11 +5,11 @@
     minatar  one small convolution (Young & Tian 2019, appendix)
     mlp      two dense tanh layers
 
-An observation of several arrays has a torso for each image and an MLP for all that is no image, choices as one-hots.
+An observation of several arrays gets a torso for each image and one MLP for all other arrays, choices as one-hots.
 
-All but the residual one begin orthogonal with gain sqrt(2) (Huang et al. 2022, "The 37 implementation details of
-PPO"): by torch's default a signal shrinks so much from layer to layer that two Atari frames look the same to the last
-one. The residual one keeps that default, which its skip connections make up for.
+All but the residual torso start with orthogonal weights of gain sqrt(2) (Huang et al. 2022, "The 37 implementation
+details of PPO"): with torch's default a signal shrinks so much from layer to layer that two Atari frames look the same
+to the last layer. The residual torso keeps that default; its skip connections make up for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zerobeast.common.wire.specs import EnvSpec
 
 DEEP_CHANNELS = (16, 32, 32)
 DEEP_BLOCKS = 2
-JOINED_SIZE = 256  #: width of the layer behind several torsos
+JOINED_SIZE = 256  #: width of the layer on top of several torsos
 
 Norms = Sequence[ArrayNorm | None]  #: of each array
 
@@ -40,7 +40,7 @@ class Torso(nn.Module):
     """Base of the torsos."""
 
     out_size: int
-    #: whether policy and value share one; a small one would fit the value's large errors and neglect the policy
+    #: whether policy and value share one; a small shared one would fit the value's large errors and neglect the policy
     shared: ClassVar[bool] = True
 
 
@@ -48,7 +48,7 @@ T = TypeVar("T", bound=nn.Module)
 
 
 def orthogonal(module: T) -> T:
-    """Give every layer orthogonal weights of gain sqrt(2), which keep the size of a signal through relu; no bias."""
+    """Give layers zero biases and orthogonal weights of gain sqrt(2), which keep the size of a signal through relu."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -58,9 +58,9 @@ def orthogonal(module: T) -> T:
 
 
 class PixelConv(nn.Conv2d):
-    """A first convolution that scales its weights, not its many more inputs: the same numbers for less work.
+    """A first convolution that scales its weights, not its far more numerous inputs: the same numbers for less work.
 
-    Bytes also stay exact in bfloat16 that way.
+    This also keeps bytes exact in bfloat16.
     """
 
     scale: float = 1.0
@@ -76,10 +76,10 @@ class ConvTorso(Torso):
     """Convolutions, then one dense layer.
 
     Args:
-      space: of the pictures.
+      space: of the images.
       image: their shape.
       first: the first layer, which takes bytes.
-      rest: the layers behind it, relu included.
+      rest: the layers after it, relu included.
       hidden_size: width of the dense layer.
     """
 
@@ -103,7 +103,7 @@ class ConvTorso(Torso):
         [norm] = norms
         mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
         features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
-        # channels last: with that memory layout neither the fold nor its gradient copies
+        # channels last: in that memory layout neither flattening nor its gradient copies
         return torch.relu_(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
 
 
@@ -148,7 +148,7 @@ class Mlp(Torso):
     """Two dense tanh layers on the flattened arrays, for policy or value alone.
 
     Args:
-      arrays: what an observation has.
+      arrays: the spaces that make up an observation.
       frame_stack: k.
       hidden_size: width of both layers.
     """
@@ -176,7 +176,7 @@ class Joined(Torso):
     """Several torsos, each with arrays of its own, and a dense layer over their features.
 
     Args:
-      parts: the torsos, and the numbers of the arrays that each looks at.
+      parts: the torsos, and the indices of the arrays that each one gets.
       hidden_size: width of the layer.
     """
 

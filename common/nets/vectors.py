@@ -1,4 +1,4 @@
-"""Observations as plain vectors, for networks of dense layers alone."""
+"""Observations as plain vectors, for networks of dense layers only."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zerobeast.common.wire.specs import EnvSpec
 
 
 class Vectors(nn.Module):
-    """All arrays of an observation, flattened, side by side: numbers as they are or normalised, choices as one-hots.
+    """All arrays of an observation, flattened and side by side: numbers as they are or normalised, choices as one-hots.
 
     Args:
-      config: whether to normalise, and whether pictures may be flattened.
+      config: whether to normalise, and whether images may be flattened.
       env: its observations.
 
     Raises:
-      ConfigError: the settings ask for convolutions, or the environment sends pictures and they do not say "mlp".
+      ConfigError: the torso is a convolutional one, or the environment sends images and the torso is not "mlp".
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:

@@ -1,8 +1,8 @@
-"""Weights as one flat row of bytes, the form in which a version of the policy travels.
+"""Weights as one flat row of bytes, the form in which a version of the policy is sent.
 
-Tensors stand one behind the other in the order of `state_dict`, each C-contiguous: as they travel in float32, whatever
-format and memory layout the module keeps them in, and in int64 where they are counts. `layout_id` tells two networks
-apart that happen to have the same size.
+Tensors follow one another in the order of `state_dict`, each C-contiguous. They are sent in float32, or int64 if they
+are counts, whatever format and memory layout the module keeps them in. `layout_id` tells apart two networks that happen
+to have the same size.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Kinds = Sequence[torch.dtype]  #: number formats of the tensors of a module, in 
 
 
 def as_sent(module: nn.Module) -> Kinds:
-    """The number formats in which they travel."""
+    """The number formats in which the tensors are sent."""
     return [torch.float32 if tensor.is_floating_point() else torch.int64 for tensor in module.state_dict().values()]
 
 
 def as_kept(module: nn.Module) -> Kinds:
-    """The number formats that the module has."""
+    """The number formats in which the module keeps its tensors."""
     return [tensor.dtype for tensor in module.state_dict().values()]
 
 
@@ -42,7 +42,7 @@ def sizes(module: nn.Module, kinds: Kinds) -> list[int]:
 def layout_id(module: nn.Module, kinds: Kinds | None = None) -> int:
     """32-bit fingerprint of names and shapes, and of number formats if they are given.
 
-    Equal ids mean that a snapshot of one fits the other.
+    Equal ids mean that a snapshot of one module fits the other.
     """
     entries: list[list[Any]] = [[name, list(tensor.shape)] for name, tensor in module.state_dict().items()]
     return zlib.crc32(pack([*entries, *map(str, kinds or ())]))
@@ -50,7 +50,7 @@ def layout_id(module: nn.Module, kinds: Kinds | None = None) -> int:
 
 @torch.no_grad()
 def flatten(module: nn.Module) -> Bytes:
-    """A fresh snapshot [n_bytes], read-only: it stays as it is for as long as it takes to send it."""
+    """A fresh snapshot [n_bytes], read-only: it cannot change while it is being sent."""
     snapshot: Bytes = torch.cat(list(_parts(module, as_sent(module)))).cpu().numpy()
     snapshot.flags.writeable = False
     return snapshot
@@ -65,10 +65,10 @@ def pack_into(module: nn.Module, kinds: Kinds, place: Tensor) -> None:
 
 @torch.no_grad()
 def load_flat(module: nn.Module, buffer: npt.NDArray[Any], kinds: Kinds | None = None) -> None:
-    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`, in place. `kinds`: its formats, or as they travel.
+    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`, in place. `kinds`: its formats; None: `as_sent`.
 
     Raises:
-      RemoteProtocolError: it has another size than the module; nothing was changed.
+      RemoteProtocolError: its size does not fit the module; nothing was changed.
     """
     kinds = as_sent(module) if kinds is None else kinds
     parts = sizes(module, kinds)

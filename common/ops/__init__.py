@@ -1,1 +1,1 @@
-"""Pure functions on time-major [T, B] tensors. They know no network and no algorithm."""
+"""Pure functions on time-major [T, B] tensors. They know nothing of networks or algorithms."""

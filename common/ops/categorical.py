@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-FORBIDDEN = -1e30  #: the logit of a choice that is not legal: finite, so that 0 times its log-probability is 0
+FORBIDDEN = -1e30  #: the logit of an illegal choice: finite, so that 0 times its log-probability is 0
 
 
 class Categorical:
@@ -15,7 +15,7 @@ class Categorical:
 
     Args:
       logits: [..., A].
-      mask: [..., A] bool, True where legal; None: all are. What is not has a probability of 0.
+      mask: [..., A] bool, True where legal; None: all are. Illegal choices have a probability of 0.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
@@ -29,8 +29,8 @@ class Categorical:
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [...].
 
-        The largest of p_i / E_i with E_i exponential is i with probability p_i: what `torch.multinomial` does, at half
-        its price for a small batch.
+        With E_i exponential, p_i / E_i is largest at i with probability p_i. `torch.multinomial` does the same, at
+        twice the cost for a small batch.
         """
         draws = torch.empty_like(self._logits).exponential_(generator=generator)
         return self._logits.softmax(-1).div_(draws).argmax(-1)
@@ -62,7 +62,7 @@ class MultiCategorical:
     Args:
       logits: [..., P], component by component.
       mask: [..., P] bool, True where legal; None: all are.
-      sizes: choices of each component.
+      sizes: number of choices of each component.
       shape: of an action.
     """
 

@@ -10,19 +10,19 @@ from torch import Tensor
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """The torch type of numpy's notation."""
+    """The torch dtype for a dtype in numpy's notation."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def columns(content: Tensor, dtype: np.dtype[Any]) -> Any:
-    """Views of rows, by field.
+    """Views of the fields of rows.
 
     Args:
       content: [..., itemsize] uint8, the last dimension contiguous.
       dtype: of a row: numbers, an array of them, or named fields.
 
     Returns:
-      [..., *shape]; of named fields a dict of them, nested as they are.
+      [..., *shape]; for named fields a dict of such views, nested as the fields are.
     """
     if dtype.fields is not None:
         return {

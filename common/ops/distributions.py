@@ -1,6 +1,5 @@
-"""What a policy draws actions from. Every kind of action space has a family of distributions, a member of which is
-made from flat parameters [..., P]: those that a network puts out, that travel as the extra `logits`, and that a loss
-compares.
+"""What a policy draws actions from. Every kind of action space has a family of distributions. A member is made
+from flat parameters [..., P], which a network outputs, which travel as the extra `logits`, and which a loss compares.
 
     family = family_of(env.action)
     pi, mu = family.of(logits, batch.legal), family.of(batch.extras["logits"], batch.legal)
@@ -13,7 +12,7 @@ compares.
                                                   which `zerobeast.common.ops.gaussian` bounds softly
     dict, tuple       the product of those        P = those of all arrays, one after the other
 
-Choices that are not legal have a probability of 0: `family.of(logits, mask)`.
+Illegal choices have a probability of 0: `family.of(logits, mask)`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Distribution(Protocol):
         """KL(self || other), [...], of two members of one family."""
 
     def kl_parts(self, other: Any) -> tuple[Tensor, ...]:
-        """What is limited on its own, [...] each: `kl` alone, or that of the means and that of the deviations."""
+        """Parts limited separately, [...] each: `kl` alone, or that of the means and that of the deviations."""
 
 
 class Family(NamedTuple):
@@ -78,7 +77,7 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
       squash: whether real actions are squashed into their box, instead of being clipped to it by the env-server.
 
     Raises:
-      ConfigError: they are to be squashed into a box that has no bounds.
+      ConfigError: actions are to be squashed into a box that has no bounds.
     """
     if isinstance(action, CompositeSpace):
         families = [family_of(array, squash=squash) for array in action.arrays]
@@ -135,5 +134,5 @@ class Product:
         return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
 
     def kl_parts(self, other: Product) -> tuple[Tensor]:
-        """[...]: one limit for all of it."""
+        """[...]: one limit for all arrays."""
         return (self.kl(other),)

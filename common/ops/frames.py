@@ -1,4 +1,4 @@
-"""Frame stacks, rebuilt from the frames that travelled once each, and taken apart again."""
+"""Frame stacks, rebuilt from frames that were sent once each, and taken apart again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
     """The stacks that the policy saw in an unroll.
 
     One strided copy makes the stack of every step as if no episode had begun; the few stacks that then reach back
-    across a beginning get its frame instead.
+    across the start of an episode get its first frame instead.
 
     Args:
       frames: [B, T + k, *frame] as in `common.wire.records.rollout_record`: frames[:, k - 1 + t] came with step t, and
-        those before step 0 already are the rest of its stack.
+        the k - 1 before that of step 0 complete its stack.
       first: [B, T + 1] bool, True where a step opens an episode; best on the CPU, wherever `frames` are.
       k: frames of a stack.
 
@@ -27,7 +27,7 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
         return frames.transpose(0, 1).contiguous()
     windows = frames.unfold(1, k, 1)  # [B, T + 1, *frame, k], a view
     stacks = windows.movedim(-1, 2).transpose(0, 1).contiguous()
-    for row, start in torch.nonzero(first[:, 1:]).tolist():  # by row, then by step: later beginnings win
+    for row, start in torch.nonzero(first[:, 1:]).tolist():  # by row, then by step: later episodes win
         opening = frames[row, start + k]
         for age in range(min(k - 1, n_steps - 1 - start)):
             stacks[start + 1 + age, row, : k - 1 - age] = opening
@@ -35,7 +35,7 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
 
 
 def single_frames(stacks: Tensor) -> Tensor:
-    """Each frame of an unroll once: what `stack_frames` makes the same stacks of.
+    """Each frame of an unroll once, from which `stack_frames` rebuilds the same stacks.
 
     Args:
       stacks: [T + 1, B, k, *frame].

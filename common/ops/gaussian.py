@@ -1,10 +1,10 @@
 """Independent normal distributions over the components of a real action, from means and log standard deviations.
 
-They are in units of the box that the actions stand in: 0 is its middle, -1 and 1 are its bounds. A fresh policy, of
-mean 0 and deviation 1, thus explores boxes of any size alike. A component without bounds keeps its own unit.
+They are in units of the box of the actions: 0 is its middle, -1 and 1 are its bounds. A fresh policy, of mean 0 and
+deviation 1, thus explores boxes of any size alike. A component without bounds keeps its own unit.
 
-Parameters are bounded softly: what a network puts out counts as it is within a range, and beyond it ever less. So no
-deviation vanishes or explodes, no policy is lost behind the bound of its box, and a gradient always leads back.
+Parameters are bounded softly: a network's output counts unchanged within a range, and ever less beyond it. So no
+deviation vanishes or explodes, no policy gets lost beyond the bounds of its box, and a gradient always leads back.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from zerobeast.common.wire.spaces import ArraySpace
 
 UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
-NODES = 32  #: of the quadrature behind the entropy of squashed actions
+NODES = 32  #: of the quadrature for the entropy of squashed actions
 
 
 class Range(NamedTuple):
-    """Where a parameter counts as it is, and how far beyond it can get."""
+    """The range in which a parameter counts unchanged, and how far beyond it can get."""
 
     low: float
     high: float
     room: float
 
     def bounded(self, values: Tensor) -> Tensor:
-        """x within the range; e beyond it, its end + room e / (room + |e|). The slope is continuous and never 0."""
+        """x within the range; e beyond an end, end + room e / (room + |e|). The slope is continuous and never 0."""
         inside = values.clamp(self.low, self.high)
         beyond = values - inside
         return inside + self.room * beyond / (self.room + beyond.abs())
 
 
 class Box:
-    """Between actions [..., *shape] and units of their box [..., d].
+    """Conversion between actions [..., *shape] and units of their box [..., d].
 
     Args:
       action: the space.
@@ -52,7 +52,7 @@ class Box:
         self.bounded = bool(bounded.all())
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._middle, self._half = (low + high) / 2, (high - low) / 2
-        self.log_volume = float(np.log(self._half).sum())  #: what densities are smaller by
+        self.log_volume = float(np.log(self._half).sum())  #: what log densities of actions are smaller by
         self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def units(self, actions: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ class Box:
         return (middle + half * units).view(*units.shape[:-1], *self._shape)
 
     def _on(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Middle and half width, where and as `like` is."""
+        """Middle and half width, with the device and dtype of `like`."""
         key = (like.device, like.dtype)
         if key not in self._constants:
-            with torch.inference_mode(mode=False):  # so that gradients may pass them later
+            with torch.inference_mode(mode=False):  # so that autograd can use them later
                 middle, half = (torch.from_numpy(value).to(like) for value in (self._middle, self._half))
             self._constants[key] = (middle, half)
         return self._constants[key]
@@ -81,7 +81,7 @@ class Gaussian:
 
     Args:
       params: [..., 2 d], all means, then all log standard deviations.
-      box: that the actions stand in.
+      box: of the actions.
     """
 
     LOG_STD: ClassVar = Range(-4.0, 1.0, room=1.0)  #: up to [-5, 2]; `net.action_log_std` is within the range
@@ -114,7 +114,7 @@ class Gaussian:
         return 0.5 * shift + self._spread_kl(other)
 
     def kl_parts(self, other: Gaussian) -> tuple[Tensor, Tensor]:
-        """KL(self || other) where only the mean differs, and where only the deviation does: [...] each.
+        """KL(self || other) if only the mean differed, and if only the deviation did: [...] each.
 
         Song et al. 2019 (V-MPO), appendix C, with self as the old policy. The two do not add up to `kl`, which measures
         the distance of the means with the new deviation.
@@ -127,7 +127,7 @@ class Gaussian:
         return (0.5 * ((2 * wider).exp() - 1) - wider).sum(-1)
 
     def _action(self, drawn: Tensor) -> Tensor:
-        """[..., *shape] of what was drawn, [..., d]."""
+        """Actions [..., *shape] from what was drawn, [..., d]."""
         return self._box.actions(drawn)
 
     def _log_density(self, units: Tensor) -> Tensor:
@@ -139,9 +139,9 @@ class Gaussian:
 class SquashedGaussian(Gaussian):
     """tanh of normals, which fills the box and never leaves it (Haarnoja et al. 2018, appendix C).
 
-    An action tells what was drawn before the tanh up to 7.25, where `EDGE` cuts it off, which biases score and entropy.
-    Bounded means and deviations keep what is drawn below that: a mean of 4, whose tanh is 0.9993, is 3 deviations away
-    if the deviation is 1.
+    What was drawn before the tanh can be recovered from an action up to 7.25, where `EDGE` cuts it off, which biases
+    score and entropy. Bounded means and deviations keep draws below that: a mean of 4, whose tanh is 0.9993, is 3
+    deviations away if the deviation is 1.
 
     Args:
       params: as for `Gaussian`, before the tanh.

@@ -18,7 +18,7 @@ MIN_DEVIATION = 1e-8
 
 
 def masked_reduce(entries: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
-    """Sum or mean of [T, B] `entries` where [T, B] bool `mask` is true: a scalar, 0 where nothing is valid."""
+    """Sum or mean of [T, B] `entries` where [T, B] bool `mask` is true: a scalar, 0 if nothing is valid."""
     assert entries.shape == mask.shape, "want entries and mask of one shape"
     total = entries.masked_fill(~mask, 0.0).sum()
     return total if reduction == "sum" else total / mask.sum().clamp(min=1)
@@ -39,7 +39,7 @@ def policy_gradient_loss(*, log_probs: Tensor, advantages: Tensor, mask: Tensor,
 def clipped_surrogate_loss(
     *, log_ratios: Tensor, advantages: Tensor, clip: float, mask: Tensor, reduction: Reduction
 ) -> Tensor:
-    """-min(r A, clip(r, 1 - eps, 1 + eps) A) of r = pi/mu (Schulman et al. 2017, equation 7).
+    """-min(r A, clip(r, 1 - eps, 1 + eps) A) with r = pi/mu (Schulman et al. 2017, equation 7).
 
     Args:
       log_ratios: [T, B] log r of the actions taken, with gradient.
@@ -62,7 +62,7 @@ def baseline_loss(*, values: Tensor, targets: Tensor, mask: Tensor, reduction: R
 def clipped_baseline_loss(
     *, values: Tensor, before: Tensor, targets: Tensor, clip: float, mask: Tensor, reduction: Reduction
 ) -> Tensor:
-    """The larger of the losses of V and of V kept within `clip` of `before`, [T, B], its value before the batch.
+    """The larger of the losses of V and of V clipped to within `clip` of `before`, [T, B], its value before the batch.
 
     From OpenAI Baselines (Huang et al. 2022, detail 9). Other shapes as in `policy_gradient_loss`.
     """
@@ -73,7 +73,7 @@ def clipped_baseline_loss(
 
 
 def entropy_loss(*, entropies: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
-    """Minus the entropy of pi(.|s_t), so that adding it to a loss explores. Shapes as in `policy_gradient_loss`."""
+    """Minus the entropy of pi(.|s_t), so that minimising it explores. Shapes as in `policy_gradient_loss`."""
     return masked_reduce(-entropies, mask, reduction)
 
 

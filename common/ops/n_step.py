@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 def n_step_returns(*, rewards: Tensor, discounts: Tensor, values: Tensor, mask: Tensor, n: int) -> Tensor:
-    """sum_{i < m} gamma^i r_{t+i} + gamma^m v_{t+m} with m = n, or less where the sequence or its episode ends before.
+    """sum_{i < m} gamma^i r_{t+i} + gamma^m v_{t+m} with m = n, or less if the sequence or its episode ends first.
 
     Args:
       rewards: [T, B] of transition t.
       discounts: [T, B], gamma; 0 where transition t terminated.
       values: [T + 1, B] of the observation before transition t, and of the one after the last.
-      mask: [T, B] bool, True where transition t is one; False where the episode of the steps before has ended.
+      mask: [T, B] bool, True where transition t is valid; False where the episode has already ended.
       n: at least 1.
 
     Returns:
-      [T, B]; what stands where `mask` is False means nothing.
+      [T, B]; entries where `mask` is False are meaningless.
     """
     assert rewards.shape == discounts.shape == mask.shape, "want three [T, B]"
     assert values[1:].shape == rewards.shape, "want values [T + 1, B]"

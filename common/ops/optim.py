@@ -1,7 +1,7 @@
 """RMSProp as TensorFlow 1 computes it.
 
 It differs from `torch.optim.RMSprop` in two ways: the mean square starts at one, so that the first steps are
-small, and epsilon stands inside the root, so that 0.01 there damps like 0.1 outside. The papers' settings are for it.
+small, and epsilon stands inside the root, so that 0.01 there damps like 0.1 outside. The papers' settings assume it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RMSPropTF1(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Change every parameter that has a gradient. A closure is evaluated first, as torch's optimisers do."""
+        """Change every parameter that has a gradient. A closure is evaluated first, as in torch's optimisers."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

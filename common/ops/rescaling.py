@@ -1,8 +1,8 @@
 """Values on a smaller scale, for returns that differ by orders of magnitude from task to task.
 
 h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, and its inverse (Pohlen et al. 2018, "Observe and Look Further", proposition
-A.2; Kapturowski et al. 2019, section 2.3). Both are written without the difference of two numbers that are nearly the
-same, which in float32 would leave four digits of a small value.
+A.2; Kapturowski et al. 2019, section 2.3). Both are written without a difference of two nearly equal numbers, which
+in float32 would leave four digits of a small value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-EPSILON = 1e-3  #: of the linear term, without which the inverse would have no bound on its slope
+EPSILON = 1e-3  #: of the linear term, without which the slope of the inverse would be unbounded
 
 
 def rescale(x: Tensor, eps: float = EPSILON) -> Tensor:

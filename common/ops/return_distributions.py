@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def project(probs: Tensor, rewards: Tensor, discounts: Tensor, v_min: float, v_max: float) -> Tensor:
-    """The distribution of reward + discount Z, brought back to the atoms of Z: algorithm 1.
+    """The distribution of reward + discount Z, projected onto the atoms of Z: algorithm 1.
 
-    Mass that comes to lie between two atoms is shared between both, more to the nearer; beyond the ends it goes to the
-    last atom. So each atom gives to two, and no [N, K, K] is needed.
+    Mass that falls between two atoms is split between them, more to the nearer; mass beyond an end goes to the atom at
+    that end. So each atom gives to two, and no [N, K, K] is needed.
 
     Args:
       probs: [N, K], of Z, K at least 2.
@@ -26,7 +26,7 @@ def project(probs: Tensor, rewards: Tensor, discounts: Tensor, v_min: float, v_m
     last = probs.shape[1] - 1
     values = rewards.unsqueeze(1) + discounts.unsqueeze(1) * atoms(probs, v_min, v_max)
     places = (values.clamp(v_min, v_max) - v_min) * (last / (v_max - v_min))  # in units of the distance, 0 to K - 1
-    places = places.clamp(max=last)  # rounding may have left the last one by the smallest step, and mass below 0 there
+    places = places.clamp(max=last)  # rounding may go just past the last one, which would make a mass negative
     below = places.floor().clamp(max=last - 1)
     share = places - below
     index, above = below.long(), probs * share

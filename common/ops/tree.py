@@ -1,7 +1,7 @@
 """Named tensors as one value: a tensor, a dict of trees by name, a named tuple of trees, or None.
 
-Observations with several parts, answers of a policy, batches and whatever is held for later are such trees, and are
-cut, joined and copied by one function.
+Observations with several parts, outputs of a policy, batches and whatever is kept for later are such trees, and one
+function cuts, joins and copies them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """Apply a function to each tensor of a tree, or to those at one place in several trees of one structure.
+    """Apply a function to each tensor of a tree, or to those at the same place in several trees of one structure.
 
     Raises:
       KeyError, ValueError: the structures differ.
@@ -46,7 +46,7 @@ class FirstRows:
 
 
 def leaves(tree: Any) -> list[Tensor]:
-    """Its tensors, in order."""
+    """The tensors of a tree, in order."""
     if isinstance(tree, Tensor):
         return [tree]
     found: list[Tensor] = []

@@ -22,17 +22,17 @@ MAX_LOG_RHO = 20.0  #: exp(20) is far beyond every clip and far below float32's 
 class VTrace(NamedTuple):
     """Targets for the critic, and the two factors of the policy gradient's advantages, without gradient.
 
-    Advantages are normalised before they are weighted: the mean subtracted from their products would be a weight of
-    its own, even for actions with a ratio of 0.
+    Advantages are normalised before they are weighted: a mean subtracted from the products would act as a weight of its
+    own, even on actions with a ratio of 0.
 
     Advantages are q_t - V(s_t) with q_t = r_t + gamma (lambda vs_t+1 + (1 - lambda) V(s_t+1)): on policy GAE(lambda)
-    (Schulman et al. 2016, equation 16). With lambda 1 q_t is that of Espeholt et al. 2018, section 4.2, r_t +
-    gamma vs_t+1. Below 1 the paper leaves it open; this q_t is the lambda-return of the action where vs_t is that of
+    (Schulman et al. 2016, equation 16). With lambda 1, q_t is that of Espeholt et al. 2018, section 4.2, r_t +
+    gamma vs_t+1. Below 1 the paper leaves it open; this q_t is the lambda-return of the action as vs_t is that of
     the state.
     """
 
     vs: Tensor  #: [T, B] targets of V(s_t); values[t] where void
-    advantages: Tensor  #: [T, B] of the actions taken, which do not carry their own ratio; 0 where void
+    advantages: Tensor  #: [T, B] of the actions taken, without their own importance ratio; 0 where void
     weights: Tensor  #: [T, B] min(pg_rho_bar, rho); 0 where void
 
 
@@ -51,7 +51,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
 ) -> VTrace:
     """Targets and advantages of equation 1, by the recursion of remark 1.
 
-    On policy (log_rhos 0, clips >= 1) vs is the n-step return, and with trace_decay lambda vs - values and the
+    On policy (log_rhos 0, clips >= 1), vs is the n-step return, and with trace_decay lambda, vs - values and the
     advantages are GAE(lambda).
 
     Args:
@@ -60,7 +60,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
       rewards: [T, B] of transition t, clipped or not.
       values: [T + 1, B] V(s_0) .. V(s_T) under the learner's parameters; the last one only bootstraps.
       mask: [T, B] bool, False where transition t is void; None for all true.
-      rho_bar: clip on rho in delta; its fixed point is a policy between mu and pi.
+      rho_bar: clip on rho in delta; the fixed point is the value of a policy between mu and pi.
       c_bar: clip on the trace coefficients; changes the variance, not the fixed point.
       pg_rho_bar: clip on rho in the policy gradient.
       trace_decay: lambda of remark 2; it acts on the trace alone, never on the bootstrap.
@@ -80,7 +80,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
         corrections.append(correction)
     vs = values[:-1] + torch.stack(corrections[::-1])
 
-    beyond = torch.lerp(values[1:], torch.cat([vs[1:], values[-1:]]), trace_decay)  # with 1 exactly vs
+    beyond = torch.lerp(values[1:], torch.cat([vs[1:], values[-1:]]), trace_decay)  # exactly vs if trace_decay is 1
     advantages, weights = rewards + discounts * beyond - values[:-1], rhos.clamp(max=pg_rho_bar)
     if mask is not None:
         advantages, weights = _only(mask, advantages), _only(mask, weights)
@@ -88,5 +88,5 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
 
 
 def _only(mask: Tensor, entries: Tensor) -> Tensor:
-    """0 where void, whatever stands there: multiplying would let a NaN through."""
+    """Entries, set to 0 where void: multiplying by the mask would let a NaN through."""
     return entries.masked_fill(~mask, 0.0)

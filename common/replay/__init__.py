@@ -1,1 +1,1 @@
-"""Replay: rollouts in a file of the run folder, and samples of them to learn from again and again."""
+"""Replay: rollouts in a file in the run folder, and samples of them to learn from again and again."""

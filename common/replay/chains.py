@@ -1,4 +1,4 @@
-"""Which row of a ring goes on where another one ends."""
+"""Which row of a ring continues which other row."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Ints = NDArray[np.int64]
 
 
 class Chains:
-    """Rows of one stream (sender, slot, row of its messages) with consecutive seq. It remembers no more than the ring.
+    """Links between rows of one stream (sender, slot, row in its messages) with consecutive seq, for rows in the ring.
 
     Args:
       capacity: slots of the ring.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.after: Ints = np.full(capacity, -1)  #: [capacity], the slot of the row that goes on there; -1: none
+        self.after: Ints = np.full(capacity, -1)  #: [capacity], slot of the row that continues the one here; -1: none
         self.before: Ints = np.full(capacity, -1)
-        self._origins: dict[int, Origin] = {}  #: of the row in a slot
-        self._newest: dict[tuple[int, int, int], int] = {}  #: slot, by stream
+        self._origins: dict[int, Origin] = {}  #: of the row in each slot
+        self._newest: dict[tuple[int, int, int], int] = {}  #: slot of the newest row, by stream
 
     def cut(self, slot: int) -> None:
-        """The row in this slot is no more."""
+        """Forget the row in this slot."""
         for there, back in ((self.after, self.before), (self.before, self.after)):
             if (other := there[slot]) >= 0:
                 there[slot] = back[other] = -1
@@ -34,7 +34,7 @@ class Chains:
                 del self._newest[stream]
 
     def add(self, slot: int, origin: Origin) -> int:
-        """A row of this origin is in this slot now. Returns the slot of the row before it in its stream, or -1."""
+        """Record the origin of the row now in this slot. Returns the slot of the row before it in its stream, or -1."""
         stream = origin.sender, origin.slot, origin.row
         newest = self._newest.get(stream)
         self._origins[slot], self._newest[stream] = origin, slot
@@ -43,11 +43,11 @@ class Chains:
         return newest
 
     def join(self, before: int, after: int) -> None:
-        """One goes on where the other ends."""
+        """Record that the row in slot `after` continues the row in slot `before`."""
         self.after[before], self.before[after] = after, before
 
     def walk(self, slots: Ints, back: int, ahead: int) -> Ints:
-        """[N, back + 1 + ahead]: the rows around those in `slots` [N], in order of time; -1 where there are none."""
+        """[N, back + 1 + ahead]: slots of the rows around those in `slots` [N], in time order; -1 for none."""
         found = np.full((len(slots), back + 1 + ahead), -1)
         found[:, back] = slots
         for links, step, ends in ((self.before, -1, -1), (self.after, 1, back + 1 + ahead)):

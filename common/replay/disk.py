@@ -1,4 +1,4 @@
-"""Whether a folder is on a disk that a memory-mapped file of some size may be on."""
+"""Whether a folder is on a disk that is fit for a memory-mapped file of some size."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from zerobeast.common.errors import StoreError
 
 MOUNTS = Path("/proc/self/mountinfo")
-PAGE = 4096  #: bytes that a disk gives at once
+PAGE = 4096  #: bytes that a disk allocates at a time
 IN_MEMORY = ("tmpfs", "ramfs")
-#: file systems of other machines, which may be gone or disagree about a page in the middle of a write
+#: file systems on other machines, which may vanish or disagree about a page in the middle of a write
 REMOTE = ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "lustre", "nfs", "nfs4", "smb3")
 
 
 def demand(folder: Path, size: int) -> None:
-    """Refuse a folder where a file of `size` bytes would not outlive the process, or not fit.
+    """Refuse a folder where a file of `size` bytes would not outlive the process, or would not fit.
 
     Raises:
       StoreError: it is in memory, on another machine, or its disk is too full.
@@ -30,7 +30,7 @@ def demand(folder: Path, size: int) -> None:
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
-    """The type of the file system that a folder is on, as the kernel names it; "" where there is no such table."""
+    """The type of the file system that a folder is on, as the kernel names it; "" if there is no mount table."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -39,7 +39,7 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     for line in lines:
         mount, kind = line.split()[4], line.partition(" - ")[2].split()[0]
         point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount))
-        if path.is_relative_to(point) and len(point.parts) >= found[0]:  # of two at one point the later hides the other
+        if path.is_relative_to(point) and len(point.parts) >= found[0]:  # at one point, the last mount hides the rest
             found = len(point.parts), kind
     return found[1]
 
@@ -51,7 +51,7 @@ def free(folder: Path) -> int:
 
 
 def pages(size: int) -> int:
-    """So many bytes in whole pages."""
+    """Bytes of the whole pages that `size` bytes take."""
     return -(-size // PAGE) * PAGE
 
 
@@ -61,5 +61,5 @@ def memory() -> int:
 
 
 def size_of(size: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in readable form."""
     return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"

@@ -1,6 +1,6 @@
-"""Where a ring keeps the frames of its rows, T + k of each for stacks of k: in the rows, or compressed behind them.
+"""Where a ring keeps the frames of its rows, T + k per row for stacks of k: in the rows, or compressed after them.
 
-`RingFile` asks a `Frames` to write them, and `RowFields` to read them: neither knows which kind it is.
+`RingFile` asks a `Frames` to write them, and `RowFields` asks it to read them: neither knows which kind it is.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from zerobeast.common.wire.layout import Block, RecordSpec
 Compression = Literal["none", "zstd"]
 Ints = NDArray[np.int64]
 
-LEVEL = 1  #: of zstd. 3 is as small, 1 a bit faster: 18 to 43 us for the 24 frames of a row of Atari
-_LENGTH = struct.Struct("<q")  #: of the compressed frames, before them
+LEVEL = 1  #: of zstd. Level 3 is no smaller, 1 a bit faster: 18 to 43 us for the 24 frames of an Atari row
+_LENGTH = struct.Struct("<q")  #: length of the compressed frames, stored before them
 
 
 class Frames(Protocol):
     """The frames of all rows, by slot."""
 
     def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """Put what a row [bytes] does not keep itself in its place; returns that, for a checksum. Raises StoreError."""
+        """Store what a row [bytes] does not keep itself; returns what was stored, for a checksum. Raises StoreError."""
 
     def written(self, slot: int) -> bytes | memoryview:
-        """The same, as it is there; of a torn row anything."""
+        """What `write` stored, as it is in the file; of a torn row, anything."""
 
     def take(self, slots: Ints, at: Ints) -> Any:
         """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
 
 
 class Mapped:
-    """Frames that are fields of the rows, read where they are.
+    """Frames that are fields of the rows, read in place.
 
     Args:
       rows: [capacity] of the record.
@@ -69,20 +69,21 @@ class Mapped:
 
 
 class Compressed:
-    """Frames of bytes, those of a row in one piece: each resembles the one before it.
+    """Frames of bytes, those of a row compressed as one piece: each resembles the one before it.
 
-    On Atari a row is as fast to decompress as those of its frames that one transition shows would be one by one, and
-    takes a quarter of the bytes. Each slot has space for frames that do not get smaller, most of it a hole of the file:
-    what is written takes blocks, page by page. A slot that gets shorter content keeps them, and will need them again.
+    On Atari a row decompresses as fast as the frames of one transition would if each were compressed alone, and takes a
+    quarter of the bytes. Each slot has space for incompressible frames, most of it a hole in the file: disk blocks are
+    allocated page by page as content is written. A slot whose content gets shorter keeps its blocks, and will need them
+    again.
 
-    It is written by pwrite, since a full disk is an error then; a store to a hole of a mapped file would be a SIGBUS.
-    Both are the same pages of the kernel, so it is read where it is mapped, and outlives the process as well.
+    Frames are written by pwrite, which reports a full disk as an error; a store to a hole of a mapped file would be a
+    SIGBUS. Both use the same kernel pages, so frames are read from the mapping, and outlive the process as well.
 
     Args:
-      record: of a row as it comes.
+      record: of a row with its frames.
       path: of the file.
-      content: the same, mapped.
-      start: of the space of slot 0.
+      content: the file, mapped.
+      start: offset of the space of slot 0.
     """
 
     def __init__(self, record: RecordSpec, path: Path, content: mmap.mmap, start: int) -> None:
@@ -90,7 +91,7 @@ class Compressed:
 
         self._error = zstandard.ZstdError
         self._compressor, self._decompressor = zstandard.ZstdCompressor(LEVEL), zstandard.ZstdDecompressor()
-        self._row: NDArray[np.uint8] = np.empty(record.fields[0].shape, np.uint8)  #: the one that was read last
+        self._row: NDArray[np.uint8] = np.empty(record.fields[0].shape, np.uint8)  #: the frames that were read last
         self._bytes = self._row.reshape(-1)
         self._path, self._content, self._start, self._space = path, memoryview(content), start, space(record)
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -125,7 +126,7 @@ class Compressed:
         return taken
 
     def _unpacked(self, slot: int) -> NDArray[np.uint8]:
-        """[T + k, *frame] of a row, until the next is asked for: memory of its own each time would cost more."""
+        """[T + k, *frame] of a row, valid until the next call: new memory for each call would cost more."""
         reader = self._decompressor.stream_reader(self.written(slot)[_LENGTH.size :])
         try:
             size = reader.readinto(self._bytes)
@@ -137,16 +138,16 @@ class Compressed:
 
 
 def space(record: RecordSpec) -> int:
-    """Bytes behind the rows that the frames of one take compressed, at most."""
+    """Maximum bytes that the compressed frames of one row take."""
     size = math.prod(record.fields[0].shape)
-    return pages(_LENGTH.size + size + size // 256 + PAGE // 32)  # zstd's own bound, and a bit
+    return pages(_LENGTH.size + size + size // 256 + PAGE // 32)  # zstd's own bound and a little more
 
 
 def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
-    """What of a row stays in it if its frames are compressed. Asked before there is a file.
+    """The record of a row without its frames, which are compressed. Called before there is a file.
 
     Raises:
-      ConfigError: they are not one array of bytes.
+      ConfigError: the frames are not one array of bytes.
       StoreError: zstandard is not installed.
     """
     try:
@@ -163,6 +164,6 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
 
 
 def arrays(column: NDArray[Any]) -> Any:
-    """Views of a field: itself, or a dict of those of its parts."""
+    """Views of a field: the field itself, or a dict of views of its parts."""
     names = column.dtype.names
     return column if names is None else {name: arrays(column[name]) for name in names}

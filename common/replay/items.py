@@ -1,4 +1,4 @@
-"""What a replay is drawn from: single steps with n rewards, or sequences with a burn-in.
+"""The items that a replay draws from: single steps with n rewards, or sequences with a burn-in.
 
 items = NStep(3, 0.99, partial(shaped, settings=settings))
 """
@@ -29,16 +29,16 @@ class Index(Protocol[S_co]):
 
     @property
     def count(self) -> int:
-        """Items that are complete."""
+        """Number of complete items."""
 
     def complete(self, slots: Ints) -> Ints:
-        """Ids of items that new rows have made complete."""
+        """Ids of the items that the new rows in `slots` have completed."""
 
     def has(self, ids: Ints) -> NDArray[np.bool_]:
-        """[N]: whether they are there."""
+        """[N]: whether these items exist."""
 
     def lose(self, slots: Ints) -> Ints:
-        """Ids of items that end with rows that will be overwritten. Asked before that."""
+        """Ids of the items that are lost when rows in `slots` are overwritten. Called before that."""
 
     def sample(self, ids: Ints, *, obs: bool = True) -> S_co:
         """These items; without `obs`, an empty tensor stands for observations."""
@@ -48,7 +48,7 @@ class Items(Protocol[S_co]):
     """A kind of items."""
 
     def over(self, fields: RowFields, chains: Chains) -> Index[S_co]:
-        """An index of rows."""
+        """An index of the items in these rows."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _TransitionIndex(Spans):
         self._returns: NDArray[np.float32] = np.zeros(len(self.lengths), np.float32)
 
     def complete(self, slots: Ints) -> Ints:
-        """See `Index`. Their rewards are summed up here, once."""
+        """See `Index`. The rewards of each item are summed here, once."""
         ids = super().complete(slots)
         starts, ts = np.divmod(ids, self.fields.steps)
         lengths, total = self.lengths[ids], np.zeros(len(ids), np.float32)
@@ -106,7 +106,7 @@ class _TransitionIndex(Spans):
         later, at = self._later(slots, ts + lengths)
         discount = np.where(fields.values("terminated", later, at), np.float32(0), self._discounts[lengths])
         both: object = fields.inputs(np.concatenate([slots, later]), np.concatenate([ts, at]), obs=obs)
-        n = len(ids)  # of both at once: most end in the row that they begin in, which is read once then
+        n = len(ids)  # one call for both: most items end in the row they begin in, which is then read once
         return Transitions(
             inputs=tree_map(lambda entry: entry[:n].unsqueeze(0), both),
             action=fields.entries("last_action", slots, ts + 1),
@@ -118,7 +118,7 @@ class _TransitionIndex(Spans):
         )
 
     def _later(self, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
-        """Where steps are that lie `offsets` [N] behind step 0 of rows [N]: in those, or in the rows after them."""
+        """Slots and t of the steps `offsets` [N] after step 0 of rows [N]: in those rows, or in the ones after them."""
         steps = self.fields.steps
         over = offsets >= steps
         return np.where(over, self.chains.after[slots], slots), offsets - over * steps
@@ -126,11 +126,11 @@ class _TransitionIndex(Spans):
 
 @dataclass(frozen=True)
 class BurnIn:
-    """Sequences whose first steps warm the memory up (Kapturowski et al. 2019, R2D2, section 3).
+    """Sequences whose first steps warm up the memory (Kapturowski et al. 2019, R2D2, section 3).
 
-    The part to learn from begins with a rollout, behind a burn-in that begins with an earlier rollout and its stored
-    state; or it begins with an episode, whose state is zero. Then its first step stands in the burn-in again and again,
-    and makes the memory forget it each time.
+    The part to learn from begins with a rollout, after a burn-in that begins with an earlier rollout and its stored
+    state; or it begins with an episode, whose state is zero. In that case the burn-in repeats the episode's first
+    step, which resets the memory each time.
 
     Args:
       burn_in: steps, a multiple of T.

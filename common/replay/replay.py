@@ -34,7 +34,7 @@ from zerobeast.common.wire.specs import EnvSpec
 
 log = logging.getLogger(__name__)
 
-MIN_PRIORITY = 1e-6  #: so that everything is drawn again some time: epsilon of Schaul et al. 2016, section 3.3
+MIN_PRIORITY = 1e-6  #: so that every item is drawn again some time: epsilon of Schaul et al. 2016, section 3.3
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Sizes(Protocol):
     @property
     def replay_size(self) -> int: ...  # agent steps
     @property
-    def batch_size(self) -> int: ...  # items of a draw
+    def batch_size(self) -> int: ...  # items per draw
     @property
     def replay_compression(self) -> Compression: ...
     @property
@@ -65,22 +65,22 @@ class Sizes(Protocol):
 
 
 class Replay(Generic[S]):
-    """See the module. Items are numbered by where they begin; one is gone when a row of it is overwritten.
+    """See the module. Items are numbered by the step they begin at; one is gone when any of its rows is overwritten.
 
     Args:
       store: folder of the file.
       record: of a row.
       env: what the rows hold.
-      items: what is drawn.
+      items: kind of items to draw.
       settings: size, compression and alpha.
       seed: of all draws.
-      device: of what is drawn.
-      first_priorities: priorities [N] of new items, from a sample of them without observations; None: the largest that
-        there was, 1 at first.
+      device: of the tensors drawn.
+      first_priorities: priorities [N] of new items, from a sample of them without observations; None: the largest so
+        far, initially 1.
 
     Raises:
-      StoreError: the file cannot be made, or is not one of these rows.
-      ConfigError: such observations are not compressed.
+      StoreError: the file cannot be made, or does not hold these rows.
+      ConfigError: such observations cannot be compressed.
       ValueError: the items do not fit T.
     """
 
@@ -105,8 +105,8 @@ class Replay(Generic[S]):
         self._rng = np.random.default_rng(seed)
         self._priorities = ring.priorities.reshape(-1)  #: by id, not raised to alpha; a view of the file
         self._largest = 1.0
-        self._known = 0  #: insert number up to which the checkpoint knows the rows
-        self._begun = 0  #: insert number from which the ring is filled, later than 0 where its file was lost
+        self._known = 0  #: insert number of the newest row that the checkpoint knows
+        self._begun = 0  #: insert number after which the ring was filled, above 0 if its file was lost
         self._index_rows()
 
     @property
@@ -115,10 +115,10 @@ class Replay(Generic[S]):
         return self._index.count
 
     def insert(self, rollouts: Stored) -> None:
-        """Store rows. When this returns they outlive the process.
+        """Store rows. When this returns, they outlive the process.
 
         Raises:
-          StoreError: the disk is full, or the replay is, and too small for what a draw takes.
+          StoreError: the disk is full, or the replay is full with fewer items than a draw takes.
         """
         rows, count = rollouts.rows, len(rollouts.rows)
         origins = np.zeros((count, len(Origin._fields)), np.int64) if rollouts.origins is None else rollouts.origins
@@ -142,11 +142,11 @@ class Replay(Generic[S]):
         """Draw n items, with replacement, by priority.
 
         Args:
-          n: of items.
+          n: number of items.
           beta: of the importance weights, 0 to 1.
 
         Raises:
-          ValueError: there are none.
+          ValueError: there are no items.
         """
         self._drawn = True
         ids = self._tree.find(self._tree.stratified(n, self._rng))
@@ -156,13 +156,13 @@ class Replay(Generic[S]):
         return Drawn(batch, ids, self._fields.tensor(weights.astype(np.float32)))
 
     def update(self, ids: Ints, priorities: Tensor) -> None:
-        """Give items [N] that were drawn new priorities [N]. Those that are not finite, or of items gone, count not."""
+        """Give drawn items [N] new priorities [N]. Those not finite, or of items that are gone, are ignored."""
         values = priorities.detach().cpu().double().numpy()
         good = np.isfinite(values) & self._index.has(ids)
         self._assign(ids[good], np.maximum(values[good], MIN_PRIORITY))
 
     def recovered(self) -> Sequence[Origin]:
-        """Where rows come from that the file has and the checkpoint does not know, in the order of their insertion."""
+        """Origins of the rows that the file has and the checkpoint does not know, in order of insertion."""
         rows = self._ring.origins(self._ring.after(self._known))
         return [origin for origin in rows if origin.rows]
 
@@ -174,7 +174,7 @@ class Replay(Generic[S]):
         """Continue from `state`.
 
         Raises:
-          KeyError, TypeError, ValueError: it is not what `state` gave.
+          KeyError, TypeError, ValueError: it did not come from `state`.
         """
         self._known = int(state["inserted"])
         self._largest = max(self._largest, float(state["largest"]))
@@ -187,7 +187,7 @@ class Replay(Generic[S]):
             self._index_rows()
 
     def _index_rows(self) -> None:
-        """Find the items of all rows that are there."""
+        """Find the items of all rows in the file."""
         ring = self._ring
         self._chains = Chains(ring.capacity)
         self._index = self._items.over(self._fields, self._chains)
@@ -202,7 +202,7 @@ class Replay(Generic[S]):
         self._assign(ids, np.where(known, priorities, self._largest).astype(np.float64))
 
     def _link(self, slot: int, origin: Origin) -> None:
-        """Join a new row with the one that it goes on from, unless the actor has begun anew in between."""
+        """Join a new row to the row that it continues, unless the actor has started over in between."""
         self._chains.cut(slot)
         before = self._chains.add(slot, origin)
         if before >= 0 and self._first(before, -1) == self._first(slot, 0):
@@ -212,7 +212,7 @@ class Replay(Generic[S]):
         return bool(self._ring.rows["first"][slot, step].view(np.uint8))
 
     def _enter(self, ids: Ints) -> None:
-        """New items."""
+        """Add new items."""
         if not len(ids):
             return
         self._assign(ids, np.full(len(ids), self._largest))

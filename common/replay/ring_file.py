@@ -1,24 +1,24 @@
-"""A ring of rows in one memory-mapped file, which the next process finds as a killed one left it.
+"""A ring of rows in one memory-mapped file, which the next process finds as a killed process left it.
 
     ring = RingFile(config.store, record, env, capacity=50_000)
     ring.numbered                       # slots of the rows that are there, oldest first
-    slots = ring.next(len(rows))        # that the next rows will overwrite
+    slots = ring.next(len(rows))        # slots that the next rows will overwrite
     ring.write(row, origin, task)       # when this returns, the row outlives the process
 
 The kernel keeps the pages of a mapped file when a process dies, so a store to memory is all that durability takes: no
-flush, no log. It does not outlive the machine; rows that were torn when it lost power are found by their checksums.
+flush, no log. Rows may not survive a power loss; those torn by one are found by their checksums.
 
     page 0            MAGIC, format, capacity, T, bytes of a row, digest of the layout
     headers           [capacity, 8] int64: insert number, `Origin`, task, checksum
-    priorities        [capacity, T] float32, of items that begin at a step; 0: none yet
+    priorities        [capacity, T] float32, of the item that begins at each step; 0: none yet
     rows              [capacity] of the rollout record, without frames if these are compressed
-    frames            [capacity] spaces of `zerobeast.common.replay.frames.Compressed`, most of them holes
+    frames            [capacity] spaces of `zerobeast.common.replay.frames.Compressed`, mostly holes
 
 Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone say where the ring begins. While a
-row is written its number is 0: a kill loses that row and no other.
+row is being written its number is 0: a kill loses that row and no other.
 
-A step takes the row's bytes / T: of Atari (84 x 84, stack of 4, T = 20) 24 frames and 0.5 kB per 20 steps, 8.5 kB or
-0.3 of the 28.2 kB that its stack takes. Compressed, it takes 0.24 to 0.43 kB.
+A step takes 1 / T of a row. On Atari (84 x 84, stack of 4, T = 20) a row is 24 frames and 0.5 kB, so a step takes
+8.5 kB, 0.3 of the 28.2 kB that its stack takes. Compressed, it takes 0.24 to 0.43 kB.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from zerobeast.common.wire.specs import EnvSpec
 
 log = logging.getLogger(__name__)
 
-NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and while it is made
+NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and of the file while it is being made
 MAGIC = b"ZBREPLAY"
 FORMATS: dict[int, Compression] = {1: "none", 2: "zstd"}
-EXPECTED = 10  #: to one, that frames of bytes compress at least; most do better by far
+EXPECTED = 10  #: minimum compression ratio expected of frames of bytes; most do far better
 _START = struct.Struct("<8s4q32s")
-_HEADER = struct.Struct("<7q")  #: what a checksum is of, besides the row
+_HEADER = struct.Struct("<7q")  #: what a checksum covers, besides the row
 _ENTRIES = 8  #: of a header, int64 each
 NUMBER, ORIGIN, TASK, CHECKSUM = 0, slice(1, 1 + len(Origin._fields)), 6, 7
 
@@ -58,7 +58,7 @@ Ints = NDArray[np.int64]
 
 
 class RingFile:
-    """See the module. One process at a time has it: the learner holds a lock on the run's folder.
+    """See the module. One process at a time uses it: the learner holds a lock on the run's folder.
 
     Args:
       folder: where it is, or will be.
@@ -68,11 +68,11 @@ class RingFile:
       compression: of frames.
 
     Raises:
-      StoreError: there is no room, no disk, no zstandard, or another file than one of these rows.
-      ConfigError: such observations are not compressed.
+      StoreError: there is no room, no local disk or no zstandard, or the file there does not hold these rows.
+      ConfigError: such observations cannot be compressed.
 
     Attributes:
-      rows: [capacity] of the record, or of what of it is not in `frames`.
+      rows: [capacity] of the record, without the frames if they are compressed.
       frames: of the rows.
       priorities: [capacity, T] float32.
       number: of the newest insert.
@@ -87,7 +87,7 @@ class RingFile:
         packs = compression == "zstd"
         kept, beside = (without_frames(record, env.env_id), space(record)) if packs else (record, 0)
         start = record.offset(kept.fields[0].name)
-        self._kept = slice(start, start + kept.row_bytes)  #: what of a row is in `rows`
+        self._kept = slice(start, start + kept.row_bytes)  #: the bytes of a row that are in `rows`
         priorities_at = PAGE + pages(capacity * _ENTRIES * 8)
         rows_at = priorities_at + pages(capacity * self.steps * 4)
         self._allocated = frames_at = rows_at + pages(capacity * kept.row_bytes)
@@ -120,7 +120,7 @@ class RingFile:
         return slots[np.argsort(numbers[slots])]
 
     def after(self, number: int) -> Ints:
-        """Slots of the rows that were inserted after this one, oldest first."""
+        """Slots of the rows that were inserted after insert `number`, oldest first."""
         slots = self.numbered
         later: Ints = slots[self._headers[slots, NUMBER] > number]
         return later
@@ -130,18 +130,18 @@ class RingFile:
         return [Origin._make(origin) for origin in self._headers[slots, ORIGIN].tolist()]
 
     def next(self, count: int) -> Ints:
-        """Slots of the next rows: at most as many as there are."""
+        """Slots of the next `count` rows, at most `capacity` of them."""
         return (self.number + np.arange(min(count, self.capacity))) % self.capacity
 
     def write(self, row: NDArray[np.uint8], origin: Sequence[int], task: int) -> int:
-        """Put the bytes of a row in place of the oldest; returns its slot.
+        """Write the bytes of a row in place of the oldest row; returns its slot.
 
         Raises:
-          StoreError: the disk is full, and frames are compressed. Nothing is in the slot then.
+          StoreError: frames are compressed and the disk is full. The slot is then empty.
         """
         slot, number = self.number % self.capacity, self.number + 1
         header = self._headers[slot]
-        header[NUMBER] = 0  # from here on nothing is in the slot
+        header[NUMBER] = 0  # from here on the slot is empty
         kept = row[self._kept]
         self._bytes[slot, : len(kept)] = kept
         frames = self.frames.write(slot, row)
@@ -153,7 +153,7 @@ class RingFile:
         return slot
 
     def skip_to(self, number: int) -> None:
-        """Go on as if so many had been inserted, because they were, into a file that is lost."""
+        """Continue as if `number` rows had been inserted, because they were, perhaps into a file that is lost."""
         self.number = number
         self._headers[self._headers[:, NUMBER] <= number - self.capacity, NUMBER] = 0
 
@@ -165,14 +165,14 @@ class RingFile:
                 self._make()
             with self.path.open("r+b") as file:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
-                os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copy may have holes
+                os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copied file may have holes
                 return mmap.mmap(file.fileno(), self._size)
         except OSError as error:
             reason = error.strerror or error
             raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._expected)}: {reason}") from error
 
     def _make(self) -> None:
-        """A file without rows. Blocks to be written as memory are there first: a full disk would be a SIGBUS later."""
+        """Make a file without rows. Mapped blocks are allocated first: a full disk would be a SIGBUS later."""
         draft = self.path.with_name(DRAFT)
         demand(self.path.parent, self._expected)
         try:
@@ -185,7 +185,7 @@ class RingFile:
             draft.unlink(missing_ok=True)
 
     def _check(self, start: bytes, size: int) -> None:
-        """Refuse a file that has not these rows, and leave it as it is."""
+        """Refuse a file that does not hold these rows, and leave it as it is."""
         another = "use another run name, or --fresh to begin anew"
         if len(start) < _START.size or not start.startswith(MAGIC):
             raise StoreError(f"{self.path} is no replay of this program: {another}")
@@ -205,7 +205,7 @@ class RingFile:
         demand(self.path.parent, 0)
 
     def _drop_torn(self) -> None:
-        """Keep the rows that are whole and that the ring has not come round to since."""
+        """Drop the rows that are torn, or that the ring has come round to since."""
         headers = self._headers
         slots = np.flatnonzero(headers[:, NUMBER])
         self.number = 0

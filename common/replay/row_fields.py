@@ -1,4 +1,4 @@
-"""Steps of stored rows as tensors: each field seen once as [capacity, T + 1, ...], and gathered by (slot, t)."""
+"""Steps of stored rows as tensors: each field is viewed once as [capacity, T + 1, ...] and gathered by (slot, t)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Ints = NDArray[np.int64]
 
 
 class RowFields:
-    """The fields of rows, read where they are.
+    """The fields of rows, read in place.
 
     Args:
       rows: [capacity] of rollouts of T steps.
       frames: of the rows.
-      env: what they hold.
+      env: what the rows hold.
       device: of the tensors.
     """
 
@@ -34,7 +34,7 @@ class RowFields:
         self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
 
     def whole(self, name: str, slots: Ints) -> NDArray[Any]:
-        """[N, T + 1, ...] or however the field is, of whole rows."""
+        """[N, T + 1, ...], or the field's own shape, of whole rows."""
         return _true(self._fields[name][slots])
 
     def values(self, name: str, slots: Ints, ts: Ints) -> NDArray[Any]:
@@ -54,7 +54,7 @@ class RowFields:
         return {name: self.entries(name, slots, ts) for name in self._extras}
 
     def inputs(self, slots: Ints, ts: Ints, *, obs: bool) -> StepInput:
-        """[N, ...] of what the policy saw at steps; without `obs` an empty tensor stands for it."""
+        """[N, ...] of what the policy saw at steps; without `obs`, an empty tensor stands for it."""
         return StepInput(
             obs=self._obs(slots, ts) if obs else torch.empty(0, device=self._device),
             last_action=self.entries("last_action", slots, ts),
@@ -64,11 +64,11 @@ class RowFields:
         )
 
     def tensor(self, values: NDArray[Any]) -> Tensor:
-        """On the device."""
+        """As a tensor on the device."""
         return torch.from_numpy(values).to(self._device)
 
     def _obs(self, slots: Ints, ts: Ints) -> Any:
-        """Stacks as `zerobeast.common.ops.frames.stack_frames` makes them: none reaches back across a beginning."""
+        """Stacks as `zerobeast.common.ops.frames.stack_frames` makes them: none spans two episodes."""
         if self._k == 1:
             return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._frames.take(slots, ts[:, None]))
         began = self._began(slots, ts)
@@ -77,7 +77,7 @@ class RowFields:
         return tree_map(lambda frames: self.tensor(_true(frames)), stacks)
 
     def _began(self, slots: Ints, ts: Ints) -> Ints:
-        """[N], the step at which an episode began inside of the stack, the last; 0: none did, but perhaps at step 0."""
+        """[N]: the last step at which an episode began within the stack; 0: none did, except perhaps at step 0."""
         steps = np.maximum(ts[:, None] - np.arange(self._k - 1), 0)
         began: Ints = np.where(self._fields["first"].view(np.uint8)[slots[:, None], steps], steps, 0).max(axis=1)
         return began

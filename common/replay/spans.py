@@ -1,7 +1,7 @@
-"""Items of a replay: spans of steps that begin at a stored step, last to the end of its episode, and m steps at most.
+"""Items of a replay: spans that run from a stored step to the end of its episode, for at most m steps.
 
-`Spans` keeps the books of either kind: which spans are complete, and how long each is. A step that is void begins no
-span, and a span ends at the last observation of its episode, whether that terminated, was truncated or was cut short.
+`Spans` keeps track of them for either kind: which spans are complete, and how long each is. No span begins at a void
+step, and a span ends at the last observation of its episode, whether that terminated, was truncated or was cut short.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from zerobeast.common.replay.chains import Chains
 from zerobeast.common.replay.row_fields import RowFields
 
 Ints = NDArray[np.int64]
-AT_ONCE = 4096  #: rows that are looked at together
+AT_ONCE = 4096  #: rows that are examined together
 
 
 class Spans:
-    """Spans over rows. The id of one is slot * T + t of the step that it begins at.
+    """Spans over rows. The id of a span is slot * T + t of its first step.
 
     Args:
       fields: of the rows.
-      chains: which follows which.
-      reach: steps of a span, at most.
-      back: rows before its own that a span needs if it does not open an episode; then it begins with its row, too.
-        -1: any step may begin one, and needs none.
+      chains: which row continues which.
+      reach: maximum steps of a span.
+      back: rows before its own that a span needs if it does not open an episode; it must then begin at step 0 of its
+        row. -1: a span may begin at any step, and needs none.
       answered: whether a span needs the policy's answer to its last observation.
     """
 
@@ -37,22 +37,22 @@ class Spans:
         self._reach, self._back, self._answered = reach, back, answered
         self._ahead = (
             -(-(fields.steps - 1 + reach + answered) // fields.steps) - 1
-        )  #: rows that a span ends in, at most
-        self.lengths: NDArray[np.int32] = np.zeros(fields.capacity * fields.steps, np.int32)  #: by id; 0: there is none
+        )  #: maximum rows after its own that a span reaches into
+        self.lengths: NDArray[np.int32] = np.zeros(fields.capacity * fields.steps, np.int32)  #: by id; 0: no such span
         self.count = 0
 
     def complete(self, slots: Ints) -> Ints:
-        """Ids of the spans that rows in `slots`, new and joined, have made complete."""
+        """Ids of the spans that the rows in `slots`, new and already joined, have completed."""
         parts = [self._complete(slots[at : at + AT_ONCE]) for at in range(0, len(slots), AT_ONCE)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def has(self, ids: Ints) -> NDArray[np.bool_]:
-        """[N]: whether they are there."""
+        """[N]: whether these spans exist."""
         there: NDArray[np.bool_] = self.lengths[ids] > 0
         return there
 
     def lose(self, slots: Ints) -> Ints:
-        """Ids of the spans that end when rows in `slots` are overwritten, which are the oldest."""
+        """Ids of the spans that are lost when the rows in `slots`, the oldest ones, are overwritten."""
         steps = self.fields.steps
         ids = slots[:, None] * steps + np.arange(steps)
         later = self.chains.walk(slots, 0, max(self._back, 0))[:, 1:]
@@ -65,9 +65,9 @@ class Spans:
         return lost
 
     def located(self, slots: Ints, offsets: Ints, back: int = 0) -> tuple[Ints, Ints]:
-        """Where steps are that lie `offsets` [N, M] behind step 0 of rows [N], or before: their slots, and t there.
+        """Slots and t of the steps `offsets` [N, M] after step 0 of rows [N], or before it if negative.
 
-        The step behind a row is step 0 of the next, and T of its own as long as there is none.
+        The step after a row is step 0 of the next row, or step T of its own as long as there is no next row.
         """
         steps = self.fields.steps
         around = self.chains.walk(slots, back, self._ahead + 1)
@@ -95,13 +95,13 @@ class Spans:
         return found
 
     def _lengths(self, known: NDArray[np.bool_], void: NDArray[np.bool_], ends: NDArray[np.bool_]) -> Ints:
-        """[N, M]: how long the span from each step is, 0 where that is not known yet. All by transition."""
+        """[N, M]: length of the span from each step, 0 if not known yet. All arrays are by transition."""
         n, m = known.shape
-        stops = np.zeros((n, m + 1), np.bool_)  # by step: nothing goes on behind it
+        stops = np.zeros((n, m + 1), np.bool_)  # by step: no span goes on past it
         stops[:, 1:] = ends
         stops[:, :-1] |= void
         at = np.where(stops, np.arange(m + 1), m + self._reach)
-        stop = np.minimum.accumulate(at[:, ::-1], axis=1)[:, ::-1][:, 1:]  # the first behind each step
+        stop = np.minimum.accumulate(at[:, ::-1], axis=1)[:, ::-1][:, 1:]  # the first one after each step
         lengths = np.minimum(stop - np.arange(m), self._reach)
         last = np.arange(m) + lengths - 1 + self._answered
         reached = np.take_along_axis(known, np.minimum(last, m - 1), axis=1) & (last < m)
@@ -109,7 +109,7 @@ class Spans:
         return result
 
     def _may_start(self, starts: Ints) -> NDArray[np.bool_]:
-        """[N, T]: by what `back` says."""
+        """[N, T]: whether `back` lets a span begin at each step."""
         may = np.ones((len(starts), self.fields.steps), np.bool_)
         if self._back >= 0:
             may = self.fields.whole("first", starts)[:, :-1]
@@ -117,7 +117,7 @@ class Spans:
         return may
 
     def _of(self, names: Iterable[str], around: Ints) -> NDArray[np.bool_]:
-        """[N, M]: whether any of these is set behind each transition of rows [N, M / T]."""
+        """[N, M]: whether any of these fields is set after each transition of rows [N, M / T]."""
         rows = np.maximum(around, 0).ravel()
         found = [self.fields.whole(name, rows)[:, 1:] for name in names]
         either: NDArray[np.bool_] = np.logical_or.reduce(found).reshape(len(around), -1)

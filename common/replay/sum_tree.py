@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAN_OUT = 16  #: children of a node: a row of numbers that numpy adds up at once
-TOP = 4096  #: nodes at most whose running sum is made anew for each draw
+TOP = 4096  #: maximum number of nodes whose running sum is recomputed for each draw
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class SumTree:
-    """Weights of items 0..n-1, 0 at first, and the sums of ever more of them.
+    """Weights of items 0..n-1, initially 0, and sums of ever larger groups of them.
 
-    A sum is always that of its parts as they are now, so that no error grows, however many updates there were.
+    A sum is always recomputed from its current parts, so that no error grows, however many updates there were.
 
     Args:
       n: items.
@@ -42,7 +42,7 @@ class SumTree:
         return float(np.cumsum(self._levels[-1])[-1])
 
     def set(self, ids: Ints, weights: Floats | float) -> None:
-        """Give items [N] new weights, finite and not negative; of one that is there twice the last counts."""
+        """Give items [N] new weights, finite and not negative; for a repeated item the last one counts."""
         nodes = ids
         self._levels[0][nodes] = weights
         for parts, sums in zip(self._levels[:-1], self._levels[1:], strict=True):
@@ -55,9 +55,9 @@ class SumTree:
         return points
 
     def find(self, points: Floats) -> Ints:
-        """The items at which the running sum of weights passes each of these points [N] of [0, total).
+        """The items at which the running sum of weights passes each of these points [N] in [0, total).
 
-        One of weight 0 is never among them, whatever rounding does.
+        An item of weight 0 is never among them, whatever rounding does.
 
         Raises:
           ValueError: all weights are 0.

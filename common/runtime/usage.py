@@ -1,4 +1,4 @@
-"""What a process may use of the machine and what it does use, by its own account. Linux; elsewhere memory stays 0."""
+"""What a process may use of the machine and what it does use, by its own account. For Linux."""
 
 from __future__ import annotations
 

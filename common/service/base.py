@@ -1,7 +1,7 @@
 """The shape that every service shares: open, ready, take turns, drain, close.
 
-`zerobeast.common.service.loop` gives it its turns, alone or beside others of its process. What is subtle lives in
-modules without sockets or clocks that these turns call.
+`zerobeast.common.service.loop` gives a service its turns, alone or beside others in its process. Anything subtle lives
+in modules without sockets or clocks that these turns call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
-STANDSTILL_S = 5.0  #: between two turns, from where on this process was stopped, and knows nothing of its peers
+STANDSTILL_S = 5.0  #: a longer gap between two turns means that this process was stopped and knows nothing of its peers
 
 
 class Service(ABC):
@@ -44,20 +44,20 @@ class Service(ABC):
         self.run_name = ""  #: for the health page
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned; the health page shows its age
-        self.awake_since = clock()  #: since when it has turned without a standstill: no silence is older than that
+        self.awake_since = clock()  #: since when the loop has had no standstill: no silence is older than that
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
         self._files_scarce = False
-        self.hops = Hops(self.role, clock())  #: how long what takes; `zerobeast.common.health.hops` says which
+        self.hops = Hops(self.role, clock())  #: durations of the hops that `zerobeast.common.health.hops` lists
         self.usage, self._waited_idle_s = Usage(clock()), 0.0
         self._busy = SlidingWindow(BUSY_SPAN_S)
         self._progress = Progress(clock())
         self.resources = contextlib.ExitStack()  #: what `open` took
-        self._shared: Context | None = None  #: that of its process, if it has several services
-        self.poller = Poller()  #: what it waits for now; another one when sockets come or go
+        self._shared: Context | None = None  #: the context of its process, if that has several services
+        self.poller = Poller()  #: what it waits for now; replaced when sockets come or go
 
     def share(self, context: Context, services: int) -> None:
-        """Live in a process with other services: `services` in all, which use this context. Before `start`."""
+        """Share a process and this context with other services, `services` in all. Call before `start`."""
         self._shared = context
         self.usage.share(services)
 
@@ -84,7 +84,7 @@ class Service(ABC):
         self.drain()
 
     def _awake(self) -> float:
-        """The time, and a note of any standstill before it."""
+        """Return the time, and note any standstill before it."""
         now = self.clock()
         if now - self.loop_at > STANDSTILL_S:
             self.awake_since = now
@@ -122,7 +122,7 @@ class Service(ABC):
         self._warn_of_files(self.page["open_files"], self.page["max_files"])
 
     def _warn_of_files(self, used: int, most: int) -> None:
-        """Say so once when files get scarce, and again after they were not."""
+        """Warn once when files get scarce, and again if they get scarce another time."""
         scarce = used > NEARLY * most
         if scarce and not self._files_scarce:
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
@@ -140,7 +140,7 @@ class Service(ABC):
         self.waited(self.clock() - before)
 
     def waited(self, seconds: float) -> None:
-        """Note that its process has waited, for this service and for all others that it hosts."""
+        """Count seconds in which its process waited for input or other services had their turns."""
         if not self.works_elsewhere():
             self._waited_idle_s += seconds
 
@@ -166,7 +166,7 @@ class Service(ABC):
         return float("inf")
 
     def works_elsewhere(self) -> bool:
-        """Whether something is being worked on for it in another process, so that it is not idle while it waits."""
+        """Whether another process is working for this service, so that it is not idle while it waits."""
         return False
 
     def idle(self) -> bool:

@@ -5,8 +5,8 @@
     75  a peer stayed away: worth another try
     1   anything else; a traceback means a bug
 
-The order matters. Signals are handled before anything slow is imported, settings are judged before torch is, and the
-number of threads is fixed before numpy and torch read it.
+The order matters. Signals are handled before anything slow is imported, settings are checked before torch is imported,
+and the number of threads is fixed before numpy and torch read it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-Build = Callable[["RunConfig", "Instance"], "list[Service]"]  #: of one process, in the order in which they start
+Build = Callable[["RunConfig", "Instance"], "list[Service]"]  #: the services of one process, in starting order
 
 
 def lazy(place: str) -> Build:
-    """The service of the class at `module:Class`, which is imported once all settings are known to be right."""
+    """Build the service of the class at `module:Class`, imported after all settings are known to be right."""
 
     def build(config: RunConfig, instance: Instance) -> list[Service]:
         return [pkgutil.resolve_name(place)(config, instance)]
@@ -58,7 +58,7 @@ def lazy(place: str) -> Build:
 
 
 class _Signals:
-    """SIGTERM and SIGINT stop the service, or end the process at once where there is none yet."""
+    """SIGTERM and SIGINT stop the service, or end the process at once if there is none yet."""
 
     def __init__(self) -> None:
         self.loop: Loop | None = None
@@ -117,7 +117,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     stay_on(instance.core)
     allow_files(MAX_FILES)
     keep_freed_memory()
-    if role != "actor":  # which hardly computes, and whose turn the others wait for
+    if role != "actor":  # an actor hardly computes, and the others wait for its turn
         take_long_turns()
     if role == "worker":
         give_way()
@@ -171,7 +171,7 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
 
 
 def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
-    """Tell the supervisor that the health page is there; whole or not at all.
+    """Tell the supervisor, in a file written atomically, where the health page is.
 
     Services that share a process have a file each, beside the one that the process was given.
     """

@@ -1,7 +1,7 @@
 """The health page of a service: what its own loop last wrote, served over HTTP.
 
 /livez   200 while the loop turns, 503 once it has not for STUCK_S
-/readyz  200 once the service is ready and while it does not drain, else 503; also while it stalls: it takes work
+/readyz  200 once the service is ready and while it does not drain, else 503; 200 while it stalls, since it takes work
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
 
@@ -34,11 +34,11 @@ MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 M
 
 
 class HealthServer(ThreadingHTTPServer):
-    """Serves one service's page, each connection in a thread of its own. If there are too many, the oldest ends.
+    """Serves one service's page, each connection in a thread of its own. If there are too many, the oldest is closed.
 
     Args:
       service: whose page.
-      settings: where to serve it, and how long a service may get nothing done. `port` tells which port was free.
+      settings: where to serve it, and how long a service may get nothing done. The attribute `port` has the bound port.
 
     Raises:
       ConfigError: the address is taken or not this machine's.
@@ -68,7 +68,7 @@ class HealthServer(ThreadingHTTPServer):
         self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept. If no file is left, the connection stays to be accepted: a moment's rest, or its loop spins."""
+        """Accept. If no file is left, the connection stays pending: rest a moment, or the loop would spin."""
         try:
             return super().get_request()
         except OSError:
@@ -97,7 +97,7 @@ class HealthServer(ThreadingHTTPServer):
             log.exception("the health page of %s failed", client_address)
 
     def page(self) -> dict[str, Any]:
-        """What the loop last wrote, with what only a reader can tell: how long ago it turned, and what follows."""
+        """What the loop last wrote, plus what only a reader can tell: how long ago it turned, and what follows."""
         service = self._service
         page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
         page["live"] = page["loop_age_s"] < STUCK_S

@@ -14,7 +14,7 @@ from zerobeast.common.transport import Context, Poller
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 0.1  #: bound on how late a signal is noticed
-COUNT_PERIOD_S = 0.2  #: asking for the CPU time of a process takes longer than many a turn
+COUNT_PERIOD_S = 0.2  #: reading the process's CPU time takes longer than many turns
 
 
 class Loop:
@@ -22,7 +22,7 @@ class Loop:
 
     Args:
       services: in the order in which they start; they drain and close in the reverse.
-      supervisor_pid: it ends when this is no longer the parent process; 0, or its own: never.
+      supervisor_pid: the loop ends when this is no longer the parent process; never if it is 0 or its own.
     """
 
     def __init__(self, services: Sequence[Service], *, supervisor_pid: int = 0) -> None:
@@ -30,7 +30,7 @@ class Loop:
         self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
         self._pollers: list[Poller] = []
         self._poller = Poller()
-        self._turned_s = [0.0] * len(services)  #: what the turns of each took since `_counted_at`
+        self._turned_s = [0.0] * len(services)  #: duration of each service's turns since `_counted_at`
         self._counted_at, self._counted_cpu_s = time.monotonic(), time.process_time()
 
     def run(self) -> int:
@@ -76,7 +76,7 @@ class Loop:
             self._count(began)
 
     def _count(self, now: float) -> None:
-        """Divide the CPU time of the process by how long turns took; while one service had its turn, others waited."""
+        """Split the process's CPU time by how long turns took; while one service had its turn, the others waited."""
         cpu_s = time.process_time()
         spent_s, turned_s = cpu_s - self._counted_cpu_s, sum(self._turned_s) or 1.0
         for service, seconds in zip(self.services, self._turned_s, strict=True):
@@ -86,7 +86,7 @@ class Loop:
         self._counted_at, self._counted_cpu_s = now, cpu_s
 
     def _wait(self, timeout_s: float) -> None:
-        """Until there is something for one of them."""
+        """Wait until there is something for one of the services."""
         timeout_s = max(0.0, min(timeout_s, *(each.deadline() - each.clock() for each in self.services)))
         if len(self.services) == 1:
             self.services[0].wait(timeout_s)

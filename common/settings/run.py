@@ -18,7 +18,7 @@ from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
-BY_CORES = "0: as the cores allow in `beast train`, 1 elsewhere"
+BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
 LATEST = "latest"  #: link to the newest run in the folder of run folders
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -55,23 +55,24 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; several, with commas, for one policy",
+        "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; comma-separated: one policy for several",
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
-    action_mask: str = setting(
-        "", "key under which an observation (a Dict) or the info of a step says which choices are legal"
-    )
+    action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
-    frame_skip: int = setting(4, "Atari: frames per action, the last two max-pooled", ge=1, le=64)
-    frame_stack: int = setting(4, "Atari: newest frames that the policy sees", ge=1, le=16)
-    frame_size: int = setting(84, "Atari: side of the square grey frame, pixels", ge=16, le=256)
+    frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
+    frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
+    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
-        None, "Atari: chance to repeat the action; by default 0.25 for ALE/<Game>-v5, 0 for others", ge=0, le=1
+        None,
+        "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",
+        ge=0,
+        le=1,
     )
     episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
     fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
     full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
-    max_episode_frames: int = setting(108_000, "Atari: truncate an episode here (30 minutes of play)", ge=1, le=10**9)
+    max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
 
     @field_validator("id")
     @classmethod
@@ -96,17 +97,17 @@ class EnvConfig(Section):
 class EnvServerConfig(Section):
     """The service that steps environments."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors reach it")
-    threads: int = setting(0, f"C++ threads of an Atari session, at least 1 for 4 games; {BY_CORES}", ge=0, le=1024)
+    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors connect")
+    threads: int = setting(0, f"C++ threads of an Atari session, at least 1 per 4 games; {BY_CORES}", ge=0, le=1024)
     workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     in_process: bool = setting(
-        False, "pure-Python environments step in the env-server's process: a breakpoint works, a crash ends the server"
+        False, "step pure-Python environments in the env-server's process: breakpoints work, a crash ends the server"
     )
-    max_envs: int = setting(8192, "environments of all sessions at most", ge=1, le=2**20)
-    max_workers: int = setting(128, "processes of all sessions, beyond which no further one opens", ge=1, le=65_536)
+    max_envs: int = setting(8192, "maximum number of environments, over all sessions", ge=1, le=2**20)
+    max_workers: int = setting(128, "maximum number of environment processes, over all sessions", ge=1, le=65_536)
     step_timeout_s: float = setting(
         60.0,
-        "a process that takes longer to step, reset or make an environment is killed and made anew",
+        "kill and replace an environment process that takes longer to step, reset or make an environment",
         gt=0,
         le=LIMIT,
     )
@@ -115,49 +116,53 @@ class EnvServerConfig(Section):
 class ActorConfig(Section):
     """The service that drives environments and assembles rollouts."""
 
-    env_groups: int = setting(2, "groups in turn: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64)
-    envs_per_group: int = setting(16, "environments of a group, stepped and inferred together", ge=1, le=4096)
-    collect_ahead: bool = setting(True, "go on while a rollout is learned from; false: wait for the policy it leads to")
-    connect_timeout_s: float = setting(60.0, "give up (exit 75) where a service stays away this long", gt=0, le=LIMIT)
+    env_groups: int = setting(
+        2, "groups that alternate: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64
+    )
+    envs_per_group: int = setting(16, "environments of a group, which are stepped and inferred together", ge=1, le=4096)
+    collect_ahead: bool = setting(True, "keep acting while a rollout is learned from; false: wait for the new policy")
+    connect_timeout_s: float = setting(60.0, "exit with 75 if a service is unreachable for this long", gt=0, le=LIMIT)
 
 
 class BrokerConfig(Section):
     """The service that infers actions in batches."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors reach it")
-    max_batch_rows: int = setting(256, "environments in one forward pass at most", ge=1, le=65_536)
-    max_batch_delay_s: float = setting(0.005, "longest that a request waits for company", ge=0, le=10)
-    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
-    precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 where the device is faster with it")
-    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
+    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors connect")
+    max_batch_rows: int = setting(256, "maximum number of environments in a forward pass", ge=1, le=65_536)
+    max_batch_delay_s: float = setting(0.005, "longest that a request waits for others to join its batch", ge=0, le=10)
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one")
+    precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 if the device is faster with it")
+    threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024)
 
 
 class LearnerConfig(Section):
     """The service that optimises the policy."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers reach it")
+    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers connect")
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
-    window: int = setting(1, "messages that a group may have under way: bounds memory and lag", ge=1, le=MAX_WINDOW)
+    window: int = setting(
+        1, "messages that an env group may have in flight: bounds memory and lag", ge=1, le=MAX_WINDOW
+    )
     max_policy_lag: int = setting(
         20,
-        "published versions that a rollout's oldest step may be behind, with sync.rule always; older ones are dropped",
+        "drop rollouts whose oldest step is more published versions behind than this (with sync.rule always)",
         ge=0,
         le=LIMIT,
     )
-    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
-    precision: Precision = setting("auto", "of forward and backward; auto as for the broker")
-    threads: int = setting(0, f"of torch on the CPU; {BY_CORES}", ge=0, le=1024)
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one")
+    precision: Precision = setting("auto", "of the forward and backward passes; auto as for the broker")
+    threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024)
     on_nonfinite: Literal["skip", "stop"] = setting(
         "skip",
-        "a loss or gradient that is not finite: skip that step (ten updates in a row end the run), or stop at once",
+        "if a loss or gradient is not finite: skip that step (ten such updates in a row end the run), or stop at once",
     )
     when_done: Literal["exit", "stay"] = setting(
-        "exit", "after the last step: exit, or stay without learning, because what restarts it would do so for ever"
+        "exit", "after the last step: exit, or stay idle, for a supervisor that would restart it for ever"
     )
-    publish_every: int = setting(1, "changes of the policy between two that are published", ge=1, le=LIMIT)
-    checkpoint_every_s: float = setting(60.0, "seconds between two checkpoints", gt=0, le=LIMIT)
-    log_every_s: float = setting(5.0, "seconds between two rows of metrics.csv", gt=0, le=LIMIT)
+    publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
+    checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT)
+    log_every_s: float = setting(5.0, "seconds between rows of metrics.csv", gt=0, le=LIMIT)
 
 
 class SyncConfig(Section):
@@ -165,9 +170,9 @@ class SyncConfig(Section):
 
     rule: SyncRule = setting(
         "always",
-        "always, every N (published versions), every T s, adaptive THRESHOLD (of the divergence from the policy that "
-        "acts: mean KL; for Q-learning the share of observations with another best action; for DDPG, TD3 and SAC how "
-        "far the likeliest action has moved), or never",
+        "always, every N (published versions), every T s, adaptive THRESHOLD (on the divergence from the acting "
+        "policy: mean KL; for Q-learning the share of observations whose best action has changed; for DDPG, TD3 and "
+        "SAC how far the likeliest action has moved), or never",
     )
 
     @property
@@ -190,7 +195,7 @@ class NetConfig(Section):
         "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
     )
     action_log_std: float = setting(
-        0.0, "log of the standard deviation that real actions begin with, 0: half their box", ge=-4, le=1
+        0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
     )
     squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
 
@@ -200,16 +205,16 @@ class LocalConfig(Section):
 
     placement: Literal["auto", "apart", "fused", "mixed", "serial", "serve"] = setting(
         "auto",
-        "apart: each service is a process; fused: workers, each an env-server, an actor and a broker in one process; "
-        "mixed: both; serial: all in one process, the learner too; serve: learner and broker at their endpoints, for "
-        "programs that step themselves; auto: apart with a GPU, otherwise fused",
+        "apart: a process for each service; fused: workers, each an env-server, an actor and a broker in one process; "
+        "mixed: both; serial: everything in one process; serve: a learner and a broker alone, for programs that step "
+        "environments themselves; auto: apart with a GPU, otherwise fused",
     )
     env_servers: int = setting(1, "apart, mixed: env-server processes", ge=1, le=256)
     actors: int = setting(
-        1, "actors; fused: the workers share out their env groups, unless local.workers is given", ge=1, le=256
+        1, "actors; fused: their env groups are spread over the workers, unless local.workers is given", ge=1, le=256
     )
     workers: int = setting(
-        0, "fused, mixed: worker processes, each with the groups of an actor; 0: as many as cores", ge=0, le=256
+        0, "fused, mixed: worker processes, each with the env groups of an actor; 0: one for each core", ge=0, le=256
     )
 
 
@@ -220,8 +225,8 @@ class HealthConfig(Section):
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
     stall_after_s: float = setting(
         60.0,
-        "a service that has work but gets none of it done for so long is `stalled`: longer than an update takes, "
-        "or making the environments",
+        "a service is `stalled` if it has had work for this long and got none of it done; choose longer than an update "
+        "takes, or making the environments",
         gt=0,
         le=LIMIT,
     )
@@ -230,20 +235,20 @@ class HealthConfig(Section):
 class SecurityConfig(Section):
     """Encryption of what travels over tcp, and who may take part."""
 
-    keys: str = setting("", "folder of keys that `beast keygen` made; empty: no encryption")
+    keys: str = setting("", "folder of keys made by `beast keygen`; empty: no encryption")
     secret: str = setting("", "secret key file of this process; empty: secret/<role>.key_secret in that folder")
-    insecure: bool = setting(False, "bind beyond loopback without keys: the network alone keeps strangers out")
+    insecure: bool = setting(False, "allow binding beyond loopback without keys: anyone who can connect can take part")
 
 
 class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
-    name: str = setting("", "of the run and its folder; empty: <env>-<algorithm>-<date>")
+    name: str = setting("", "name of the run and its folder; empty: <env>-<algorithm>-<date>")
     root: str = setting("runs", "folder of run folders")
-    seed: int = setting(1, "of environments, sampling and initial weights", ge=0, le=2**31 - 1)
+    seed: int = setting(1, "random seed of environments, sampling and initial weights", ge=0, le=2**31 - 1)
     deterministic: bool = setting(
         default=False,
-        meaning="the same weights bit for bit whenever the run is repeated on this machine, at a price in speed",
+        meaning="the same weights bit for bit whenever the run is repeated on this machine; slower",
     )
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
     algo: str = setting("impala", "algorithm")

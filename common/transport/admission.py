@@ -1,7 +1,7 @@
 """Who may connect: libzmq asks for every connection whether its key is admitted (ZAP, ZeroMQ RFC 27).
 
-A thread answers, since no handshake can wait until a service has computed. The folder of keys is read again when
-a client asks and the last reading is older than REREAD_S, so that keys come and go without a restart.
+A thread answers, since a handshake cannot wait while a service computes. The folder of keys is read again when
+a client asks and the last reading is older than REREAD_S, so that keys can be added and removed without a restart.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from zerobeast.common.wire.messages import Plane
 log = logging.getLogger(__name__)
 
 REREAD_S = 1.0
-LOG_PERIOD_S = 1.0  #: between two lines about strangers
+LOG_PERIOD_S = 1.0  #: between two log lines about strangers
 MAX_NAMED = 1024  #: strangers that are remembered, so that each is logged once
 
 
 class Admission:
-    """Admits on each plane the keys of those roles that talk there. It ends with its context, whose servers ask."""
+    """Admits on each plane the keys of the role that connects there. Serves one context and ends with it."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
-        self.refused = 0  #: connections
+        self.refused = 0  #: refused connections
         self._keys = keys
         self._admitted: dict[Plane, frozenset[bytes]] = {}
         self._read_at = {plane: float("-inf") for plane in Plane}

@@ -19,7 +19,7 @@ class ClientPort(Port):
     """The connecting end of a plane: requests out on a PUSH, replies in on a SUB with the client's own topic.
 
     Args:
-      plane: whose letter opens the topic.
+      plane: its letter opens the topic.
       sender: random id of this client.
       send_hwm: requests that may wait in this process.
       linger_ms: how long closing waits for requests to leave.
@@ -46,12 +46,12 @@ class ClientPort(Port):
         connect(self._context, self._requests, self.plane, place, REQUESTS)
 
     def reopen(self) -> None:
-        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up comes back.
+        """Replace both sockets: the name is resolved again, and a connection that libzmq gave up is made again.
 
-        A `Poller` made before still waits on the old ones: make a new one.
+        A `Poller` made before still waits on the old sockets: make a new one.
 
         Raises:
-          PeerLost: the name does not resolve now; the sockets are still the old ones.
+          PeerLost: the name does not resolve now; the old sockets stay.
         """
         place = Endpoint.parse(self.endpoint).resolved()
         self.close()
@@ -68,7 +68,7 @@ class ClientPort(Port):
         """The next well-formed reply, or None.
 
         Raises:
-          VersionMismatch: the server speaks a version that this client does not know; nothing can come of this.
+          VersionMismatch: the server speaks a version that this client does not know; no session is possible.
         """
         return self._next(self._replies, TOPIC_BYTES)
 

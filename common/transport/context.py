@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 Socket = zmq.Socket[bytes]
 
-MAX_SOCKETS = 65_535  #: of a context, as many as libzmq counts; files run out before
+MAX_SOCKETS = 65_535  #: per context, the most that libzmq can count; files run out first
 
 
 class Context(AbstractContextManager["Context"]):
     """A ZeroMQ context; create it after the process has started and never share it with a fork.
 
     Args:
-      keys: of the service that it belongs to; None for plain sockets.
-      insecure: plain sockets may be bound where other machines reach them.
+      keys: those of the service that it belongs to; None for plain sockets.
+      insecure: plain sockets may be bound where other machines can reach them.
       within: the context of the process, if several services share one and meet at inproc endpoints.
     """
 
@@ -62,7 +62,7 @@ class Context(AbstractContextManager["Context"]):
             ) from error
 
     def encrypts(self, place: Endpoint) -> bool:
-        """Whether sockets there are encrypted, and messages carry the key of their sender."""
+        """Whether sockets at `place` are encrypted and their messages carry the sender's key."""
         return self._keys is not None and not place.is_local
 
     def protect_server(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
@@ -86,7 +86,7 @@ class Context(AbstractContextManager["Context"]):
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
         socket.set(zmq.CURVE_SERVER, 1)
         socket.set(zmq.ZAP_DOMAIN, plane.value)
-        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler for it no client is admitted
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a ZAP handler no client is admitted
 
     def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
         """Encrypt a socket before it connects, so that only the holder of the server's secret key can read it."""
@@ -97,7 +97,7 @@ class Context(AbstractContextManager["Context"]):
         socket.set(zmq.CURVE_SERVERKEY, self._keys.server(plane))
 
     def term(self) -> None:
-        """Wait until the last messages have left and end; every socket has to be closed. One that is shared stays."""
+        """Wait until the last messages have left, then end; close every socket first. A shared context stays."""
         if self._is_shared:
             return
         self._zmq.term()
@@ -106,7 +106,7 @@ class Context(AbstractContextManager["Context"]):
 
 
 def open_context(security: SecurityConfig, role: str, within: Context | None = None) -> Context:
-    """The context of a service, as its settings protect it; `within` that of its process, if there are others in it.
+    """The context of a service, protected as its settings say; `within` is that of its process, if services share it.
 
     Raises:
       ConfigError: its keys cannot be used.

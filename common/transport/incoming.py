@@ -1,4 +1,4 @@
-"""A message on its way in: what may be asked of it between its header and the next message."""
+"""An incoming message: what can be done with it between its header and the next message."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Incoming:
         """Receive the next frame in place.
 
         Returns:
-          Whether it exists, has exactly the buffer's size and is, if so asked, the last. Where not, the buffer's
-          content is undefined and the rest of the message is dropped.
+          Whether the frame exists, has exactly the buffer's size and is the last one if and only if `last` is set. If
+          not, the buffer's content is undefined and the rest of the message is dropped.
         """
         if not self.more:
             return False
         view = view_of(buffer)
         wanted = view.nbytes
-        size = self._socket.recv_into(view, flags=zmq.NOBLOCK)  # the true size, also where it was cut
+        size = self._socket.recv_into(view, flags=zmq.NOBLOCK)  # the true size, even if the frame was cut
         good = size == wanted and self.more != last
         if not good:
             self.discard()
@@ -53,7 +53,7 @@ class Incoming:
         return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
 
     def discard(self) -> bool:
-        """Drop what was not read; False if it is so much that another call has to go on."""
+        """Drop the frames not read yet; False if they are so many that another call has to go on."""
         more = self.more
         for _ in range(MAX_SURPLUS):
             if not more:

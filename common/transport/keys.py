@@ -1,13 +1,13 @@
 """Keys for encrypted tcp: certificates in the files that pyzmq's `zmq.auth` reads and writes.
 
-    keys/public/actor.key            no secret: a server admits exactly the keys in this folder, each role on its planes
+    keys/public/actor.key            public: a server admits exactly the keys in this folder, each role on its planes
     keys/public/actor-2.key          another certificate of the role: <role>-<anything>
-    keys/secret/actor.key_secret     of the process that holds it alone
+    keys/secret/actor.key_secret     secret: held by its own process alone
 
 A client needs its own secret file and the public ones of its servers, a server its own secret file and the public
 ones of its clients. Clients may each have a certificate; the servers of a role share one, since a client has to know
-the key of whom it calls before it knows which of them answers. Sockets at an ipc path are not encrypted: the path's
-permissions guard them.
+the server's key before it knows which server answers. Sockets at an ipc path are not encrypted: the path's permissions
+guard them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 
 #: who serves each plane
 SERVERS = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: "learner", Plane.WEIGHTS: "learner"}
-#: who talks to it there
+#: who connects to it there
 CLIENTS = {Plane.STEPS: "actor", Plane.INFERENCE: "actor", Plane.ROLLOUTS: "actor", Plane.WEIGHTS: "broker"}
 PUBLIC, SECRET = "public", "secret"
 
 
 class Keys:
-    """What one process holds, and what the folder says of the others.
+    """The keys of one process, and those of the others as the folder has them.
 
     Args:
-      folder: with `public` and, unless `secret` says where, `secret` in it.
+      folder: contains `public` and, unless the argument `secret` names a file, `secret`.
       role: of this process.
       secret: its own secret file; empty for <folder>/secret/<role>.key_secret.
 
     Raises:
-      ConfigError: a file is missing, unreadable or no certificate, or others can read the secret.
+      ConfigError: a file is missing, unreadable or not a certificate, or others can read the secret.
     """
 
     def __init__(self, folder: str, role: str, secret: str = "") -> None:
@@ -60,7 +60,7 @@ class Keys:
         self._unreadable: set[Path] = set()
 
     def server(self, plane: Plane) -> bytes:
-        """The public key of a plane's server, as its file has it now: a server with a new key is found again."""
+        """The public key of a plane's server, read from its file again, since the server may have a new key."""
         try:
             self._servers[plane] = self._server(plane)
         except ConfigError as error:
@@ -68,7 +68,7 @@ class Keys:
         return self._servers[plane]
 
     def clients(self, plane: Plane) -> frozenset[bytes]:
-        """The public keys that may talk on a plane, as the folder has them now. What is no certificate is none."""
+        """The public keys admitted on a plane, as the folder has them now. Unusable files are skipped."""
         return frozenset(self._readable(CLIENTS[plane]))
 
     def _server(self, plane: Plane) -> bytes:
@@ -96,7 +96,7 @@ def make_keys(folder: Path) -> list[Path]:
 
 
 def add_key(folder: Path, role: str) -> list[Path]:
-    """Write one more certificate of a role, <role>-2 or the next that is free; returns the files.
+    """Write one more certificate of a role, <role>-2 or the next free name; returns the files.
 
     Raises:
       ConfigError: the folder holds none yet, or cannot be written.
@@ -123,7 +123,7 @@ def _make(folder: Path, name: str) -> list[Path]:
         secret.parent.mkdir(mode=0o700, exist_ok=True)
         made, _ = zmq.auth.create_certificates(secret.parent, name)
         secret.chmod(0o600)
-        Path(made).replace(public)  # in one piece: servers may be reading the folder
+        Path(made).replace(public)  # atomic: servers may be reading the folder
     except OSError as error:
         raise ConfigError(f"{folder}: keys cannot be written: {error.strerror or error}") from error
     return [public, secret]
@@ -148,12 +148,12 @@ def _is_key(text: bytes) -> bool:
 
 
 def _refuse_open(file: Path) -> None:
-    """Raise ConfigError unless a secret is for this process alone.
+    """Raise ConfigError if others may use a secret file.
 
-    A secret that Kubernetes mounts belongs to root and reaches the service through the service's group: a group may
-    read what this user does not own. What it owns it can close to the group.
+    A secret mounted by Kubernetes belongs to root and is readable through the service's group, so a group may read a
+    file that this user does not own. A file that the user does own can be closed to the group.
     """
-    status = file.stat()  # of what a link leads to: mounted secrets are links
+    status = file.stat()  # follows links: mounted secrets are links
     others = 0o077 if status.st_uid == os.geteuid() else 0o037
     if status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)

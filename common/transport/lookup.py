@@ -1,4 +1,4 @@
-"""Looking a server's name up beside the loop: it may take seconds, and all other conversations would stand still."""
+"""Look up a server's name outside the loop: it may take seconds, during which all other conversations would stall."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zerobeast.common.runtime.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
 
-Resolve = Callable[[Endpoint], list[Endpoint]]  #: what a name stands for now; raises PeerLost if it does not resolve
+Resolve = Callable[[Endpoint], list[Endpoint]]  #: the addresses of a name now; raises PeerLost if it does not resolve
 
 
 class Lookup:
-    """Looks one endpoint up, now and then, and logs a line whenever its name means something else than before.
+    """Looks up one endpoint, and logs a line whenever its name resolves differently than before.
 
     Raises:
-      ConfigError: it is malformed, or "*", which a client cannot connect to.
+      ConfigError: the endpoint is malformed, or "*", which a client cannot connect to.
     """
 
     def __init__(self, endpoint: str, resolve: Resolve = Endpoint.addresses) -> None:
@@ -30,7 +30,7 @@ class Lookup:
         self._meaning = ""
 
     def start(self) -> None:
-        """Begin, unless one is under way. What is no name is found at once."""
+        """Begin a lookup, unless one is under way. An endpoint that is not a name is found at once."""
         if self._thread is not None and self._thread.is_alive():
             return
         if not self._place.is_name:
@@ -40,7 +40,7 @@ class Lookup:
         self._thread.start()
 
     def take(self) -> list[Endpoint] | None:
-        """What the newest lookup has found, once; None if there is nothing new.
+        """The result of the newest lookup, returned once; None if there is nothing new.
 
         Raises:
           PeerLost: the name does not resolve.

@@ -1,4 +1,4 @@
-"""Which key each client id belongs to. An id is drawn at random; a peer that learns it shall still not speak for it."""
+"""Which key each client id belongs to. Ids are random, but a peer that learns one must still not be able to use it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections import defaultdict, deque
 
 from zerobeast.common.errors import RemoteProtocolError
 
-MAX_IDS = 4096  #: remembered of one key, so that a client that draws ever new ones displaces only its own
+MAX_IDS = 4096  #: remembered per key, so that a client that keeps drawing new ids displaces only its own
 
 
 class Owners:
-    """The first key that used an id owns it, for as long as the server runs."""
+    """The first key that used an id owns it until that key has used `MAX_IDS` newer ones."""
 
     def __init__(self) -> None:
         self._key_of: dict[int, str] = {}
         self._ids_of: defaultdict[str, deque[int]] = defaultdict(deque)
 
     def check(self, sender: int, key: str) -> None:
-        """Make an id that is new this key's own.
+        """Assign a new id to this key.
 
         Raises:
-          RemoteProtocolError: it is another's.
+          RemoteProtocolError: the id belongs to another key.
         """
         owner = self._key_of.get(sender)
         if owner == key:

@@ -1,6 +1,6 @@
-"""The binding end of a plane, a PULL and an XPUB, and what it shares with `client`, a PUSH and a SUB.
+"""The binding end of a plane, a PULL and an XPUB, and what it shares with the other end in `client`, a PUSH and a SUB.
 
-PULL + XPUB equals ROUTER in speed, and a subscription doubles as a lease on the client.
+PULL + XPUB is as fast as ROUTER, and a subscription doubles as a lease on the client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from zerobeast.common.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-MAX_PER_CALL = 16  #: bad messages, each worth up to a millisecond: a flood must not keep a service from its loop
+MAX_PER_CALL = 16  #: bad messages, each costing up to a millisecond: a flood must not keep a service from its loop
 _UNREAD = Header(Kind.BYE, 0)
 
 
@@ -52,12 +52,12 @@ class Port:
     """What both ends share: reading headers, counting refusals."""
 
     def __init__(self, versions: tuple[int, ...], kinds: Set[Kind] = frozenset(Kind)) -> None:
-        self._versions, self._kinds = versions, kinds  #: that may come
+        self._versions, self._kinds = versions, kinds  #: those accepted
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
-        self.malformed = 0  #: messages refused since the last that could be read
+        self.malformed = 0  #: messages refused since the last one that could be read
         self.pollable: list[Any] = []  #: what `Poller` waits on
         self._last: Incoming | None = None
-        self._owners: Owners | None = None  #: of client ids, where messages come with keys
+        self._owners: Owners | None = None  #: of client ids, if messages come with keys
 
     def _read(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
         """The next message, or None if nothing waits. Raises RemoteProtocolError on a bad one."""
@@ -78,12 +78,12 @@ class Port:
         return self._last
 
     def _check_sender(self, frame: bytes | zmq.Frame, sender: int) -> None:
-        """Raise RemoteProtocolError if a message is not of the conversation that it names."""
+        """Raise RemoteProtocolError if a message cannot be from the conversation that it names."""
         if self._owners is not None and isinstance(frame, zmq.Frame):
             self._owners.check(sender, str(frame.get("User-Id")))
 
     def _next(self, socket: zmq.Socket[bytes], skip: int) -> Incoming | None:
-        """The next well-formed message; None if none waits, or if too many bad ones were in its way."""
+        """The next well-formed message; None if none waits, or if too many bad ones came before it."""
         for _ in range(MAX_PER_CALL):
             try:
                 message = self._read(socket, skip)
@@ -111,8 +111,8 @@ class ServerPort(Port):
     """The binding end of a plane: requests in on a PULL, replies out on an XPUB.
 
     Args:
-      plane: whose letter opens the topics.
-      endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound from there on.
+      plane: its letter opens the topics.
+      endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound, starting there.
       receive_hwm: requests that may wait in this process, per client.
       epoch: id of this start of the server, told to every client whose subscription arrives; 0 to say nothing.
 
@@ -131,7 +131,7 @@ class ServerPort(Port):
             context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES
         )
         self._replies.set(zmq.XPUB_NODROP, 1)
-        self.pollable = [self._requests, self._replies]  # the latter: for arrivals, until `changes` has read them
+        self.pollable = [self._requests, self._replies]  # the latter signals arrivals, until `changes` has read them
         self._context = context
         self._owners = Owners() if context.encrypts(place) else None
         self._subscriptions = Subscriptions(self._replies, plane, self._owners, self.refuse)
@@ -141,7 +141,7 @@ class ServerPort(Port):
         """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""
         message = self._next(self._requests, 0)
         if message is not None and message.header.kind is Kind.HELLO:
-            self._subscriptions.read()  # or its answer would not find it
+            self._subscriptions.read()  # or the answer would not reach the client
         return message
 
     def _mismatched(self, error: VersionMismatch) -> None:
@@ -154,7 +154,7 @@ class ServerPort(Port):
     def changes(self) -> dict[int, bool]:
         """Clients that came or went since the last call, and whether they are here now.
 
-        Those who came are told which start of the server they have reached: one that knew another greets at once.
+        New arrivals are told the epoch of this server: a client that knew another epoch greets again at once.
         """
         if turned_away := self._context.turned_away:
             self.refused["key"] = turned_away
@@ -165,7 +165,7 @@ class ServerPort(Port):
         return changes
 
     def hears(self, sender: int) -> bool:
-        """Whether a client would get a reply: one that would not needs no session."""
+        """Whether a client would get a reply; if not, it needs no session."""
         return self._subscriptions.has(sender)
 
     def send(self, header: Header, *frames: Payload) -> bool:
@@ -179,7 +179,7 @@ class ServerPort(Port):
         return True
 
     def here(self, request: Header, epoch: int) -> None:
-        """Say that a request is being worked on, which came again."""
+        """Say HERE to a request that is still being worked on."""
         self.send(Header(Kind.HERE, request.sender, request.slot, epoch, max(1, request.seq)))
 
     def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
@@ -188,7 +188,7 @@ class ServerPort(Port):
         self.error(request, ANSWERED.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
 
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
-        """Say what is wrong."""
+        """Send an ERROR that says what is wrong."""
         body = (str(reason), sentence[:2000])
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
 

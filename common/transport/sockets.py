@@ -1,11 +1,11 @@
 """Sockets with every limit stated: the options, their reasons, and how they are bound, connected and waited for.
 
-The choices are measured. Heartbeats cut a connection whose receiver is merely full, and where it is full they can end
-the whole process (libzmq 4.3.5, issues 4364 and 4767), so TCP keepalive is used instead, and the application's own
-replies and credits prove liveness. A server that cannot get rid of its replies for TCP_MAXRT ends the connection: else
-a dead one, once full, would for a quarter of an hour keep replies from the one that took its place. A connect without
-CONNECT_TIMEOUT hangs for two minutes on a vanished address. Exact doubling of RECONNECT_IVL has no jitter, so the base
-is random per process.
+The choices are measured. Heartbeats cut a connection whose receiver is merely full, and can then end the whole process
+(libzmq 4.3.5, issues 4364 and 4767), so TCP keepalive is used instead, and the application's own replies and credits
+prove liveness. A connection that takes none of its server's replies for TCP_MAXRT is closed: a dead one with a full
+queue would otherwise keep replies from its replacement for a quarter of an hour. A connect without CONNECT_TIMEOUT
+hangs for two minutes on a vanished address. Exact doubling of RECONNECT_IVL has no jitter, so the base is random per
+process.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from zerobeast.common.transport.context import Context
 from zerobeast.common.wire.messages import Plane
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
-CURVE_BYTES = 64  #: that encryption adds to a frame, at most
+CURVE_BYTES = 64  #: the most that encryption adds to a frame
 
-Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, sent and received as it lies
+Payload = bytes | bytearray | memoryview | NDArray[Any]  #: contiguous memory, sent and received as it is
 
-#: Subscriptions that an XPUB may hold back. With 1 and an admission handler libzmq 4.3.5 loses a client's first.
+#: Subscriptions that may queue at an XPUB. With 1 and an admission handler, libzmq 4.3.5 loses a client's first.
 SUBSCRIPTION_HWM = 64
-SUBSCRIPTION_BYTES = 1024  #: of what an XPUB receives; CURVE's handshake needs 300, libzmq takes 50 for each of a topic
+SUBSCRIPTION_BYTES = 1024  #: per frame to an XPUB; CURVE's handshake needs 300, libzmq takes 50 per byte of a topic
 #: sockets of one service, in the order in which `Endpoint.socket` numbers them
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2
 
 MAX_WAIT_S = 3600.0
-RANDOM_BITS = 47  #: of the id of a counted client: 16 of 63 are left for its index
+RANDOM_BITS = 47  #: in the id of a client with an index: 16 of 63 are left for the index
 
 CONNECT_MS = 3_000
 HANDSHAKE_MS = 5_000
 RETRY_MS = 1_000  #: between attempts to connect, at most
-STUCK_MS = 10_000  #: for which a client may take nothing that a server has for it
+STUCK_MS = 10_000  #: how long a client may accept nothing that a server has for it
 
 
 def random_id(index: int | None = None) -> int:
-    """A random 63-bit id, never 0: of a client, or of one start of a server.
+    """A random 63-bit id, never 0, for a client or for one start of a server.
 
     Args:
-      index: of a counted client, below 2^16: ids are in its order, and `index_of` finds it.
+      index: of the client, if it has one, below 2^16: ids sort by index, and `index_of` recovers it.
     """
     if index is None:
         return secrets.randbits(63) | 1
@@ -57,7 +57,7 @@ def random_id(index: int | None = None) -> int:
 
 
 def index_of(sender: int) -> int:
-    """The index with which an id was drawn; a random number of one without."""
+    """The index that an id was drawn with; a random number if there was none."""
     return sender >> RANDOM_BITS
 
 
@@ -72,12 +72,12 @@ class Poller:
 
     @classmethod
     def joined(cls, pollers: Iterable[Poller]) -> Self:
-        """One that waits for all that any of these waits for."""
+        """A poller that waits for everything that any of these waits for."""
         return cls(files=[entry for poller in pollers for entry in poller._entries])
 
     def wait(self, timeout_s: float) -> bool:
         """Return early as soon as anything can be read."""
-        # rounded up: a wait of less than a millisecond would otherwise be none, and its loop would spin
+        # rounded up: a wait of less than a millisecond would otherwise be 0, and its loop would spin
         return bool(self._poller.poll(max(0, math.ceil(min(timeout_s, MAX_WAIT_S) * 1000))))
 
 
@@ -86,7 +86,7 @@ def view_of(payload: Payload) -> memoryview:
 
 
 def sendable(payload: Payload) -> memoryview:
-    """One frame. A larger one than the receiver allows would cut the connection, and do so at every repetition."""
+    """The payload as a frame. One larger than the receiver allows would cut the connection at every repetition."""
     view = view_of(payload)
     if view.nbytes > MAX_FRAME_BYTES:
         raise LocalProtocolError(f"a frame of {view.nbytes} bytes cannot travel, at most {MAX_FRAME_BYTES} can")
@@ -96,13 +96,13 @@ def sendable(payload: Payload) -> memoryview:
 def make_socket(
     context: Context, kind: int, *, send_hwm: int = 1, receive_hwm: int = 1, linger_ms: int = 0, most: int = 0
 ) -> zmq.Socket[bytes]:
-    """A socket with all its limits; `most` bytes in a frame that it receives, 0 for MAX_FRAME_BYTES."""
+    """A socket with all its limits; `most` bytes in each frame that it receives, 0 for MAX_FRAME_BYTES."""
     socket = context.socket(kind)
     for option, value in (
         (zmq.SNDHWM, send_hwm),
         (zmq.RCVHWM, receive_hwm),
         (zmq.LINGER, linger_ms),
-        (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues towards an absent server: the session repeats it
+        (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues for an absent server: the session repeats it
         (zmq.CONNECT_TIMEOUT, CONNECT_MS),
         (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
         (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
@@ -126,7 +126,7 @@ def connect(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: En
 
 
 def bind(context: Context, plane: Plane, place: Endpoint, sockets: Mapping[int, zmq.Socket[bytes]]) -> None:
-    """Bind the sockets of an endpoint by their numbers. If one cannot be, ConfigError says why, and all are closed."""
+    """Bind the sockets of an endpoint by index. If one cannot be bound, close them all and raise ConfigError."""
     try:
         for index, socket in sockets.items():
             _bind(context, socket, plane, place, index)

@@ -1,8 +1,8 @@
-"""Who hears the replies of a server: each client its own topic and nothing else.
+"""Who hears a server's replies: each client gets its own topic and nothing else.
 
-An XPUB by itself grants whatever is asked for, also the empty topic, which is every reply to every client. Here each
-subscription is looked at first. With keys it has to come from the holder of the key that the client id belongs to;
-without, a topic can only be subscribed to by a peer that knows its 63 random bits.
+By itself an XPUB grants any subscription, even to the empty topic, which is every reply to every client. Here each
+subscription is checked first. With keys it has to come from the holder of the key that the client id belongs to;
+without keys, only a peer that knows the 63 random bits of a topic can subscribe to it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from zerobeast.common.transport.owners import Owners
 from zerobeast.common.wire.messages import Plane, sender_of
 
 MAX_EVENTS = 4096  #: read in one call: a flood must not keep a service from its loop
-MAX_CLIENTS = 1 << 16  #: that may hear replies, with a session or without
+MAX_CLIENTS = 1 << 16  #: that may hear replies, with or without a session
 
 
 class Subscriptions:
     """The subscriptions of an XPUB.
 
-    A client that came back over a new connection is here before its old one is known to have ended. Hence they are
-    counted.
+    They are counted per client: one that reconnects subscribes again before its old connection is known to have ended.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class Subscriptions:
         owners: Owners | None,
         refuse: Callable[[RemoteProtocolError], None],
     ) -> None:
-        socket.set(zmq.XPUB_MANUAL, 1)  # it grants nothing by itself from here on
+        socket.set(zmq.XPUB_MANUAL, 1)  # from here on it grants nothing by itself
         self._socket = socket
         self._plane = plane
         self._owners = owners  #: of client ids; None if connections have no keys
@@ -54,7 +53,7 @@ class Subscriptions:
         return sender in self._held
 
     def read(self) -> None:
-        """Take what arrived."""
+        """Take the events that have arrived."""
         for _ in range(MAX_EVENTS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK, copy=False)
@@ -69,8 +68,8 @@ class Subscriptions:
     def _take(self, event: zmq.Frame) -> None:
         data = event.bytes
         if data[:1] not in (b"\0", b"\1"):
-            # `set(SUBSCRIBE)` means the connection of the newest event, but libzmq 4.3.5 does not count other messages
-            # among them: until all is read, it could mean another client's.
+            # `set(SUBSCRIBE)` applies to the connection of the newest event, but libzmq 4.3.5 does not count other
+            # messages as events: until all is read, it could apply to another client's.
             self._blurred = True
             raise RemoteProtocolError("something else than a subscription came for the replies", "topic")
         comes, topic = data[:1] == b"\1", data[1:]
@@ -80,7 +79,7 @@ class Subscriptions:
                 raise RemoteProtocolError("a client subscribes to its own topic alone", "topic")
             return
         if comes:
-            self._hold(sender)  # also where it is refused below: its end will be reported in the same way
+            self._hold(sender)  # even if it is refused below: its end will be reported in the same way
         self._check(sender, event)
         if not comes:
             self._held[sender] -= 1
@@ -96,11 +95,11 @@ class Subscriptions:
         self._held[sender] += 1
 
     def _check(self, sender: int, event: zmq.Frame) -> None:
-        """Raise RemoteProtocolError if the event comes from another peer than the owner of the id."""
+        """Raise RemoteProtocolError if the event comes from a peer other than the owner of the id."""
         if self._owners is None:
             return
         try:
             key = str(event.get("User-Id"))
-        except zmq.ZMQError:  # it has no sender: libzmq says that a connection has ended
+        except zmq.ZMQError:  # it has no sender: libzmq reports that a connection has ended
             return
         self._owners.check(sender, key)

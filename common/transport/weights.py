@@ -1,7 +1,7 @@
 """The weights plane: one version is one message of chunks, and a late subscriber gets the newest at once.
 
-A second topic has news of the versions, for those that take only some of them: they subscribe to the weights for as
-long as they wait for one.
+A second topic carries news of the versions, for clients that take only some of them: these subscribe to the weights
+only while they wait for a version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header,
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
 NO_TOPIC, SUBSCRIBED = b"\0", b"\1"
-MAX_ARRIVALS = 64  #: served in one call: a flood of them must not keep a learner from its loop
+MAX_ARRIVALS = 64  #: subscriptions served in one call: a flood must not keep a learner from its loop
 
 
 class WeightsPublisher:
@@ -44,7 +44,7 @@ class WeightsPublisher:
         self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self.pollable = [self._socket]  #: what `Poller` waits on
-        self._newest: dict[bytes, list[Any]] = {}  #: message by topic
+        self._newest: dict[bytes, list[Any]] = {}  #: newest message by topic
         bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
@@ -56,15 +56,15 @@ class WeightsPublisher:
         self._send(NEWS_TOPIC, news, [])
 
     def welcome(self) -> None:
-        """Serve the newest message of their topic to clients that subscribed since the last call."""
+        """Send the newest message of their topic to clients that subscribed since the last call."""
         for _ in range(MAX_ARRIVALS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
-            # To the client behind this event, whatever it says: where it is no subscription at all, libzmq 4.3.5 names
-            # a client whose own event is still to come. One that asks for news, and gets none, subscribes again.
+            # This applies to the client behind the event, whatever the event says: if it is not a subscription, libzmq
+            # 4.3.5 picks a client whose own event is still to come. One that wants news and gets none subscribes again.
             self._socket.set(zmq.SUBSCRIBE, asked)
             # The next send goes to that client alone. If there is nothing for it, a message that no client subscribes
             # to is sent instead; otherwise the next version would reach no other subscriber.
@@ -92,7 +92,7 @@ class WeightsSubscriber(Port):
         connect(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint).resolved(), WEIGHTS)
 
     def receive(self) -> Incoming | None:
-        """The next well-formed version, or None. Raises VersionMismatch as `ClientPort.receive`."""
+        """The next well-formed version, or None. Raises VersionMismatch like `ClientPort.receive`."""
         return self._next(self._socket, len(WEIGHTS_TOPIC))
 
     def close(self) -> None:

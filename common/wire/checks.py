@@ -1,4 +1,4 @@
-"""Whether what a peer sent can be used: its rows, its actions and its episodes. Pure."""
+"""Checks of what a peer sent: rows, actions, action masks and episodes. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 
 MAX_EPISODE_STEPS = 1 << 40
-MAX_RETURN = 1e38  #: as float32 ends: means of them are numbers
+MAX_RETURN = 1e38  #: near the end of float32's range, so that means of returns are numbers
 
 Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
 
 
 def flaw(rows: NDArray[np.void]) -> str | None:
-    """What makes rows [N, ...] of any record unfit for use: NaN, infinity, a boolean other than 0 and 1; or None."""
+    """Why rows [N, ...] of any record cannot be used (NaN, infinity, a boolean other than 0 and 1), or None."""
     for name in rows.dtype.names or ():
         values = rows[name]
         if values.dtype.names:
@@ -35,7 +35,7 @@ def flaw(rows: NDArray[np.void]) -> str | None:
 
 
 def illegal(actions: NDArray[Any], space: Space) -> str | None:
-    """What makes actions [..., *shape] impossible for an environment: a choice out of range; or None."""
+    """Why an environment cannot take actions [..., *shape] (a choice out of range), or None."""
     for array, chosen in by_array(space, actions):
         if array.kind == "box":
             continue
@@ -46,7 +46,7 @@ def illegal(actions: NDArray[Any], space: Space) -> str | None:
 
 
 def unfit(actions: NDArray[Any], space: ArraySpace) -> str | None:
-    """What makes actions [N, *shape] unfit for an environment, as a sentence; or None."""
+    """A sentence on why an environment cannot take actions [N, *shape], or None."""
     if space.kind == "box":
         return None if np.isfinite(actions).all() else "an action is not a finite number"
     sizes = np.asarray(space.choices).reshape(space.shape)
@@ -59,7 +59,7 @@ def unfit(actions: NDArray[Any], space: ArraySpace) -> str | None:
 
 
 def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:
-    """What makes action masks [..., choices of all components] unfit for use: a component without a choice; or None."""
+    """Why action masks [..., choices of all components] cannot be used (a component without a choice), or None."""
     start = 0
     for component, size in enumerate(space.choices):
         if not masks[..., start : start + size].any(-1).all():
@@ -69,12 +69,12 @@ def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:
 
 
 def episodes_of(entries: list[Any]) -> Episodes:
-    """The well-formed ones among the episodes that a peer reports: a finite return and a positive length."""
+    """The well-formed episodes among those that a peer reports: a finite return and a positive length."""
     return tuple((float(entry[0]), int(entry[1])) for entry in entries if is_episode(entry))
 
 
 def is_episode(entry: Any) -> bool:
-    """Whether something that a peer reports is [return, length] of an episode, the length in agent steps."""
+    """Whether an entry from a peer is the [return, length] of an episode, the length in agent steps."""
     if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
         return False
     return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)

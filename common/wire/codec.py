@@ -20,7 +20,7 @@ from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError
 DTYPES = ("|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 MAX_NDIM = 8
 MAX_ARRAY_BYTES = 1 << 20
-MAX_DEPTH = 32  #: of lists and maps in each other; Python cannot even print a thousand
+MAX_DEPTH = 32  #: levels of nested lists and maps; Python cannot even print a thousand
 
 
 def pack(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""How what travels in HELLO and WELCOME is written, read and judged: dataclasses as plain msgpack values."""
+"""Write, read and check the contents of HELLO and WELCOME: dataclasses as plain msgpack values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Description(ABC):
     """Base of the dataclasses that travel."""
 
     def to_wire(self) -> dict[str, Any]:
-        """As plain msgpack values."""
+        """The fields as plain msgpack values."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -38,11 +38,11 @@ class Description(ABC):
 
     @abstractmethod
     def rules(self) -> Iterator[Rule]:
-        """What has to be true of it; each rule may rely on those before it."""
+        """Rules that the fields must satisfy; each may rely on those before it."""
 
 
 def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What `to_wire` gave, by path: "action.kind", "obs.camera.shape", ..."""
+    """The output of `to_wire`, flattened by path: "action.kind", "obs.camera.shape", ..."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         parts = dict(value) if name == "spaces" else value
@@ -60,7 +60,7 @@ def is_shape(shape: tuple[int, ...]) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value of a peer or user, made fit for a sentence."""
+    """A value from a peer or user, made short enough for a sentence."""
     return " ".join(repr(list(value) if isinstance(value, tuple) else value).split())[:100]
 
 
@@ -75,10 +75,10 @@ def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
 
 
 def _read(kind: Any, value: Any, field: str) -> Any:
-    """What a peer says of one field, as its kind.
+    """Read a peer's value of one field as its kind.
 
-    That is a plain type, a tuple of one, a named tuple, a Literal of texts, a dataclass or a union of dataclasses, of
-    which it is the one that has its keys. A whole number may stand for a float; no other type may differ.
+    A kind is a plain type, a tuple of one, a named tuple, a Literal of texts, a dataclass or a union of dataclasses, of
+    which the one whose keys are present is read. A whole number may stand for a float; no other type may differ.
     """
     if isinstance(kind, UnionType):
         kind = next((each for each in get_args(kind) if _has_keys(value, each)), get_args(kind)[0])
@@ -109,7 +109,7 @@ def _read_named_tuple(kind: Any, value: list[Any], field: str) -> Any:
 
 
 def _wire_type(kind: Any) -> type:
-    """What a value of this kind is in msgpack."""
+    """The type that a value of this kind has in msgpack."""
     if is_dataclass(kind):
         return dict
     if _is_named_tuple(kind) or get_origin(kind) is tuple:

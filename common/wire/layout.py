@@ -1,13 +1,13 @@
 """The layout of rows. A payload is always n rows of one `RecordSpec`.
 
-The same layout is a numpy structured dtype on this side, so a message is received straight into rows of a preallocated
+In this process the layout is a numpy structured dtype, so a message is received straight into rows of a preallocated
 batch and its fields are views of them:
 
     spec = RecordSpec.of(obs=("|u1", (84, 84)), reward=("<f4", ()))
     batch = np.zeros(64, spec.dtype)      # a message of 16 rows is received into batch[:16]
     batch["obs"]                          # [64, 84, 84], no copy
 
-A field may be a block of fields itself, such as an observation of several parts: `batch["obs"]["camera"]`.
+A field may itself be a block of fields, such as an observation of several parts: `batch["obs"]["camera"]`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A group of fields under one name, once or in an array; each begins at a multiple of 8 bytes."""
+    """A group of fields under one name, single or in an array; each field begins at a multiple of 8 bytes."""
 
     name: str
     fields: tuple[Field | Block, ...]
@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
 
 def item_bytes(field: Field | Block) -> int:
-    """Size of one element: of a block, with padding."""
+    """Size of one element in bytes; that of a block includes padding."""
     if isinstance(field, Field):
         return np.dtype(field.dtype).itemsize
     return sum(_padded(math.prod(part.shape) * item_bytes(part), FIELD_ALIGNMENT) for part in field.fields)
@@ -75,7 +75,7 @@ class RecordSpec:
     """The layout of one row: fields in order, each aligned to 8 bytes, the row padded to 64.
 
     Raises:
-      RemoteProtocolError: a row would not fit a frame; its sizes come from what a peer says of its environment.
+      RemoteProtocolError: a row would not fit a frame; its sizes come from a peer's description of its environment.
     """
 
     fields: tuple[Field | Block, ...]
@@ -86,7 +86,7 @@ class RecordSpec:
 
     @classmethod
     def of(cls, *blocks: Field | Block, **fields: tuple[str, tuple[int, ...]]) -> Self:
-        """Build a layout from fields, and behind them from name=(dtype, shape)."""
+        """Build a layout from fields, followed by those given as name=(dtype, shape)."""
         return cls((*blocks, *(Field(name, dtype, tuple(shape)) for name, (dtype, shape) in fields.items())))
 
     @cached_property
@@ -95,7 +95,7 @@ class RecordSpec:
         return _numpy(self.fields, ROW_ALIGNMENT)
 
     def offset(self, name: str) -> int:
-        """Of a field in a row, in bytes."""
+        """Offset of a field in a row, in bytes."""
         fields = self.dtype.fields
         assert fields is not None, "a record has fields"
         return fields[name][1]

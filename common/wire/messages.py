@@ -1,4 +1,4 @@
-"""Every message on the wire. docs/protocol.md is this file in prose; change both, and the versions of a plane.
+"""Every message on the wire. docs/protocol.md is this file in prose; change both, and the plane's versions.
 
 kind      from        to          frames
 HELLO     actor       any server  header                     body: (terms,)
@@ -20,15 +20,15 @@ NEWS      learner     anyone      topic+header               body: (policy_versi
 
 The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
 conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
-place in every version, so that a peer of another version can be told so. Every integer of it is unsigned and below
-2**63, the seq and epoch as well as a version or a count in the body. An entry with ? may be nil, and is left out at the
-end of a body. What travels behind the header is rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO;
-nothing on the wire is ever pickled.
+place in every version, so that a peer of another version can be answered. Every integer in the header is unsigned and
+below 2**63, including those in the body. An entry with ? may be nil, and is left out at the end of a body. The header
+is followed by rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever
+pickled.
 
-The mask of a RESET, and a list of seeds, have joined version 2 before any release spoke that version.
+The mask of a RESET and a list of seeds joined version 2 before any release spoke that version.
 
-A version is that of a plane. Servers speak the newest alone. A client greets at the newest, and where a server answers
-that it speaks another one of `VERSIONS`, at that one.
+Each plane has its own version. Servers speak only the newest. A client greets in the newest and, if a server answers
+that it speaks another one of `VERSIONS`, greets again in that one.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ class Plane(Enum):
 
 
 class Reason(StrEnum):
-    """Why a server refused; the client decides by it whether to try again."""
+    """Why a server refused; it tells the client whether to try again."""
 
     UNKNOWN_SESSION = "unknown_session"  #: say HELLO again: the server restarted or reaped the session
-    VERSION = "version"  #: the server speaks that of this header: say HELLO in it, or give up
+    VERSION = "version"  #: the server speaks the version of this header: say HELLO in that one, or give up
     TERMS = "terms"  #: the server cannot accept what HELLO asked for: give up
     ENVIRONMENT = "environment"  #: the environment cannot be built: give up
     BUSY = "busy"  #: no room for another session now: say HELLO again later
 
 
-#: How refusals are answered that are not answered with TERMS.
+#: The reason sent for these refusals; all others are sent as TERMS.
 ANSWERED: dict[Refusal, Reason] = {
     "version": Reason.VERSION,
     "session": Reason.UNKNOWN_SESSION,
@@ -99,7 +99,7 @@ ANSWERED: dict[Refusal, Reason] = {
 }
 
 
-#: versions that clients speak, the newest first; servers speak that one alone
+#: versions that clients speak, the newest first; servers speak only the newest
 VERSIONS: dict[Plane, tuple[int, ...]] = {
     Plane.STEPS: (PROTOCOL_VERSION, 1),
     Plane.INFERENCE: (PROTOCOL_VERSION,),
@@ -123,7 +123,7 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.HERE: (),
     Kind.NEWS: (int, list),
 }
-#: those of an earlier version that differ
+#: the entries of earlier versions that differ
 EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.OBS: (list,)}}
 #: kinds that are a header and nothing else
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
@@ -136,7 +136,7 @@ REPLY_KINDS = {
     Plane.INFERENCE: frozenset({Kind.ACT, *_OF_SESSIONS}),
     Plane.ROLLOUTS: frozenset({Kind.ACK, *_OF_SESSIONS}),
 }
-Frames = tuple[Any, ...]  #: what travels behind a header: rows, or bytes
+Frames = tuple[Any, ...]  #: what follows a header: rows, or bytes
 _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body
 
@@ -147,7 +147,7 @@ def bodies(version: int) -> dict[Kind, tuple[Any, ...]]:
 
 
 def _shapes(entries: tuple[Any, ...]) -> frozenset[tuple[type, ...]]:
-    """The types that the entries of a body can have, with what may be left out and without it."""
+    """The types that the entries of a body can have, with and without those that may be left out."""
     kinds = [get_args(entry) or (entry,) for entry in entries]
     least = len(kinds)
     while least and NoneType in kinds[least - 1]:
@@ -170,12 +170,12 @@ class Header:
     slot: int = 0  #: which stream of that client; an actor has one per env group
     epoch: int = 0  #: random 63-bit id of one start of the server; 0 in a HELLO
     seq: int = 0  #: number of the request; a reply repeats it
-    body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`; as it was read, with None for what was left out
+    body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`; when read, None for those left out
     version: int = PROTOCOL_VERSION
 
     @property
     def is_for_all_slots(self) -> bool:
-        """Whether it is meant for every slot of the client, whichever it names."""
+        """Whether the message is meant for every slot of the client, whichever slot it names."""
         return self.kind is Kind.HERE or (self.kind is Kind.ERROR and self.body[0] == Reason.VERSION)
 
 
@@ -204,8 +204,8 @@ def unpack_header(
 ) -> Header:
     """Decode and check a header of one of these versions.
 
-    `check` raises RemoteProtocolError if it cannot be of this sender. It comes before the version, or a client would be
-    told that its version is wrong when a stranger's is.
+    `check` raises RemoteProtocolError if the header cannot be from this sender. It runs before the version check, or a
+    client would be told that its version is wrong when a stranger's is.
 
     Raises:
       VersionMismatch: the peer speaks another version.

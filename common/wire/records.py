@@ -24,10 +24,10 @@ class Origin(NamedTuple):
     """Where a row came from: which rollout of the run it is. No two rollouts share one."""
 
     sender: int  #: random id of the actor
-    slot: int  #: of its stream
+    slot: int  #: of the actor's stream
     seq: int  #: of the message
-    row: int  #: in the message
-    rows: int  #: that the message has
+    row: int  #: index in the message
+    rows: int  #: number of rows in the message
 
 
 def step_record(env: EnvSpec) -> RecordSpec:

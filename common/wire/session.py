@@ -1,4 +1,4 @@
-"""The server's half of conversations: a table of them. Without sockets; time is an argument.
+"""The server's half of conversations, in a table. No sockets; time is an argument.
 
 A session's last answer is kept, so that a repeated request gets the same answer and nothing happens twice. Every start
 of a server draws a random epoch; requests of another epoch are answered with UNKNOWN_SESSION. `stream` is the
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from zerobeast.common.wire.messages import Frames, Header, Kind
 
-UNUSED_S = 60.0  #: a server closes a session that has asked for nothing since it was opened
+UNUSED_S = 60.0  #: after which a server closes a session that has asked for nothing since it was opened
 SWEEP_PERIOD_S = 1.0
 
 S = TypeVar("S")
@@ -27,7 +27,7 @@ class Arrival(Enum):
     REPEATED = auto()  #: already answered: send `Session.reply` again
     PENDING = auto()  #: already being worked on: say HERE, or nothing
     STALE = auto()  #: older than the newest: ignore it
-    AHEAD = auto()  #: one before it is missing, on a plane where nothing may be
+    AHEAD = auto()  #: an earlier one is missing, on a plane where none may be
 
 
 @dataclass
@@ -76,7 +76,7 @@ class SessionTable(Generic[S]):
 
     @property
     def senders(self) -> Set[int]:
-        """The clients that have a session, now and later."""
+        """The clients that have a session: a live view."""
         return self._sessions.keys()
 
     def open(self, header: Header, state: S, now: float) -> Session[S]:
@@ -110,9 +110,9 @@ class SessionTable(Generic[S]):
         return gone
 
     def unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
-        """Those that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
+        """Sessions that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
 
-        None could be heard before `awake_since`.
+        No client could be heard before `awake_since`.
         """
         if now < self._sweep_at:
             return []

@@ -50,7 +50,7 @@ class ArraySpace:
 
     @classmethod
     def multi_discrete(cls, *sizes: int, shape: tuple[int, ...] | None = None) -> Self:
-        """Components with so many choices each."""
+        """Components with `sizes` choices each."""
         return cls("multi_discrete", shape=(len(sizes),) if shape is None else shape, sizes=sizes)
 
     @classmethod
@@ -66,12 +66,12 @@ class ArraySpace:
 
     @property
     def arrays(self) -> tuple[ArraySpace, ...]:
-        """The spaces of arrays that it is made of."""
+        """The array spaces that it consists of."""
         return (self,)
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """How many there are of each component, in C order; none of a box."""
+        """Number of choices of each component, in C order; empty for a box."""
         return (2,) * math.prod(self.shape) if self.kind == "multi_binary" else self.sizes
 
     @property
@@ -85,14 +85,14 @@ class ArraySpace:
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """Height and width of images, [H, W], [H, W, C] or [C, H, W]; None of any other arrays."""
+        """Height and width of images, [H, W], [H, W, C] or [C, H, W]; None for any other arrays."""
         shape = self.shape if self.kind == "box" else ()
         if len(shape) == 3:
             shape = shape[1:] if shape[0] < shape[2] else shape[:2]
         return (shape[0], shape[1]) if len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE else None
 
     def rules(self, field: str) -> Iterator[Rule]:
-        """What has to be true of it; `field` is how sentences name it."""
+        """Rules that it must satisfy; `field` is its name in error sentences."""
         box = self.kind == "box"
         yield self.kind in get_args(ArrayKind), f"{field}.kind", self.kind, " or ".join(_KINDS)
         dtypes = DTYPES if box else [name for name in DTYPES if np.dtype(name).kind in "iub"]
@@ -120,29 +120,29 @@ class ArraySpace:
 class Part(NamedTuple):
     """One of several spaces."""
 
-    name: str  #: of a tuple its number: "0", "1", ...
+    name: str  #: in a tuple, its index: "0", "1", ...
     space: Space
 
 
 @dataclass(frozen=True)
 class CompositeSpace:
-    """Several spaces under names, or one after the other."""
+    """Several spaces, by name or in order."""
 
     kind: CompositeKind
     spaces: tuple[Part, ...]
 
     @property
     def arrays(self) -> tuple[ArraySpace, ...]:
-        """The spaces of arrays that it is made of, over all levels, in order."""
+        """The array spaces that it consists of, over all levels, in order."""
         return tuple(array for part in self.spaces for array in part.space.arrays)
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """How many there are of each component of each array."""
+        """Number of choices of each component of each array."""
         return tuple(size for array in self.arrays for size in array.choices)
 
     def rules(self, field: str) -> Iterator[Rule]:
-        """What has to be true of it; `field` is how sentences name it."""
+        """Rules that it must satisfy; `field` is its name in error sentences."""
         yield self.kind in get_args(CompositeKind), f"{field}.kind", self.kind, " or ".join(_KINDS)
         count, names = len(self.arrays), [part.name for part in self.spaces]
         yield len(names) >= 1 and count <= MAX_PARTS, f"{field}.spaces", count, f"1 to {MAX_PARTS} of them"
@@ -161,14 +161,14 @@ _KINDS = (*get_args(ArrayKind), *get_args(CompositeKind))
 
 
 def field_of(name: str, space: Space, *lead: int) -> Field | Block:
-    """How values of a space stand in a row: alone, or in an array [*lead]."""
+    """The field of a row that holds values of a space: one value, or an array [*lead] of them."""
     if isinstance(space, ArraySpace):
         return Field(name, space.dtype, (*lead, *space.shape))
     return Block(name, tuple(field_of(part.name, part.space) for part in space.spaces), lead)
 
 
 def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
-    """Each array of a space, and what of `value` is of it: of a dict, or of rows, with names nested as in the space."""
+    """Each array of a space with its part of `value`, which is a dict or rows with names nested as in the space."""
     if isinstance(space, ArraySpace):
         yield space, value
     else:
@@ -177,14 +177,14 @@ def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
 
 
 def nested(space: Space, values: Iterator[Any]) -> Any:
-    """One value per array, in order, as a value of the space: itself, or dicts nested as the space is."""
+    """Make a value of the space from one value per array, in order: that value, or dicts nested as the space is."""
     if isinstance(space, ArraySpace):
         return next(values)
     return {part.name: nested(part.space, values) for part in space.spaces}
 
 
 def from_version_1(entries: Any) -> Any:
-    """The description of an environment as env-servers of protocol version 1 put it, as they would put it today."""
+    """Translate the description of an environment from protocol version 1 to the current form."""
     if not isinstance(entries, dict) or "obs_shape" not in entries:
         return entries
     obs = {"kind": "box", "dtype": entries.get("obs_dtype"), "shape": entries["obs_shape"], "sizes": []}
@@ -195,7 +195,7 @@ def from_version_1(entries: Any) -> Any:
 
 
 def unbounded(space: Space) -> Space:
-    """The same without bounds, which policies do not ask for and which two servers may put differently."""
+    """The same space without bounds, which policies do not use and two servers may state differently."""
     if isinstance(space, ArraySpace):
         return replace(space, low=(-math.inf,), high=(math.inf,)) if space.kind == "box" else space
     return replace(space, spaces=tuple(Part(part.name, unbounded(part.space)) for part in space.spaces))

@@ -14,7 +14,7 @@ from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of,
 
 MAX_CORE_SIZE = 1 << 20
 MAX_EXTRAS = 32  #: of a policy
-#: of every rollout, which no extra may be named as
+#: fields of every rollout; no extra may have one of these names
 ROLLOUT_FIELDS = (
     "obs",
     "action_mask",
@@ -31,22 +31,22 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class EnvSpec(Description):
-    """What a policy has to know of an environment.
+    """What a policy has to know about an environment.
 
-    One frame travels per step; where `frame_stack` is k > 1, policies see the newest k frames of the episode, the
+    One frame travels per step; if `frame_stack` is k > 1, policies see the newest k frames of the episode, the
     first frame repeated before its start.
     """
 
-    env_id: str  #: of a run with several environments: all of them, with commas
+    env_id: str  #: for a run with several environments: all of them, separated by commas
     obs: Space  #: of one frame
     action: Space
     frame_stack: int = 1
     frame_skip: int = 1  #: env_frames per agent_step
-    action_mask: bool = False  #: whether it says with each observation which choices are legal
+    action_mask: bool = False  #: whether each observation comes with a mask of the legal choices
 
     @classmethod
     def from_wire(cls, entries: Any) -> Self:
-        """Inverse of `to_wire`, which also reads what an env-server of protocol version 1 says.
+        """Inverse of `to_wire`; also reads the description of an env-server of protocol version 1.
 
         Raises:
           RemoteProtocolError: a key is missing or of the wrong type, or a rule does not hold.
@@ -59,11 +59,11 @@ class EnvSpec(Description):
         return sum(self.action.choices) if self.action_mask else 0
 
     def for_policies(self) -> EnvSpec:
-        """The same as policies see it: without the bounds of observations."""
+        """This spec as policies see it, without the bounds of observations."""
         return replace(self, obs=unbounded(self.obs))
 
     def among(self, ids: str) -> EnvSpec:
-        """The same under the name of all environments of a run, `env.id`, if it is one of them: they are alike."""
+        """This spec under the names of all environments of a run (`env.id`), if it is one of them: they are alike."""
         return replace(self, env_id=ids) if self.env_id in ids.split(",") else self
 
     def rules(self) -> Iterator[Rule]:
@@ -83,9 +83,9 @@ class EnvSpec(Description):
 
 @dataclass(frozen=True)
 class PolicySpec(Description):
-    """What an actor has to know of a policy: what it answers besides an action, and how much it remembers."""
+    """What an actor has to know about a policy: what it answers besides an action, and how much it remembers."""
 
-    extras: tuple[Field, ...]  #: of one answer, one environment: logits, a value, or whatever its algorithm learns from
+    extras: tuple[Field, ...]  #: in an answer, per environment: logits, a value, or whatever its algorithm learns from
     core_size: int  #: floats of recurrent state per environment, 0 for feed-forward
 
     def rules(self) -> Iterator[Rule]:

@@ -4,10 +4,10 @@ A stream says HELLO every 200 ms until WELCOME comes, because a subscription nee
 server may not be there yet. Afterwards it has at most one request outstanding; one that stays unanswered is sent again
 under the same number, less and less often. A server that does not know the stream (it restarted, or reaped it) says so,
 and the stream greets again. A server that has just started says HERE to a client that reaches it, so that no client has
-to wait for a silence to end. It says so too while it works on a request that comes again: a server that stays silent
-although asked again is behind a dead connection.
+to wait out a silence. A server also says HERE to a repeated request that it is still working on, so one that stays
+silent after a repetition is behind a dead connection.
 
-A stream speaks the newest version until a server says that it speaks another one that is known, which a port sees to.
+A stream speaks the newest version until a server says that it speaks another; ports let only known versions through.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, PROTOCOL_VERSIO
 
 HELLO_PERIOD_S = 0.2
 RESEND_AFTER_S = 2.0
-RESEND_LIMIT_S = 8.0  #: each repetition waits twice as long, or a slow link would carry nothing but repetitions
-UNSENT_AFTER_S = 0.01  #: a request that did not leave, because the server is absent or behind, is offered again
+RESEND_LIMIT_S = 8.0  #: the wait doubles with each repetition, or a slow link would carry nothing but repetitions
+UNSENT_AFTER_S = 0.01  #: until a request that was not sent, because the server is absent or behind, is offered again
 BUSY_PERIOD_S = 1.0
-PROMPT_SETBACKS = 3  #: that are acted on at once; before each further one a stream waits twice as long as before
-LASTING_S = 2.0  #: a session that has been open for so long and answers makes up for the setbacks before it
+PROMPT_SETBACKS = 3  #: setbacks that are acted on at once; each further one doubles the pause
+LASTING_S = 2.0  #: an answer in a session that has been open for this long clears the setbacks before it
 
 
 class Reply(Enum):
@@ -34,7 +34,7 @@ class Reply(Enum):
 
     WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
     ANSWER = auto()  #: the outstanding request is answered
-    LOST = auto()  #: the server has forgotten this stream or ends; the stream greets again
+    LOST = auto()  #: the server has forgotten this stream or is shutting down; the stream greets again
     STALE = auto()  #: late or repeated: ignore it
 
 
@@ -47,22 +47,22 @@ class Stream:
         self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
         self.server = server  #: how error sentences name the other side
-        self.version = PROTOCOL_VERSION  #: that the server is spoken to in
+        self.version = PROTOCOL_VERSION  #: used towards the server
         self.epoch = 0
         self.seq = 0
         self.open = False
         self.heard_at = -1.0  #: when the server was last heard; negative before
-        self.stale = 0  #: replies since then that answer nothing that was asked
-        self.busy = ""  #: why it has no room for this stream, if it said so
-        self.trouble = ""  #: what the server does again and again instead of answering, as a sentence
-        self.setbacks = 0  #: that were followed by a pause
+        self.stale = 0  #: replies since then that answered nothing this stream had asked
+        self.busy = ""  #: why the server has no room for this stream, if it said so
+        self.trouble = ""  #: a sentence on what the server keeps doing instead of answering
+        self.setbacks = 0  #: those that were followed by a pause
         self._in_a_row = 0  #: setbacks since a session lasted
-        self._pause_s = 0.0  #: before the next HELLO, because of them
+        self._pause_s = 0.0  #: before the next HELLO, because of those setbacks
         self._opened_at = 0.0
-        self._changed_at: float | None = None  #: when the server asked for another version, while it has not welcomed
-        self._asked_at = -1.0  #: since when it owes a sign of life
+        self._changed_at: float | None = None  #: when the server asked for another version, until its WELCOME
+        self._asked_at = -1.0  #: since when the server owes a sign of life
         self._outstanding: tuple[Header, Frames] | None = None
-        self._farewell: Header | None = None  #: to a session whose answer was rejected
+        self._farewell: Header | None = None  #: BYE to a session whose answer was rejected
         self._send_at = self._quiet_until = 0.0
         self._patience_s = RESEND_AFTER_S
 
@@ -96,25 +96,25 @@ class Stream:
         return self._outstanding
 
     def sent(self, now: float) -> None:
-        """Say that what `due` handed out has left; otherwise `due` repeats it soon."""
+        """Note that what `due` handed out was sent; otherwise `due` soon hands it out again."""
         if self.open:
             self._send_at = max(self._send_at, now + self._patience_s)
             self._patience_s = min(2 * self._patience_s, RESEND_LIMIT_S)
 
     def ask_again(self, now: float) -> None:
-        """Repeat what is unanswered at once: its way there and back is new."""
+        """Repeat at once what is unanswered: the connection is new."""
         self._send_at, self._patience_s = max(now, self._quiet_until), RESEND_AFTER_S
 
     def deadline(self) -> float:
-        """When `due` has something next; infinity while there is nothing to say."""
+        """When `due` next has something to send; infinity while there is nothing."""
         return self._send_at if not self.open or self.waiting else float("inf")
 
     def silent_s(self, now: float) -> float:
-        """Seconds without a sign of a server that owes one; 0 while it owes nothing."""
+        """Seconds without a sign of life from a server that owes one; 0 while it owes nothing."""
         return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
     def complaint(self, malformed: int, silence_s: float) -> str:
-        """What is wrong with a server after `silence_s` without answers and `malformed` replies, as a sentence."""
+        """A sentence on what is wrong with the server after `silence_s` without answers and `malformed` bad replies."""
         if self.busy:
             return f"no room at the {self.server} ({self.busy}) for {silence_s:g} s"
         if not malformed and not self.stale:
@@ -137,7 +137,7 @@ class Stream:
 
         Raises:
           ConfigError: the server refuses for good.
-          RemoteProtocolError: no session can follow from it.
+          RemoteProtocolError: it is a WELCOME that cannot open a session.
         """
         if (about_the_session := _ABOUT_THE_SESSION.get(header.kind)) is not None:
             return about_the_session(self, header, now)
@@ -148,22 +148,22 @@ class Stream:
         return Reply.ANSWER
 
     def answered(self, now: float) -> None:
-        """Say that the session works; `accept` does where there are requests."""
+        """Note that the session works; `accept` does this on planes with requests."""
         self.heard_at, self.stale = now, 0
         if self._in_a_row and now - self._opened_at >= LASTING_S:
             self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
 
     def bye(self) -> Header:
-        """What ends the session, or one that is still to be welcomed."""
+        """The BYE that ends the session, or one that has not been welcomed yet."""
         return self._header(Kind.BYE, ())
 
     def reject(self, why: str, now: float) -> None:
-        """End the session, whose answer cannot be used: asked again, the server would repeat it."""
+        """End a session whose answer cannot be used: asked again, the server would repeat it."""
         self._farewell = self.bye()
         self._lose(f"sends what cannot be used ({why})", now)
 
     def set_back(self, what: str, now: float) -> bool:
-        """Count a setback, `what` the server did, and decide whether it is acted on at once."""
+        """Count a setback, `what` the server did; returns whether to act on it at once."""
         self._in_a_row += 1
         self.heard_at = now
         if self._in_a_row <= PROMPT_SETBACKS:
@@ -179,9 +179,9 @@ class Stream:
         self._send_at = self._asked_at = now
 
     def give_up(self, now: float) -> None:
-        """Turn to another server, which still has to show a sign of life, and has nothing to do with the troubles here.
+        """Turn to another server, which owes a sign of life and starts without the setbacks of this one.
 
-        The silence of a server that owes an answer goes on over all those that are tried after it.
+        If this server owed an answer, the silence goes on counting over all servers tried after it.
         """
         if self.open and not self.waiting:
             self._asked_at = now
@@ -198,7 +198,7 @@ class Stream:
         return Reply.STALE
 
     def _lose(self, what: str, now: float) -> Reply:
-        """Greet again, after a pause where that has happened too often."""
+        """Greet again, after a pause if that has happened too often."""
         self.set_back(what, now)
         self._quiet_until = now + self._pause_s
         self.greet_again(self._quiet_until)
@@ -227,9 +227,9 @@ class Stream:
         return self._lose("says BYE", now)
 
     def _noticed(self, header: Header, now: float) -> Reply:
-        """The server works on what was asked, or has just got this client's subscription."""
+        """Take a HERE: the server works on what was asked, or has just got this client's subscription."""
         self.heard_at = now
-        if header.seq or self._asked_at < 0:  # the latter: it has not been asked for anything yet, and owes nothing
+        if header.seq or self._asked_at < 0:  # the latter: nothing has been asked of it, so it owes nothing
             return Reply.STALE
         if self.open and header.epoch != self.epoch:
             return self._lose("says HERE with another epoch", now)
@@ -249,11 +249,11 @@ class Stream:
         if reason == Reason.BUSY:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
-        self._outstanding = None  # a client whose request was refused may go on with another
+        self._outstanding = None  # after a refusal another request may follow
         raise Refused(f"{self.server} refuses: {printable(sentence)}", reason)
 
     def _told_version(self, header: Header, now: float) -> Reply | None:
-        """What a server that does not speak this version means; None: it speaks none, or no other than was refused."""
+        """React to a server that does not speak this version; None if there is no other version left to try."""
         if header.version != self.version and self._changed_at is None:
             self.version, self._changed_at = header.version, now
             if self.open:

@@ -1,7 +1,7 @@
 """A group of one environment that steps itself: a game or a robot, which asks for an action when it wants one.
 
-It takes the same turns as a group whose environment an env-server hosts, and its rollouts are the same. Only the
-observations come from the caller. No sockets, no clock.
+It goes through the same states as a group whose environment an env-server hosts, and its rollouts are the same. Only
+the observations come from the caller. No sockets, no clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zerobeast.services.actor.waits import Wait, Waits
 
 
 class OwnSteps:
-    """Observations that the caller gives, and the action that it gets for the newest."""
+    """Observations from the caller, and the action for the newest one."""
 
     def __init__(self, env: EnvSpec) -> None:
         self.env: EnvSpec | None = env.for_policies()
@@ -33,7 +33,7 @@ class OwnSteps:
         self.agent_steps, self.cut = 0, 0
 
     def reset(self, now: float) -> None:
-        """Nothing to ask: the caller begins when it likes."""
+        """Do nothing: the caller begins when it likes."""
 
     def step(self, actions: NDArray[Any], _now: float) -> None:
         self.action[...] = actions
@@ -46,9 +46,9 @@ class AgentGroup(Group):
       env: as its caller describes it.
       sender: id of this process.
       slot: which of its agents this is.
-      broker, learner: their endpoints, for sentences.
+      broker, learner: their endpoints, for error messages.
       waits: counts what it waits for.
-      drops: a rollout that the window has no room for is dropped, and acting goes on; false: it waits.
+      drops: whether a rollout that the window has no room for is dropped and acting goes on; false: it waits.
       timeouts: of the process.
     """
 
@@ -75,18 +75,18 @@ class AgentGroup(Group):
 
     @property
     def is_free(self) -> bool:
-        """Whether it waits for the caller: the action for the newest observation is there."""
+        """Whether it waits for the caller, since the action for the newest observation is ready."""
         return self.waits.current is Wait.ENV
 
     def observe(self, row: NDArray[np.void], now: float) -> None:
-        """Take the next observation, [1] of `step_record`. Its action is there when it is free again."""
+        """Take the next observation, [1] of `step_record`. Its action is ready once `is_free` is True again."""
         assert self.is_free, "one observation at a time"
         self.steps.agent_steps += not self.steps.new
         self.steps.rows[...] = row
         self._observed(now)
 
     def _is_connected(self) -> bool:
-        """One that never waits does without the learner, once it knows how long a rollout is."""
+        """As for any group, but with `drops` it can do without the learner once it knows the unroll length."""
         if self._drops and self.rollouts.unroll_length is not None:
             return self.inference.stream.open
         return super()._is_connected()

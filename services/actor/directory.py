@@ -1,10 +1,10 @@
 """Which addresses the name of a plane's servers has, and which of them each env group uses. No sockets, no clock.
 
-A name with several addresses is several servers: replicas of a compose service, pods behind a headless one. The env
-groups of an actor spread over them evenly, each actor counting from a place of its own, so that actors which know
+A name with several addresses stands for several servers: replicas of a compose service, pods behind a headless one. The
+env groups of an actor spread over them evenly, and each actor counts from a place of its own, so that actors that know
 nothing of each other spread evenly too. A group stays where it is unless its server leaves or falls silent, or the
-groups of this actor have become uneven by more than one. A server that a group fled from is no place to go to until
-the name has dropped it, or `forgive` says that enough time has passed.
+groups of this actor have become uneven by more than one. Groups avoid a server that one of them has fled from until
+the name has dropped it, or `forgive` is called.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Directory:
     """The addresses of one plane and the choices of an actor's groups.
 
     Args:
-      slots: env groups.
-      first: where this actor counts from.
-      spread: over all addresses; otherwise all groups use one.
+      slots: number of env groups.
+      first: where this actor starts to count.
+      spread: whether groups spread over all addresses; otherwise all use one.
     """
 
     def __init__(self, slots: int, first: int, *, spread: bool) -> None:
@@ -30,7 +30,7 @@ class Directory:
         self._slots, self._first, self._spread = slots, first, spread
 
     def update(self, addresses: Sequence[Address]) -> dict[int, Address]:
-        """Take what the name means now; returns the groups that change to another address, and which one."""
+        """Take the addresses that the name has now; returns the groups that change to another, and which one."""
         self.addresses = tuple(sorted(addresses)) if self._spread else tuple(addresses[:1])
         if not self.addresses:
             return {}
@@ -55,11 +55,11 @@ class Directory:
         return self.choice[slot]
 
     def forgive(self) -> None:
-        """Let groups go again to servers that others fled from."""
+        """Stop avoiding servers that groups have fled from."""
         self._avoided.clear()
 
     def _ring(self, start: Address | None) -> tuple[Address, ...]:
-        """The addresses from one on, so that groups which flee from different servers do not all meet at one."""
+        """The addresses from `start` on, so that groups that flee from different servers do not all meet at one."""
         at = self.addresses.index(start) if start in self.addresses else 0
         return self.addresses[at:] + self.addresses[:at]
 

@@ -1,8 +1,8 @@
 """One group of environments: which of its planes goes on when. No sockets, no clock.
 
-An actor runs several groups in turn, so that one steps while another is inferred. What a restart of a peer costs: of
-the env-server, the episodes and the rollout in progress; of the broker, the rollout in progress, which begins anew with
-empty memory on both sides; of the learner, nothing.
+An actor runs several groups in turn, so that one steps while another is inferred. A restart of the env-server costs the
+episodes and the rollout in progress; of the broker, the rollout in progress, which begins anew with zero recurrent
+state on both sides; of the learner, nothing.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class Steps(Protocol):
     """Where the observations of a group come from."""
 
     env: EnvSpec | None  #: None until it is known
-    new: bool  #: whether no observation has come yet, or those that come next have nothing to do with those before
+    new: bool  #: whether no observation has come yet, or the next ones have nothing to do with those before
     rows: NDArray[np.void]  #: the newest observations, [N] of `step_record`
-    episodes: list[list[float]]  #: that have ended, until a rollout takes them along
+    episodes: list[list[float]]  #: that have ended, until a rollout carries them
     agent_steps: int
-    cut: int  #: rollouts in progress that their loss has cost
+    cut: int  #: rollouts in progress that were lost with them
 
     def reset(self, now: float) -> None:
         """Ask for first observations."""
 
     def step(self, actions: NDArray[Any], now: float) -> None:
-        """Ask what actions [N] lead to."""
+        """Request a step with actions [N]."""
 
 
 class Group:
     """N environments that are stepped and inferred together.
 
-    A group waits for one thing at a time, and that is its state. What is not in this table leaves it as it is:
+    A group waits for one thing at a time, which is its state. Events that are not in this table do not change it:
 
         state    event                if                     action                  next
         -------  -------------------  ---------------------  ----------------------  -------
@@ -64,15 +64,15 @@ class Group:
         go on    rollout incomplete   env session is new                             CONNECT
         go on    rollout incomplete   both sessions known    INFER                   BROKER
 
-    A session is new until RESET is answered, or INFER asked, in it. INFER in a new one begins a rollout, since the
-    broker remembers nothing of one in progress. "In step" is `actor.collect_ahead false`.
+    A session is new until its RESET is answered, or its first INFER sent. INFER in a new one begins a rollout, since
+    the broker remembers nothing of the one in progress. "In step" is `actor.collect_ahead false`.
 
     Args:
       slot: which of its client's groups this is.
       num_envs: N.
-      steps: what observations come from.
-      inference: to the broker.
-      rollouts: to the learner.
+      steps: where observations come from.
+      inference: plane to the broker.
+      rollouts: plane to the learner.
       waits: counts what it waits for.
       collect_ahead: go on while a rollout is learned from.
     """
@@ -112,7 +112,7 @@ class Group:
             transition(self, now)
 
     def _introduce(self) -> None:
-        """Each WELCOME holds what the HELLO on the next plane needs."""
+        """Greet on the next plane, if the WELCOMEs so far hold what its HELLO needs."""
         env, policy = self.steps.env, self.inference.policy
         if env and not self.inference.greets:
             self.inference.greet_with(env, self.num_envs)
@@ -173,7 +173,7 @@ class Group:
             self._infer(now)
 
     def _no_room(self) -> None:
-        """A rollout is complete, and the window is full."""
+        """Handle a complete rollout while the window is full."""
 
     def _infer(self, now: float) -> None:
         rows, builder = self.steps.rows, self.rollouts.builder
@@ -225,7 +225,7 @@ class EnvGroup(Group):
         self.planes = {Plane.STEPS: steps, **self.planes}
 
 
-#: what a group does in a state about a message of a plane: the upper half of its table
+#: what a group does in a state when a plane's message comes: the upper half of its table
 TRANSITIONS: dict[tuple[Wait, Plane, Reply], Callable[[Group, float], None]] = {
     (Wait.CONNECT, Plane.STEPS, Reply.WELCOME): Group._connected,
     (Wait.CONNECT, Plane.INFERENCE, Reply.WELCOME): Group._connected,

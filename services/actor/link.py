@@ -1,4 +1,4 @@
-"""How one group reaches its server on one plane, and how long it bears with that server. No clock."""
+"""How one group reaches its server on one plane, and when it leaves that server. No clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zerobeast.services.actor.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
 
-MOST_DOUBLINGS = 3  #: of patience, one for each move in vain: if all servers are slow, moving loses what they began
+MOST_DOUBLINGS = 3  #: of the patience, one per futile move: if all servers are slow, moving loses the work they began
 
 
 class Link:
@@ -46,7 +46,7 @@ class Link:
                 return
 
     def farewell(self) -> None:
-        """Say BYE, also to a server that has not answered yet: it may be making environments."""
+        """Say BYE, even to a server that has not answered yet: it may be making environments."""
         if self.port and self.end.greets:
             self.port.send(self.stream.bye())
 
@@ -60,11 +60,11 @@ class Link:
         self._absent_since = None
 
     def ask_again(self, now: float) -> None:
-        self._tried_at = now  # over a connection that is made anew
+        self._tried_at = now  # the connection is new
         self.stream.ask_again(now)
 
     def look(self, now: float) -> None:
-        """Take note of how the conversation goes, and say once that it does not."""
+        """Take note of how the conversation goes, and log once that it is in trouble."""
         trouble = self.stream.trouble
         if trouble and not self._troubled:
             log.warning("%s: it is asked less often", trouble)
@@ -72,10 +72,10 @@ class Link:
         if self.stream.open:
             self._moves_in_vain = 0
         if self.port is None:
-            self._tried_at = self._moved_at = now  # its name is unknown: there is nothing to be silent yet
+            self._tried_at = self._moved_at = now  # no address is known: no server can be silent yet
 
     def is_worth_leaving(self, silence_s: float, now: float) -> bool:
-        """Whether the server cannot be asked, is silent, or sends nothing that can be used."""
+        """Whether the server has been unreachable, silent or useless for too long."""
         here = now - self._moved_at
         absent = 0.0 if self._absent_since is None else min(here, now - self._absent_since)
         useless = here if self.stream.trouble else min(here, silence_s)
@@ -87,10 +87,10 @@ class Link:
         return min(silence_s, now - self._tried_at) > self._timeouts.silent and not self.stream.busy
 
     def complaint(self, silence_s: float) -> str:
-        """What is wrong with a server that has given no answer for so long."""
+        """A sentence that says what is wrong with the server after `silence_s` without an answer."""
         return self.stream.complaint(self.port.malformed if self.port else 0, silence_s)
 
     def troubles(self, silence_s: float) -> list[str]:
-        """What keeps the group from going on here."""
+        """What keeps the group from going on with this server, as sentences."""
         silent = [self.complaint(round(silence_s))] if silence_s > self._timeouts.silent else []
         return [self.stream.trouble] * bool(self.stream.trouble) + silent

@@ -1,10 +1,10 @@
-"""Rollouts under way to the learner: at most a window of them, each kept until it was consumed. Pure.
+"""Rollouts in flight to the learner: at most a window of them, each kept until it was consumed. Pure.
 
 A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
-restarted, forgot this client or misses a number) everything unacknowledged is sent again, but for what that learner
-says it has received; it drops what it knows by number. HELLO says with which number that begins, so that a learner
-knows what it cannot get any more.
-With a window no larger than what the sockets may queue, no pipe ever fills, and the window bounds the policy lag.
+restarted, forgot this client or misses a number) everything unacknowledged is sent again, except what that learner
+says it has received; it drops duplicates by their numbers. HELLO carries the first unacknowledged number, so that a
+learner knows which rollouts it can no longer get.
+With a window no larger than the sockets' queues, no pipe ever fills, and the window bounds the policy lag.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Hea
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.timeouts import Timeouts
 
-MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are given up and counted
+MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are dropped and counted
 
 Rows = NDArray[np.void]
 
@@ -39,15 +39,15 @@ class Outbox:
 
     Args:
       stream: the conversation with the learner; the outbox numbers its messages.
-      no_progress_s: without an ACK, before the learner is greeted again.
+      no_progress_s: seconds without an ACK before the learner is greeted again.
     """
 
     def __init__(self, stream: Stream, no_progress_s: float = Timeouts.no_progress) -> None:
         self.stream = stream
         self._no_progress_s = no_progress_s
         self.sent = 0
-        self.seq = 0  #: of the newest rollout: as many there have been
-        self.episodes_dropped = 0  #: by statistics that cannot keep up
+        self.seq = 0  #: number of the newest rollout, and of rollouts so far
+        self.episodes_dropped = 0  #: because more ended than rollouts could carry
         self._episodes: deque[list[float]] = deque()
         self._window = 0
         self._kept: deque[_Message] = deque()
@@ -65,12 +65,12 @@ class Outbox:
 
     @property
     def acked(self) -> int:
-        """Number of the newest rollout that is used up; all before it are."""
+        """Number of the newest acknowledged rollout; all before it are acknowledged too."""
         return self.seq - len(self._kept)
 
     @property
     def in_transit(self) -> bool:
-        """Whether rollouts are under way to a learner that is there."""
+        """Whether rollouts are in flight to a learner that has welcomed this group."""
         return self.stream.open and bool(self._kept)
 
     def push(self, rows: Rows, episodes: list[list[float]], now: float, acting: int = 0) -> None:
@@ -110,7 +110,7 @@ class Outbox:
         return header, (message.rows,)
 
     def mark_sent(self) -> None:
-        """Say that the rollout that `due` handed out has left."""
+        """Note that the rollout that `due` handed out was sent."""
         message = self._unsent()
         if self.stream.open and message is not None:
             message.sent = True
@@ -118,7 +118,7 @@ class Outbox:
             self.sent += 1
 
     def accept(self, header: Header, now: float) -> tuple[Reply, list[Rows]]:
-        """Take a message of the learner; returns also the rows that are free now.
+        """Take a message from the learner; also returns the rows that are free now.
 
         Raises:
           ConfigError: the learner refuses for good.
@@ -130,7 +130,7 @@ class Outbox:
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
         if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
             if self.stream.set_back("says HERE", now):
-                self.stream.greet_again(now)  # the connection is new: what was under way on the old one may be lost
+                self.stream.greet_again(now)  # the connection is new: what was in flight on the old one may be lost
             return Reply.STALE, []
         reply = self.stream.accept(header, now)
         if reply is not Reply.WELCOME:
@@ -146,7 +146,7 @@ class Outbox:
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:
             free.append(self._kept.popleft().rows)
-        if free or not self._kept:  # else an ACK that only changes the window would hide that rollouts were lost
+        if free or not self._kept:  # otherwise an ACK that only changes the window would hide that rollouts were lost
             self._progress_at = now
         return free
 

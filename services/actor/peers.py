@@ -1,4 +1,4 @@
-"""The servers that the groups of a process talk to, plane by plane: found, asked, heard, and left where they fail."""
+"""How the groups of a process find, ask, hear and leave their servers, plane by plane."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Peers:
       groups: by slot.
       servers: of each plane that they use; `close` closes them.
       timeouts: how long they wait for what.
-      limit_s: without any answer, after which `tick` raises.
+      limit_s: time without any answer after which `tick` raises.
       now: seconds, as everywhere here.
 
     Attributes:
-      poller: waits for all of them; another one when sockets come or go.
+      poller: waits for all sockets; replaced when sockets come or go.
       reconnects: connections that were made anew.
     """
 
@@ -42,18 +42,18 @@ class Peers:
         self.poller, self.reconnects = Poller(), 0
 
     def open(self, context: Context, now: float) -> None:
-        """Connect, by sockets of this context, to whom the names mean already."""
+        """Connect, with sockets of this context, to servers whose names resolve already."""
         self._context = context
         self._look_for_servers(now, now)
 
     @property
     def links(self) -> Iterator[Link]:
-        """Those on which it is known what to say HELLO with."""
+        """The links on which the terms of HELLO are known."""
         return (link for links in self._links.values() for link in links if link.end.greets)
 
     @property
     def moves(self) -> int:
-        """From one server to another, so far."""
+        """Moves from one server to another so far."""
         return sum(link.moves for links in self._links.values() for link in links)
 
     @property
@@ -62,17 +62,17 @@ class Peers:
         return sum((servers.refused for servers in self.servers), Counter[Refusal]())
 
     def take(self, now: float) -> None:
-        """Take what is there, and send what is due; never waits."""
+        """Take the messages that arrived, and send what is due; never waits."""
         for servers in self.servers:
             self.receive(servers, now)
         for link in self.links:
             link.send_due(now)
 
     def tick(self, now: float, awake_since: float) -> None:
-        """Look after servers that come, leave or stay silent. None could be heard before `awake_since`.
+        """Handle servers that appear, leave or stay silent. None could be heard before `awake_since`.
 
         Raises:
-          PeerLost: no server has answered for `limit_s`, or had room.
+          PeerLost: no server has answered, or had room, for `limit_s`.
         """
         self._look_for_servers(now, awake_since)
         for link in self.links:
@@ -81,18 +81,18 @@ class Peers:
     def deadline(self) -> float:
         """When something has to be sent."""
         if not all(servers.ports for servers in self.servers):
-            return math.inf  # what is due there cannot leave, and must not make the loop spin
+            return math.inf  # what is due there cannot be sent, and must not make the loop spin
         return min(group.deadline() for group in self.groups)
 
     def trouble(self, now: float, awake_since: float) -> str:
-        """What keeps groups from going on: the first sentence of all, and how many more there are."""
+        """What keeps groups from going on: the first reason, and how many more there are."""
         found = [str(servers.lost) for servers in self.servers if servers.lost and not servers.ports]
         for link in self.links:
             found += link.troubles(_silence_s(link, now, awake_since))
         return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 
     def farewell(self) -> None:
-        """Say goodbye."""
+        """Say BYE to all servers."""
         for link in self.links:
             link.farewell()
 
@@ -101,7 +101,7 @@ class Peers:
             servers.close()
 
     def receive(self, servers: Servers, now: float) -> None:
-        """Take what is there on one plane."""
+        """Take the messages that arrived on one plane."""
         dismissed, links = [], self._links[servers]
         for port, message in servers.received():
             link = links[message.header.slot]
@@ -113,10 +113,10 @@ class Peers:
             self._try_elsewhere(link, now)
 
     def _look_for_servers(self, now: float, awake_since: float) -> None:
-        """Take up what the servers' names mean now.
+        """Connect to what the servers' names resolve to now.
 
         Raises:
-          PeerLost: one has meant nothing for `limit_s`.
+          PeerLost: a name has had no address for `limit_s`.
         """
         changed = False
         for servers in self.servers:
@@ -129,7 +129,7 @@ class Peers:
             self._renew_poller()
 
     def _watch(self, link: Link, now: float, awake_since: float) -> None:
-        """Give up on a server that stays away too long; before, try another one or a new connection."""
+        """Give up on a server that stays away too long; before that, try another one or a new connection."""
         silence = _silence_s(link, now, awake_since)
         if silence > self._limit_s:
             raise PeerLost(link.complaint(self._limit_s))
@@ -149,7 +149,7 @@ class Peers:
         return True
 
     def _reopen(self, link: Link, now: float) -> None:
-        """Make a connection anew: one that libzmq gave up comes back."""
+        """Make a connection anew, since libzmq may have given it up."""
         for other in self._links[link.servers]:
             if other.port is link.port:
                 other.ask_again(now)

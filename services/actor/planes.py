@@ -1,7 +1,7 @@
-"""An env group's ends of its three planes: each has its stream and knows what travels on it. No sockets, no clock.
+"""An env group's ends of its three planes: the stream of each, and the messages on it. No sockets, no clock.
 
 Each WELCOME holds what the next HELLO needs, so a broker is greeted once an environment is known, the learner once a
-policy is. `group` has the order in which the three take turns.
+policy is. `group` decides which of the three goes on when.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class GroupPlane:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.greets = False  #: whether it is known what to say HELLO with
+        self.greets = False  #: whether the terms of HELLO are known
         self.new = True  #: whether the server that answers next knows nothing of this group
-        self.cut = 0  #: rollouts in progress that sessions lost here have cost
+        self.cut = 0  #: rollouts in progress that were lost with sessions on this plane
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         return self.stream.due(now) if self.greets else None
 
     def mark_sent(self, now: float) -> None:
-        """Say that what `due` handed out has left."""
+        """Note that what `due` handed out was sent."""
         self.stream.sent(now)
 
     def deadline(self) -> float:
@@ -49,10 +49,10 @@ class GroupPlane:
         return self.stream.deadline() if self.greets else math.inf
 
     def take(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
-        """Take a message, and say what it means. An answer that cannot be used ends the session that it is of.
+        """Take a message, and say what it means. An answer that cannot be used ends its session.
 
         Raises:
-          ConfigError: a peer refuses for good, or offers something impossible or else than before.
+          ConfigError: a peer refuses for good, or its offer is impossible or other than before.
         """
         if not self.greets:
             return Reply.STALE  # nothing was asked there yet
@@ -81,7 +81,7 @@ class GroupPlane:
         return self.stream.accept(message.header, now)
 
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
-        """Read the answer to a request. Raises RemoteProtocolError where it cannot be used."""
+        """Read the answer to a request. Raises RemoteProtocolError if it cannot be used."""
 
     def _welcomed(self) -> None: ...
 
@@ -89,7 +89,7 @@ class GroupPlane:
         self.new = True
 
     def _offered(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
-        """An entry of the WELCOME. Nothing can come of a server that describes what cannot be, or changes it."""
+        """Read an entry of the WELCOME. Raises ConfigError if it is impossible or has changed."""
         try:
             offer = read(self.stream.terms.get(name))
         except RemoteProtocolError as error:
@@ -100,21 +100,21 @@ class GroupPlane:
 
 
 class StepsPlane(GroupPlane):
-    """To the env-server: RESET and STEP, answered by observations. Its session is new until RESET is answered."""
+    """The plane to the env-server: RESET and STEP, answered by observations. `new` until RESET is answered."""
 
     def __init__(self, stream: Stream, num_envs: int, seed: int) -> None:
         super().__init__(stream)
         self.greets = True
         self.env: EnvSpec | None = None
         self.agent_steps = 0
-        self.episodes: list[list[float]] = []  #: that have ended, until a rollout takes them along
+        self.episodes: list[list[float]] = []  #: that have ended, until a rollout carries them
         self._num_envs, self._seed = num_envs, seed
 
     def reset(self, now: float) -> None:
         self.stream.request(Kind.RESET, (), (), now)
 
     def step(self, actions: NDArray[Any], now: float) -> None:
-        """Ask what actions [N] lead to."""
+        """Request a step with actions [N]."""
         self._action_rows["action"] = actions
         self.stream.request(Kind.STEP, (), (self._action_rows,), now)
 
@@ -126,7 +126,7 @@ class StepsPlane(GroupPlane):
             raise RemoteProtocolError(f"OBS: {sentence}", "values")
         entries = message.header.body[0]
         found = episodes_of(entries)
-        if wrong := len(entries) - len(found):  # no fault of the rows that they come with
+        if wrong := len(entries) - len(found):  # the rows that they come with are still good
             malformed = f"OBS: {wrong} of {len(entries)} episodes are not [return, length]"
             refuse(RemoteProtocolError(malformed, "episodes"))
         self.episodes += map(list, found)
@@ -149,12 +149,12 @@ class StepsPlane(GroupPlane):
 
     def _forgotten(self) -> None:
         super()._forgotten()
-        # the next environments shall not repeat the episodes that these began with
+        # the next environments must not repeat the episodes that these began with
         self.stream.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
 
 
 class InferencePlane(GroupPlane):
-    """To the broker: INFER, answered by actions. Its session is new until INFER is asked with `first` in all rows."""
+    """The plane to the broker: INFER, answered by actions. `new` until INFER is sent with `first` set in all rows."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -165,12 +165,12 @@ class InferencePlane(GroupPlane):
         self._with_core = False
 
     def greet_with(self, env: EnvSpec, num_envs: int) -> None:
-        """Say HELLO from now on, for N environments like this."""
+        """Say HELLO from now on, for N environments with this spec."""
         self._env, self._num_envs, self.greets = env, num_envs, True
         self.stream.hello_terms.update(env=env.to_wire(), num_envs=num_envs)
 
     def infer(self, rows: NDArray[np.void], now: float, *, want_core: bool) -> None:
-        """Ask what to do about observations [N], and for the recurrent states that they meet."""
+        """Request actions for observations [N] and, if wanted, the recurrent states before them."""
         self._with_core = want_core and self.core.size > 0
         self.stream.request(Kind.INFER, (want_core,), (rows,), now)
 
@@ -197,9 +197,9 @@ class InferencePlane(GroupPlane):
 
 
 class RolloutsPlane(GroupPlane):
-    """To the learner: rollouts, answered by credit for more. All that is unacknowledged outlives a session.
+    """The plane to the learner: rollouts, answered by credit for more. Unacknowledged rollouts outlive a session.
 
-    With no `unroll_length` the learner is asked for it.
+    Without an `unroll_length`, the learner is asked for it.
     """
 
     builder: RolloutBuilder  #: once the policy and the length of a rollout are known

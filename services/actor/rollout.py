@@ -22,7 +22,7 @@ from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 Rows = NDArray[np.void]
-ARRIVALS = ("first", "reward", "terminated", "truncated")  #: with every observation
+ARRIVALS = ("first", "reward", "terminated", "truncated")  #: fields that come with every observation
 
 
 class RolloutBuilder:

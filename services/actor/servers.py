@@ -12,11 +12,11 @@ from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.directory import Address, Directory
 from zerobeast.services.actor.timeouts import Timeouts
 
-LINGER_MS = 200  #: for BYE to leave
+LINGER_MS = 200  #: for BYE to be sent
 
 
 class Servers:
-    """The servers of an actor's groups on one plane: `lookup` is of the name that may stand for several servers."""
+    """The servers of an actor's groups on one plane: `lookup` resolves their name, which may stand for several."""
 
     def __init__(self, plane: Plane, lookup: Lookup, sender: int, directory: Directory, timeouts: Timeouts) -> None:
         self.plane = plane
@@ -26,10 +26,10 @@ class Servers:
         self._lookup = lookup
         self._lookup_at = float("-inf")
         self._forgive_at = float("-inf")
-        self._using: dict[int, Address] = {}  #: the choices that are connected
+        self._using: dict[int, Address] = {}  #: the choices that ports are open for
         self.ports: dict[Address, ClientPort] = {}
         self.lost: PeerLost | None = None  #: why no server is known
-        self._refused: Counter[Refusal] = Counter()  #: by ports that are closed
+        self._refused: Counter[Refusal] = Counter()  #: by ports that were closed
 
     @property
     def refused(self) -> Counter[Refusal]:
@@ -37,13 +37,13 @@ class Servers:
         return sum((port.refused for port in self.ports.values()), self._refused)
 
     def port_of(self, slot: int) -> ClientPort | None:
-        """Where a group's server is reached, None while none is known."""
+        """The port to a group's server, None while none is known."""
         return self.ports.get(self._using.get(slot, ""))
 
     def refresh(self, now: float) -> list[int]:
-        """Look the name up when it is time; returns groups that have to change their server.
+        """Look up the name when it is time; returns groups that have to change their server.
 
-        Until `connect` they can still say goodbye to the old one.
+        Until `connect` they can still say BYE to the old one.
         """
         if now >= self._lookup_at:
             self._lookup_at = now + (self._timeouts.lookup if self.ports else self._timeouts.retry_lookup)
@@ -68,7 +68,7 @@ class Servers:
         return self._directory.elsewhere(slot) is not None
 
     def connect(self, context: Context) -> bool:
-        """Open and close connections as the choices ask for; whether there was anything to do."""
+        """Open and close connections to match the choices; returns whether anything changed."""
         if self._using == self._directory.choice:
             return False
         self._using = dict(self._directory.choice)
@@ -82,7 +82,7 @@ class Servers:
         return True
 
     def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
-        """Every message that is there and comes from the server which its group uses; some are for all such groups."""
+        """Messages from the servers that groups use; one for all slots is repeated for each group of that server."""
         for port in self.ports.values():
             while message := port.receive():
                 slot = message.header.slot

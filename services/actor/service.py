@@ -35,7 +35,7 @@ class Actor(Service):
       instance: which actor this is.
       timeouts: how long it waits for what.
       clock: monotonic seconds.
-      resolve: finds what the name of a server stands for.
+      resolve: finds the addresses of a server's name.
     """
 
     role = "actor"
@@ -53,7 +53,7 @@ class Actor(Service):
         self.config, self._index = config, instance.index
         self.sender = random_id(instance.index)
         now, count = self.clock(), config.actor.env_groups
-        first = count * (self.sender if instance.index is None else instance.index)  # among the groups of all actors
+        first = count * (self.sender if instance.index is None else instance.index)  # counted over all actors' groups
 
         def group(slot: int) -> EnvGroup:
             own, seed = assigned(config, first + slot, instance.start)
@@ -76,7 +76,7 @@ class Actor(Service):
         """Connect; names that do not resolve yet are looked up again.
 
         Raises:
-          ConfigError: the run is deterministic, and this actor is not counted.
+          ConfigError: the run is deterministic, and this actor has no index.
         """
         if self.config.deterministic and self._index is None:
             raise ConfigError("index: expected a number of this actor, by which a deterministic run orders its actors")
@@ -89,7 +89,7 @@ class Actor(Service):
         self.poller = self._peers.poller
 
     def tick(self, now: float) -> None:
-        """Look after servers that come, leave or stay silent."""
+        """Handle servers that appear, leave or stay silent."""
         self._peers.tick(now, self.awake_since)
         self.poller = self._peers.poller
 
@@ -97,7 +97,7 @@ class Actor(Service):
         return self._peers.deadline()
 
     def drain(self) -> None:
-        """Give rollouts that are complete a moment to leave, then say goodbye."""
+        """Give complete rollouts a moment to be acknowledged, then say BYE."""
         until, learner = self.clock() + DRAIN_S, self._servers[-1]
         while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
             Poller(learner.ports.values()).wait(0.05)

@@ -1,4 +1,4 @@
-"""What an env group waits for, and how long it has waited for what. No clock."""
+"""What an env group waits for, and for how long. No clock."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Wait(StrEnum):
     CREDIT = "credit"
 
 
-#: what the end of a wait is an entry of; a wait that a peer's restart cuts short is none
+#: the hop that a wait is recorded as when it ends, unless a peer's restart cuts it short
 HOP_OF = {Wait.ENV: "env_round_trip", Wait.BROKER: "broker_round_trip", Wait.CREDIT: "credit_wait"}
 
 
 class Waits:
-    """The waits of one group, of which it has one at a time. `now` is in seconds."""
+    """The waits of one group, one at a time. `now` is in seconds."""
 
     def __init__(self, now: float, hops: Hops) -> None:
         self.current = Wait.CONNECT

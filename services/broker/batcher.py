@@ -7,7 +7,7 @@ A batch closes
   request has waited `max_delay_s`.
 
 While the device is busy an unfull batch stays open, so batches grow with the load by themselves. Clients count, not
-their streams: an actor steps one of its groups while another is inferred, so the other is not worth waiting for.
+their streams: an actor steps one of its groups while another is inferred, so the former is not worth waiting for.
 
     batcher = Batcher(max_rows=256, max_delay_s=0.005)
     if batcher.fits(rows):
@@ -29,7 +29,7 @@ class Batcher(Generic[R]):
 
     Args:
       max_rows: never exceeded.
-      max_delay_s: how long a request waits for company at most, while the device is idle.
+      max_delay_s: how long a request waits for others at most, while the device is idle.
     """
 
     def __init__(self, max_rows: int, max_delay_s: float) -> None:
@@ -45,7 +45,7 @@ class Batcher(Generic[R]):
         return len(self._requests)
 
     def fits(self, rows: int) -> bool:
-        """Whether a request of so many rows can be added. Where not, the batch is full: none may pass that request."""
+        """Whether a request of `rows` rows can be added. If not, the batch is full: none may overtake that request."""
         if self.rows + rows > self.max_rows:
             self._full = True
         return not self._full

@@ -1,8 +1,8 @@
 """The broker: collects requests of all actors into batches, infers, answers.
 
-One turn of the loop: take what arrived (requests land in the batch in place), take newer weights, hand the batch to
-the device when the batcher says so, answer what the device finished. `sessions` decides who may ask, `batcher` when to
-compute, `inference` computes, `weights` checks versions; here they meet the sockets.
+One turn of the loop: receive what arrived (requests go straight into the batch), take newer weights, hand the batch to
+the device when the batcher says so, answer what the device finished. `sessions` decides which requests are admitted,
+`batcher` when to compute; `inference` computes, `weights_inbox` checks versions; this module connects them to sockets.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MAX_MESSAGES = 1024  #: taken in one turn, so that a flood cannot keep a batch f
 
 class Request(NamedTuple):
     session: Session[Client]
-    start: int  #: its first row
+    start: int  #: its first row in the batch
     with_core: bool
-    at: float  #: when it came
+    at: float  #: when it arrived
 
 
 class Running(NamedTuple):
@@ -74,7 +74,7 @@ class Broker(Service):
         """Bind the endpoint.
 
         Raises:
-          ConfigError: it is taken, or the device is not there, or a deterministic run is not on one machine.
+          ConfigError: it is taken, the device is missing, or a deterministic run is not on one machine.
         """
         settings = self.config.broker
         shared_place(self.config)
@@ -95,7 +95,7 @@ class Broker(Service):
         self._renew_weights(self.clock())
 
     def tick(self, now: float) -> None:
-        """Answer a finished batch; start the next where it is time."""
+        """Answer a finished batch; start the next if it is due."""
         for session in self._sessions.table.unused(now, self.awake_since):
             self._sessions.end(session)
         self._finish()
@@ -111,7 +111,7 @@ class Broker(Service):
 
     @property
     def _armed(self) -> bool:
-        """Whether weights are there. Before, requests wait: the learner starts only once actors know the policy."""
+        """Whether there are weights. Until then requests wait: the learner starts only once actors know the policy."""
         return self._inbox is not None and self._inbox.version >= 0
 
     def idle(self) -> bool:
@@ -119,7 +119,7 @@ class Broker(Service):
         return self._running is None and self._held is None and not len(self._batcher)
 
     def drain(self) -> None:
-        """Answer what has been asked, then tell every client that this is the end."""
+        """Answer the requests that have arrived, then say BYE to every client."""
         limit = self.clock() + DRAIN_LIMIT_S
         while self._armed and self.clock() < limit:
             self._collect()
@@ -132,7 +132,7 @@ class Broker(Service):
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
 
     def report(self) -> dict[str, Any]:
-        """Rates of the last seconds, and what was refused."""
+        """Numbers for the health page; rates are of the last few seconds."""
         if self.state == "starting":
             return {}
         rows, requests, batches = self._window.per_s(self.clock(), self._rows, self._requests, self._batches)
@@ -181,7 +181,7 @@ class Broker(Service):
             self.port.reject(header, error, epoch=self.epoch)
             return
         if not self.port.hears(header.sender):
-            return  # its subscription is still under way, and so is its next HELLO
+            return  # its subscription has not arrived yet, and HELLO will be repeated
         if self._inbox is None:
             place = shared_place(self.config)
             local = LocalWeights(place, policy.net, only=self.config.deterministic) if place else None
@@ -194,7 +194,7 @@ class Broker(Service):
         if session is None:
             busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")
             self.port.reject(header, busy, epoch=self.epoch)
-        elif not session.state.pending:  # else its number would be out of date: the client repeats its HELLO
+        elif not session.state.pending:  # otherwise WELCOME's seq would be out of date: the client repeats its HELLO
             terms = {"policy": policy.algorithm.policy.to_wire()}
             self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
 
@@ -220,7 +220,7 @@ class Broker(Service):
         return True
 
     def _repeated(self, session: Session[Client], header: Header) -> None:
-        """Answer again what is answered already; say so where that is still to come."""
+        """Repeat an answer that was given, or say HERE if the request is still being worked on."""
         arrival = session.arrival(header.seq)
         if arrival is Arrival.REPEATED and session.reply is not None:
             self.port.send(session.reply[0], *session.reply[1])
@@ -260,12 +260,12 @@ class Broker(Service):
         self._running = Running(policy, requests, rows, inbox.version, now)
 
     def _counted_seed(self, session: Session[Client], version: int) -> int:
-        """Of the actions of a request: the same whichever broker it goes to, and whenever."""
-        group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # among those of all actors
+        """Seed for the actions of a request: the same whichever broker it goes to, and whenever."""
+        group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # counted over all actors
         return counted(self.config.seed, group, session.seq, version)
 
     def _finish(self) -> None:
-        """Answer the running batch where it is done. Replies are copies: they outlive the memory they come from."""
+        """Answer the running batch if it is done. Replies are copies: they outlive the memory they come from."""
         running = self._running
         if running is None or not running.policy.done():
             return

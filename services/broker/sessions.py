@@ -1,7 +1,7 @@
-"""Who may ask: the one environment that this broker serves, the sessions on it, and their slots.
+"""Admission: the one environment that this broker serves, the sessions on it, and their slots.
 
 The first environment that an actor describes is the one, or stands for all of the run's, which are alike; a network is
-built for it there and then. Descriptions come from the network, so each is bounded before anything is allocated for it.
+built for it at once. Descriptions come from peers, so their size is checked before anything is allocated for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_SLOTS = 1 << 16
 
 
 class Client:
-    """What the broker keeps of one session."""
+    """What the broker keeps for one session."""
 
     __slots__ = ("fresh", "gone", "pending", "rows", "slot_numbers", "slots")
 
@@ -41,13 +41,13 @@ class Client:
         self.slots = slots
         self.slot_numbers: NDArray[np.int64] = np.arange(slots.start, slots.stop)
         self.rows = len(slots)
-        self.fresh = True  #: has not asked yet: its slots hold what another session left
-        self.pending = False  #: a request of it is in a batch
+        self.fresh = True  #: has not sent a request yet: its slots hold what another session left
+        self.pending = False  #: one of its requests is in a batch
         self.gone = False  #: left while pending: its slots are free after that batch
 
 
 class Sessions:
-    """Admits sessions. `seed` is that of the actions that are drawn."""
+    """Admits sessions. `seed` is for sampling actions."""
 
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
@@ -63,7 +63,7 @@ class Sessions:
           the policy, and how many environments a request of this session has.
 
         Raises:
-          RemoteProtocolError: this broker cannot serve it; the sentence is for the client.
+          RemoteProtocolError: this broker cannot serve it; the message is for the client.
         """
         rows, most = terms.get("num_envs"), self._config.broker.max_batch_rows
         if type(rows) is not int or not 1 <= rows <= most:
@@ -80,7 +80,7 @@ class Sessions:
         return self.policy, rows
 
     def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
-        """The session of an agreed HELLO, a new one or the one it has; None if there is no room."""
+        """The session of an accepted HELLO, new or existing; None if there is no room."""
         session = self.table.of(header)
         if session is not None and session.state.rows == rows:
             return session
@@ -100,7 +100,7 @@ class Sessions:
             self.end(session)
 
     def end(self, session: Session[Client]) -> None:
-        """Forget a session; the next may have its slots once no batch writes to them."""
+        """Forget a session; its slots can be reused once no batch writes to them."""
         self.table.close(session)
         if session.state.pending:
             session.state.gone = True
@@ -108,7 +108,7 @@ class Sessions:
             self._ranges.release(session.state.slots)
 
     def settle(self, session: Session[Client]) -> bool:
-        """Say that the session's request has been computed. False if no client waits for the answer any more."""
+        """Note that the session's request is computed; returns False if no client waits for the answer any more."""
         session.state.pending = False
         if session.state.gone:
             self._ranges.release(session.state.slots)
@@ -141,7 +141,7 @@ class Sessions:
             return Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
         except ConfigError as error:
             raise RemoteProtocolError(str(error), "terms") from error
-        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
+        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
             raise RemoteProtocolError(f"{env.env_id}: the network cannot act on it: {error}", "terms") from error
 
 

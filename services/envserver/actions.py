@@ -1,4 +1,4 @@
-"""What may reach an environment: actions from the network, checked before anything acts on them."""
+"""Checks actions from the network before they reach an environment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zerobeast.common.wire.spaces import Space, by_array
 def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
     """A contiguous copy of `actions` [N, *shape] that every environment accepts.
 
-    Real actions outside their box are clipped: a Gaussian policy cannot help it. A choice outside its range is a
-    broken peer, and an emulator that is given one may never answer again.
+    Real actions outside their box are clipped: a Gaussian policy cannot avoid them. A choice out of range means that
+    the peer is broken, and an emulator that gets one may never answer again.
 
     Raises:
       RemoteProtocolError: a choice is out of range or a real number is not finite.

@@ -1,7 +1,7 @@
 """Atari through ale-py's C++ vector environment: many games in one call, outside Python's lock.
 
-Only the newest frame leaves: frames are stacked where the policy is. Rewards leave unclipped. The id names the game,
-and whether actions are sticky if the settings do not say so; every other choice is a setting of `EnvConfig`.
+Only the newest frame is sent: frames are stacked where the policy is. Rewards are sent unclipped. The id determines the
+game, and whether actions are sticky if the settings leave that open; everything else is a setting of `EnvConfig`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from zerobeast.services.envserver.vector import Only, contained
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
-GOES_ON = -1  # instead of a seed: its generator does
+GOES_ON = -1  # in place of a seed: the generator goes on
 
 
 class AtariVectorEnv(InlineEnvs):
     """N copies of one game.
 
-    A lost life is handled here and not by ale-py (0.12.1), which would restart the whole game at each: with
-    `episodic_life` the row says terminated, the next is a first one, and the game goes on through it with a no-op
-    (FIRE where `fire_reset` asks for it), as in Mnih et al. 2015. Statistics stay those of whole games.
+    Lost lives are handled here and not by ale-py (0.12.1), which would restart the whole game at each: with
+    `episodic_life` the row is terminated, the next row is the first of an episode, and the game goes on with a no-op
+    (FIRE if `fire_reset` is set), as in Mnih et al. 2015. Statistics still cover whole games.
 
     Args:
       rom: snake_case name of the game's ROM.
-      config: how frames are made of it.
+      config: settings, among them how frames are made.
       num_envs: N.
-      seed: of the first environment; the others follow.
-      threads: of C++.
+      seed: environment i gets seed + i at its first reset.
+      threads: C++ threads.
 
     Raises:
       EnvError: a kwarg is unknown.
@@ -48,15 +48,15 @@ class AtariVectorEnv(InlineEnvs):
         self._env = _make(rom, config, num_envs, threads)
         action, stack, skip = self._env.single_action_space, config.frame_stack, config.frame_skip
         super().__init__(env_spec(config.id, _one_frame(self._env), action, stack=stack, skip=skip), num_envs)
-        self._seeds = one_by_one(seed, num_envs)  #: of their next reset, or None
+        self._seeds = one_by_one(seed, num_envs)  #: for the next reset of each environment, or None
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
         self._lives = np.zeros(num_envs, np.int64)
-        self._life_lost = np.zeros(num_envs, np.bool_)  #: the newest row ended by it and the game goes on
+        self._life_lost = np.zeros(num_envs, np.bool_)  #: a lost life ended the newest row, and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        del options  # the emulator's only one is the mask
+        del options  # the emulator's only option is the mask
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
         seeds = one_by_one(seed, self.num_envs)
         due = [self._seeds[i] if seeds[i] is None else seeds[i] for i in np.flatnonzero(chosen)]
@@ -86,7 +86,7 @@ class AtariVectorEnv(InlineEnvs):
         self.fill(obs[:, 0], reward, terminated, truncated, first)
 
     def _keep(self, info: dict[str, Any], chosen: Only = None) -> None:
-        self.infos = {name: values for name, values in info.items() if name != "env_id"}  # which counts from 0 here
+        self.infos = {name: values for name, values in info.items() if name != "env_id"}  # env_id counts from 0 here
         if chosen is not None:
             self.infos = {name: np.where(chosen, values, 0) for name, values in self.infos.items()}
             self.infos |= {f"_{name}": chosen for name in self.infos}
@@ -97,7 +97,7 @@ class AtariVectorEnv(InlineEnvs):
 
 
 def _one_frame(env: Any) -> Any:
-    """The space of the newest frame of a stack of one."""
+    """The space of one frame, without the axis of a stack of one."""
     from gymnasium import spaces
 
     space = env.single_observation_space
@@ -133,14 +133,14 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
 
 
 def _sticky_actions(config: EnvConfig) -> float:
-    """As the settings say, else what gymnasium means by the id."""
+    """The probability in the settings, else gymnasium's default for the id."""
     if config.sticky_actions is not None:
         return config.sticky_actions
     return V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0
 
 
 def _resume_action(env: Any, config: EnvConfig) -> Any:
-    """What to press while a new life begins: an index of the game's own action set, or a centred stick."""
+    """The action that begins a new life: an index into the game's action set, or a centred stick."""
     if config.kwargs.get("continuous"):
         return np.array([0, 0, config.fire_reset], np.float32)
     names = [action.name for action in env.ale.get_action_set()]

@@ -14,16 +14,16 @@ MAX_SESSIONS = 1024
 def check_capacity(
     num_envs: int, settings: EnvServerConfig, *, hosted: Sequence[VectorEnv], leaving: Sequence[VectorEnv]
 ) -> None:
-    """Judge a new session.
+    """Check that there is room for a new session.
 
     Args:
-      num_envs: that it asks for.
+      num_envs: environments that it asks for.
       settings: the limits.
-      hosted: of all sessions, those that are still to be made included.
-      leaving: of closed sessions, that have not ended yet.
+      hosted: environments of all sessions, including those still to be made.
+      leaving: environments of closed sessions that have not ended yet.
 
     Raises:
-      RemoteProtocolError: they would be too many now.
+      RemoteProtocolError: there is no room now.
     """
     envs = sum(env.num_envs for env in hosted)
     processes = sum(env.processes for env in [*hosted, *leaving])

@@ -1,4 +1,4 @@
-"""Which backend an environment id belongs to, and the sentence for an id that belongs to none.
+"""Which backend an environment id belongs to, and the error for an id that belongs to none.
 
 ALE/<Game>-v5, <Game>NoFrameskip-v4   the emulator's vector environment (`atari`)
 ids with a vectorised implementation  gymnasium's own (`native`)
@@ -25,23 +25,23 @@ from zerobeast.services.envserver.workers import WorkerVectorEnv
 _ATARI = re.compile(r"ALE/(?P<v5>[^/:]*)-v5|(?P<v4>[^/:]*)NoFrameskip-v4")
 _RAW_ATARI = re.compile(r"(?:ALE/)?(?P<game>[A-Za-z0-9]+?)(?:-ram|Deterministic|NoFrameskip)*-v[045]")
 MINATAR = "MinAtar/"
-EMULATORS_AT_ONCE = 4  #: in a turn of the loop, 0.3 s; ones made one by one take a tenth longer to step, for ever
+EMULATORS_AT_ONCE = 4  #: made in a turn of the loop, 0.3 s; emulators made one by one take a tenth longer to step
 
 
 def make_vector_env(
     config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig, *, masks: bool = False
 ) -> VectorEnv:
-    """Say how N environments are made; making them is up to `VectorEnv.collect`.
+    """Choose the backend for N environments, which `VectorEnv.collect` then makes.
 
     Args:
       config: which environment.
       num_envs: N.
       seed: environment i gets seed + i at the first reset.
       server: threads and workers to use.
-      masks: some are to be reset while others play on, which gymnasium's vectorised implementations cannot.
+      masks: whether some may be reset while others play on, which gymnasium's vectorised implementations cannot do.
 
     Raises:
-      EnvError: the id is unknown or its package is not installed. What only making them shows, `collect` says.
+      EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
     match = _ATARI.fullmatch(config.id)
     if match:
@@ -66,7 +66,7 @@ def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: 
 
 
 def games() -> dict[str, str]:
-    """ROM names by the CamelCase names of ids, of the games that one player can play; none without the emulator."""
+    """ROM names of the games for one player, by the CamelCase names in ids; empty without the emulator."""
     try:
         from ale_py import roms
     except ImportError:
@@ -86,10 +86,10 @@ def _rom(env_id: str, game: str) -> str:
 
 
 def _has_native(env_id: str) -> bool:
-    """Whether gymnasium has a vectorised implementation of an id that it must know.
+    """Whether gymnasium has a vectorised implementation of an id.
 
     Raises:
-      EnvError: it does not know the id.
+      EnvError: gymnasium does not know the id.
     """
     try:
         import gymnasium

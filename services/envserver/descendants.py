@@ -1,7 +1,7 @@
 """Processes that an environment has started and left behind, such as a simulator in a session of its own.
 
-A worker carries a mark in its environment variables, and whatever it starts inherits it. Linux shows the variables of
-a process in /proc; elsewhere no process is found, nor is one that was started without them.
+A worker carries a mark in its environment variables, which every process that it starts inherits. Linux shows them in
+/proc; on other systems no process is found, nor is one that was started without these variables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MARK = "ZEROBEAST_WORKER"
 
 @contextlib.contextmanager
 def marked() -> Iterator[str]:
-    """What this process starts meanwhile carries a mark that no other worker has, which is yielded."""
+    """Give processes that are started meanwhile a mark that no other worker has, and yield it."""
     os.environ[MARK] = mark = secrets.token_hex(8)
     try:
         yield mark

@@ -1,4 +1,4 @@
-"""`python -m zerobeast.services.envserver describe --env ID`: make an environment, say as JSON what it looks like."""
+"""`python -m zerobeast.services.envserver describe --env ID`: make an environment and print its description as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_S = 0.1
 
 def main(argv: Sequence[str]) -> int:
     answer = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
         spec = describe(config.env.alone(config.env.tasks[0]), config.envserver)
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
-    """What an environment looks like.
+    """Make an environment and return its spec.
 
     Raises:
       EnvError: it cannot be made.

@@ -1,4 +1,4 @@
-"""Statistics of whole episodes: unclipped reward and agent steps, whatever a lost life or a setting makes of them."""
+"""Statistics of whole episodes: unclipped rewards and agent steps, regardless of lost lives and settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 
 class EpisodeTracker:
-    """Sums for each of N environments until its episode is over."""
+    """Return and length so far of the current episode of each of N environments."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
 
     def forget(self, envs: NDArray[Any] | slice) -> None:
-        """Forget the episodes in progress of some environments, which have been cut off.
+        """Drop the episodes in progress of some environments, which were cut off.
 
         Args:
           envs: their indices, or a mask [N].
@@ -25,9 +25,9 @@ class EpisodeTracker:
         self._lengths[envs] = 0
 
     def note(self, rows: NDArray[Any], only: NDArray[np.bool_] | None = None) -> list[list[float | int]]:
-        """`update` by rows [N] of `step_record`, of which some may have been cut off without an end.
+        """Apply `update` to rows [N] of `step_record`; some of their episodes may have been cut off without an end.
 
-        With `only` they answer a reset of these environments alone, and nothing has happened to the others.
+        With `only`, the rows answer a reset of these environments, and the others have not changed.
         """
         if only is not None:
             self.forget(only)

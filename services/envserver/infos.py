@@ -1,10 +1,10 @@
-"""Infos of environments as they travel: the numbers among them, in the form of gymnasium's vector environments.
+"""Infos of environments as they are sent: only the numbers, in the form of gymnasium's vector environments.
 
     {"lives": [N], "_lives": [N] bool, "episode": {"r": [N], "_r": [N] bool, ...}, "_episode": [N] bool}
 
-`_name` says which environments reported `name`, so that no name of an info begins with _. A map may stand in place of
-an array, one deep. What is no number and no array of numbers, has another shape than before in the same step, or is too
-much, is left out and counted: no step is lost for its infos.
+`_name` says which environments reported `name`, so names of infos must not begin with _. A map may take the place of an
+array, one level deep. An entry is left out and counted if it is neither a number nor an array of numbers, has another
+shape than earlier in the same step, or exceeds the limits: no step is lost because of its infos.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from zerobeast.common.wire.codec import DTYPES, pack
 from zerobeast.common.wire.messages import MAX_HEADER_BYTES
 
-MAX_NAMES = 64  #: in a step
+MAX_NAMES = 64  #: per step
 MAX_NAME_LENGTH = 100
-MAX_BYTES = 48 << 10  #: of a step: they travel in its header
-NAME_BYTES = 250  #: around the values of a name and its mask, without the name itself
+MAX_BYTES = 48 << 10  #: per step: infos are part of its header
+NAME_BYTES = 250  #: overhead of a name and its mask, without the name itself
 LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
 
@@ -30,8 +30,8 @@ class InfoTable:
     """The infos of one step of N environments.
 
     Attributes:
-      infos: as the module says.
-      left_out: names of environments or parts that were, so far.
+      infos: in the form that the module describes.
+      left_out: how many names of environments or parts were left out so far.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -45,16 +45,16 @@ class InfoTable:
         self._names = self._bytes = 0
 
     def put_one(self, info: Any, env: int) -> None:
-        """Add what one environment's reset or step has returned."""
+        """Add the info that one environment's reset or step returned."""
         self._put(self.infos, _lifted(info) if isinstance(info, dict) else {}, slice(env, env + 1))
 
     def put(self, infos: Any, part: slice) -> None:
-        """Add infos in the form of the module, of some environments."""
+        """Add infos of some environments, in the form that the module describes."""
         if isinstance(infos, dict):
             self._put(self.infos, infos, part)
 
     def beside(self, episodes: list[Any]) -> Infos:
-        """The infos, if they fit a header with these episodes."""
+        """The infos, or none if they do not fit a header together with these episodes."""
         if self._bytes + len(pack(episodes)) + LEAD_BYTES > MAX_HEADER_BYTES:
             self.left_out += self._names
             self.clear()
@@ -73,7 +73,7 @@ class InfoTable:
             into.setdefault(f"_{name}", np.zeros(self.num_envs, np.bool_))[part] = mask if is_mask else True
 
     def _fill_map(self, into: Infos, name: Any, values: Infos, part: slice) -> bool:
-        """Whether a map could be added under a name."""
+        """Add a map under a name; returns whether that worked."""
         if name not in into and self._has_room(name, 0):
             into[name] = {}
         inner = into.get(name)
@@ -82,7 +82,7 @@ class InfoTable:
         return isinstance(inner, dict)
 
     def _fill(self, into: Infos, name: Any, values: Any, part: slice) -> bool:
-        """Whether values could be added under a name."""
+        """Add values under a name; returns whether that worked."""
         count = part.stop - part.start
         if not isinstance(values, np.ndarray) or values.dtype.str not in DTYPES or values.shape[:1] != (count,):
             return False
@@ -97,7 +97,7 @@ class InfoTable:
         return True
 
     def _has_room(self, name: Any, size: int) -> bool:
-        """Whether a name may come with so many bytes for each environment; it is booked then."""
+        """Reserve room for a name with `size` bytes per environment; returns whether there was any."""
         if not _is_name(name) or self._names == MAX_NAMES:
             return False
         total = self.num_envs * (size + 1) + NAME_BYTES + 2 * len(name.encode())
@@ -108,7 +108,7 @@ class InfoTable:
 
 
 def _lifted(info: Infos, *, nested: bool = False) -> Infos:
-    """Infos of one environment, with an axis for it."""
+    """Infos of one environment, with a leading axis of length 1."""
     found: Infos = {}
     for name, value in info.items():
         if isinstance(value, dict) and not nested:
@@ -121,4 +121,4 @@ def _lifted(info: Infos, *, nested: bool = False) -> Infos:
 def _is_name(name: Any) -> bool:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
         return False
-    return name.isprintable() and name[0] != "_" and name != "nd"  # the latter: it would make an array of its map
+    return name.isprintable() and name[0] != "_" and name != "nd"  # a map with the key "nd" is decoded as an array

@@ -1,6 +1,6 @@
-"""Environments that are made and stepped in this thread, a part at a time: while one is made, no other session steps.
+"""Environments that this thread makes, a part at a time, and steps: no other session steps while a part is made.
 
-A thread would not help: ale-py (0.12.1) holds Python's lock for all of an emulator's making.
+A second thread would not help: ale-py (0.12.1) holds Python's global interpreter lock while it makes an emulator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zerobeast.services.envserver.vector import Episodes, Only, VectorEnv, conta
 
 
 class InlineEnvs(ABC):
-    """Base of backends: N environments that step inside this process, in code that never waits for a peer."""
+    """Base class of N environments that step inside this process, in code that never waits for a peer."""
 
     takes_options: ClassVar[bool] = True
     independent: ClassVar[bool] = True
@@ -32,16 +32,16 @@ class InlineEnvs(ABC):
         self.spec, self.num_envs = spec, num_envs
         self.rows = rows_for(spec, num_envs)
         self.episodes: Episodes = []
-        self.infos: dict[str, Any] = {}  #: of the newest answer, as the library has them
+        self.infos: dict[str, Any] = {}  #: of the newest answer, in the library's form
         self.statistics = EpisodeTracker(num_envs)
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        """Fill rows with the first of new episodes; as `VectorEnv.reset`."""
+        """Begin new episodes and fill their first rows; as `VectorEnv.reset`."""
 
     @abstractmethod
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """Hand the actions over."""
+        """Hand over the actions."""
 
     @abstractmethod
     def finish_step(self) -> None:
@@ -52,7 +52,7 @@ class InlineEnvs(ABC):
         """Release the environments."""
 
     def fill_first(self, obs: Any, only: Only = None) -> None:
-        """Write rows that open an episode, those in `only` or all; obs [N, ...] of all."""
+        """Write first rows of episodes, for the environments in `only` or all; obs [N, ...] is of all."""
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
         self.statistics.forget(chosen)
         self.episodes = []
@@ -69,7 +69,7 @@ class InlineEnvs(ABC):
         truncated: NDArray[Any],
         first: NDArray[Any],
     ) -> None:
-        """Write rows, all arguments [N, ...], obs nested as its space; what a first row must not carry is left out."""
+        """Write rows. All arguments are [N, ...], obs nested as its space; first rows get no reward and no end."""
         rows = self.rows
         self._check("a reward", reward, rows["reward"].shape)
         columns = by_array(self.spec.obs, rows["obs"])
@@ -82,7 +82,7 @@ class InlineEnvs(ABC):
         rows["truncated"] = truncated & ~first
 
     def _check(self, what: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-        """Refuse what no policy could learn from; numpy would stretch a wrong shape in silence."""
+        """Refuse values that are not finite, and wrong shapes, which numpy would silently broadcast."""
         if values.shape != shape:
             raise EnvError(f"environment {self.spec.env_id!r}: {what} has shape {values.shape}, expected {shape}")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -92,13 +92,13 @@ class InlineEnvs(ABC):
 class InlineVectorEnv(VectorEnv):
     """N environments in one or more parts, stepped side by side.
 
-    Each `collect` makes a part, or resets one that it seeds: seeding an emulator takes as long as making it.
+    Each `collect` makes a part, or resets one with a seed: seeding an emulator takes as long as making it.
 
     Args:
-      make: n environments, seeded from a number on.
+      make: makes n environments, given n and the seed of the first.
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
-      most: environments of a part.
+      most: environments of a part at most.
     """
 
     inline = True
@@ -109,15 +109,15 @@ class InlineVectorEnv(VectorEnv):
         self._parts: list[tuple[slice, InlineEnvs]] = []
         self._made = 0  #: environments that exist and were reset
         self._was_reset = False
-        self._begun: list[Callable[[], None]] | None = None  #: what finishes it
-        self._at_once = True  #: or a call of it in each `collect`
+        self._begun: list[Callable[[], None]] | None = None  #: the calls that finish it
+        self._at_once = True  #: whether one `collect` makes all these calls, or each makes one
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         is_first, self._was_reset = not self._was_reset, True
         if is_first and options is not None and seed is None:
             seed = self._seed
         self._at_once, self._begun = seed is None, []
-        if not is_first or seed is not None:  # else the first one is done, in the making
+        if not is_first or seed is not None:  # otherwise making the parts has done the first reset
             for part, env in self._parts:
                 if only is not None and not only[part].any():
                     env.episodes, env.infos = [], {}

@@ -1,6 +1,6 @@
 """Single environments that step in the env-server's own process, one after the other, without any isolation.
 
-A breakpoint in an environment works, and no message is passed; but one that hangs or crashes takes the server along.
+Breakpoints in environments work, and no messages are passed, but one that hangs or crashes takes the server with it.
 """
 
 from __future__ import annotations

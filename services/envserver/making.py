@@ -1,4 +1,4 @@
-"""Makes single environments by the ids that users write."""
+"""Makes single environments from the ids that users write."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zerobeast.services.envserver.vector import contained
 
 
 def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
-    """One environment.
+    """Make one environment.
 
     Raises:
-      EnvError: it is unknown, its package is missing or its constructor raises.
+      EnvError: the id is unknown, its package is missing or its constructor raises.
     """
     import gymnasium
 
@@ -27,7 +27,7 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _registered(env_id: str) -> str:
-    """The id as gymnasium knows it, after the package that brings it has registered it."""
+    """The id as gymnasium knows it, once the package that provides it has registered it."""
     if env_id.startswith("MinAtar/"):
         try:
             register = importlib.import_module("minatar.gym").register_envs
@@ -42,7 +42,7 @@ def _registered(env_id: str) -> str:
 
 
 def _calm_mujoco(name: str) -> None:
-    """Have MuJoCo say each of its warnings once; by itself it repeats them for every environment, in a file as well."""
+    """Make MuJoCo print each warning once; by default it repeats them for every environment, and in a file."""
     import gymnasium
 
     spec = gymnasium.registry.get(name)
@@ -52,6 +52,6 @@ def _calm_mujoco(name: str) -> None:
         importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
 
 
-@functools.lru_cache(maxsize=100)  # some name the time of the simulation, so that no two are alike
+@functools.lru_cache(maxsize=100)  # some contain the simulation time, so no two are alike
 def _warn_once(text: str) -> None:
     sys.stderr.write(f"MuJoCo: {text}\n")

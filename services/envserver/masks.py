@@ -1,7 +1,6 @@
-"""Action masks: what an environment says of the choices that are legal now.
+"""Action masks: which choices an environment says are legal now.
 
-They come in the observation, under a key of its Dict space, or in the info of each step, under the same name:
-`env.action_mask`.
+A mask is an entry of the Dict observation or of the info of each step; `env.action_mask` is its key.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from zerobeast.common.wire.spaces import Space
 
 
 def without_mask(space: Any, key: str) -> Any:
-    """A gymnasium space of observations without the entry that is a mask."""
+    """A gymnasium observation space without its mask entry."""
     from gymnasium import spaces
 
     if not key or not isinstance(space, spaces.Dict) or key not in space.spaces:
@@ -30,13 +29,13 @@ def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDAr
 
     Args:
       key: of the mask.
-      obs: in which it may stand.
-      info: in which it stands otherwise.
-      action: what is chosen from.
+      obs: observation that may hold the mask.
+      info: holds the mask if the observation does not.
+      action: the action space.
       over: whether the episode has ended, so that there need not be a legal choice.
 
     Raises:
-      EnvError: there is no mask, it has another size, holds something else than 0 and 1, or forbids everything.
+      EnvError: there is no mask, it has the wrong size, holds anything but 0 and 1, or forbids everything.
     """
     source = obs if isinstance(obs, dict) and key in obs else info
     if key not in source:

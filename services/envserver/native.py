@@ -18,7 +18,7 @@ from zerobeast.services.envserver.vector import Only, contained
 class NativeVectorEnv(InlineEnvs):
     """Steps a gymnasium vector environment whose autoreset is NEXT_STEP.
 
-    Such an environment has one random generator for all of its copies: the session's seed seeds it.
+    Such an environment has one random generator for all its copies, which the session's seed seeds.
 
     Args:
       config: which environment; its id has a vectorised implementation.
@@ -43,10 +43,10 @@ class NativeVectorEnv(InlineEnvs):
         self._done = np.zeros(self.num_envs, np.bool_)
         self._actions: NDArray[Any] = np.empty(0)
 
-    independent = False  # none of gymnasium 1.4 can restart some of its copies and leave the others
+    independent = False  # no implementation in gymnasium 1.4 can reset some copies and leave the others
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        del only  # refused before
+        del only  # masks are refused before
         obs, self.infos = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None
         self._done[:] = False
@@ -67,7 +67,7 @@ class NativeVectorEnv(InlineEnvs):
 
 
 def has_native(env_id: str) -> bool:
-    """Whether gymnasium has a vectorised implementation of an id that restarts episodes by our rule.
+    """Whether gymnasium has a vectorised implementation of an id with our autoreset rule.
 
     Raises:
       EnvError: its package is not installed.

@@ -1,4 +1,4 @@
-"""What a HELLO or a RESET to an env-server asks for."""
+"""The contents of a HELLO or a RESET to an env-server, validated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
 from zerobeast.services.envserver.vector import VectorEnv
 
-MAX_ENVS_PER_SESSION = 4096  #: so that the episodes which end in one step fit a header
+MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
 MAX_ID_LENGTH = 200
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
@@ -26,21 +26,21 @@ class SessionRequest(NamedTuple):
     env: EnvConfig
     num_envs: int
     seed: int  #: of the first environment; the others follow
-    infos: bool  #: whether answers shall carry them
-    masks: bool  #: whether some environments are to be reset while others play on
+    infos: bool  #: whether answers carry them
+    masks: bool  #: whether some environments may be reset while others play on
 
     @classmethod
     def read(cls, entries: dict[Any, Any]) -> SessionRequest:
-        """Check what a peer asks for.
+        """Read and check the entries of a HELLO.
 
         Raises:
-          RemoteProtocolError: it cannot be; the sentence names the entry.
+          RemoteProtocolError: an entry is invalid; the error names it.
         """
         num_envs = _integer(entries, "num_envs", 1, MAX_ENVS_PER_SESSION)
         seed = _integer(entries, "seed", 0, MAX_ENV_SEED)
         infos, masks = _boolean(entries, "infos"), _boolean(entries, "reset_masks")
         wanted = entries.get("env")
-        if isinstance(wanted, dict) and len(wanted) > len(EnvConfig.model_fields):  # pydantic would describe each
+        if isinstance(wanted, dict) and len(wanted) > len(EnvConfig.model_fields):  # pydantic would list each
             raise RemoteProtocolError(
                 f"env: {len(wanted)} entries, but only {len(EnvConfig.model_fields)} are known", "terms"
             )
@@ -64,14 +64,14 @@ class ResetRequest(NamedTuple):
 
     @classmethod
     def read(cls, body: tuple[Any, ...], env: VectorEnv) -> ResetRequest:
-        """Check what a peer asks for.
+        """Read and check the body of a RESET.
 
         Args:
           body: of the message.
-          env: what it asks it of.
+          env: the environments to reset.
 
         Raises:
-          RemoteProtocolError: it cannot be; the sentence names the entry.
+          RemoteProtocolError: an entry is invalid; the error names it.
         """
         seed, options, mask = body
         env_id = env.spec.env_id

@@ -1,7 +1,7 @@
 """The env-server: one session per HELLO, each with its own vector environment. One loop, one port.
 
-Requests are begun in the order in which they come and answered as they are finished, so that environments which live
-in worker processes or C++ threads step side by side and a slow one holds up no other.
+Requests are begun in order of arrival and answered as they finish, so that environments in worker processes or C++
+threads step in parallel and a slow one holds up no other.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class EnvServer(Service):
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
         self._episodes = 0
-        self._past = Counter[str]()  #: what sessions that are closed have counted
+        self._past = Counter[str]()  #: counts of closed sessions
         self._window = SlidingWindow(RATE_SPAN_S)
-        self._make_at = 0.0  #: when this thread makes the next bit of the environments that it has to make
+        self._make_at = 0.0  #: when this thread next makes some of the environments that it has to make
 
     def open(self) -> None:
-        local = Endpoint.parse(self.settings.endpoint).is_local  # its only plane, where keys are of no use
+        local = Endpoint.parse(self.settings.endpoint).is_local  # its only plane: keys are of no use on a local one
         context, epoch = self.open_context(SecurityConfig() if local else self._security), self.table.epoch
         self.port = ServerPort(context, Plane.STEPS, self.settings.endpoint, epoch=epoch)
         self.resources.callback(self.port.close)
@@ -83,12 +83,12 @@ class EnvServer(Service):
         self._watch()
 
     def tick(self, now: float) -> None:
-        """Close sessions that no client uses, and see to it that what was closed ends."""
+        """Close sessions that no client uses, and make sure that closed environments end."""
         limit_s = self.settings.step_timeout_s
         for session in self.table:
             session.state.env.tend(now, limit_s if now - self.awake_since > limit_s else math.inf)
         for session in self.table.unused(now, self.awake_since):
-            if session.welcome is not None:  # else it is this server that takes its time
+            if session.welcome is not None:  # otherwise this server is still making its environments
                 self._end(session)
         self._leaving = [
             (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
@@ -101,11 +101,11 @@ class EnvServer(Service):
         return not any(session.state.request for session in self.table)
 
     def deadline(self) -> float:
-        """When this thread goes on with making environments, if it has any to make."""
+        """When this thread goes on with environments of its own, if any of them has work."""
         return self._make_at if any(session.state.has_inline_work for session in self.table) else math.inf
 
     def drain(self) -> None:
-        """Tell every client that this is the end, so that it goes elsewhere at once."""
+        """Say BYE to every client, so that it connects elsewhere at once."""
         for session in self.table:
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self.table.epoch, session.seq))
 
@@ -160,7 +160,7 @@ class EnvServer(Service):
             return
         terms = SessionRequest.read(header.body[0])
         if not self.port.hears(header.sender):
-            return  # its subscription is still under way, and so is its next HELLO
+            return  # its subscription has not arrived yet, and HELLO will be repeated
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
         check_capacity(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
         try:
@@ -191,7 +191,7 @@ class EnvServer(Service):
             self._fail(session, error)
 
     def _begin_of(self, message: Incoming, session: Session[Hosted]) -> Callable[[], None]:
-        """What begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
+        """A call that begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
         hosted = session.state
         if message.header.kind is Kind.RESET:
             request = ResetRequest.read(message.header.body, hosted.env)
@@ -208,7 +208,7 @@ class EnvServer(Service):
         return partial(hosted.env.step, legal(hosted.actions["action"], hosted.env.spec.action))
 
     def _advance(self) -> None:
-        """Let everything get on. While sessions play, making gets half of this thread's time, or they would crawl."""
+        """Advance all sessions. While some play, making gets half of this thread's time, or they would crawl."""
         began = self.clock()
         for session in sessions_to_advance(self.table, make=began >= self._make_at):
             makes = session.welcome is None and session.state.env.inline
@@ -248,7 +248,7 @@ class EnvServer(Service):
         self._send_welcome(session)
 
     def _send_welcome(self, session: Session[Hosted]) -> None:
-        """Say WELCOME, or while the environments are being made, that this goes on."""
+        """Say WELCOME, or HERE while the environments are being made."""
         header = Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq)
         if session.welcome is None:
             self.port.here(header, self.table.epoch)
@@ -274,7 +274,7 @@ class EnvServer(Service):
         self._leaving.append((env, self.clock()))
 
     def _watch(self) -> None:
-        """Wait on the pipes of whatever is hosted now."""
+        """Poll the pipes of all environments that are hosted now."""
         files = tuple(file for session in self.table for file in session.state.env.files)
         if files != self._files:
             self._files = files

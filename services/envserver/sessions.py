@@ -1,4 +1,4 @@
-"""What each session of an env-server hosts, and which sessions a turn of its loop attends to."""
+"""What each session of an env-server hosts, and which sessions a turn of its loop serves."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 class Hosted:
     env: VectorEnv
     request: Header | None  #: being worked on; the HELLO at first
-    actions: NDArray[Any] | None = None  #: [N] of `action_record`, where STEP is received
+    actions: NDArray[Any] | None = None  #: [N] of `action_record`, the buffer that receives STEP
 
     @property
     def has_inline_work(self) -> bool:
-        """Whether the next turn has something to do here, though no file will say so."""
+        """Whether the next turn has work here that no file announces."""
         return self.request is not None and self.env.inline
 
 
 def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:
-    """Those that a turn attends to: all whose environments exist and, last and in order of arrival, a few others.
+    """The sessions that a turn serves: all whose environments exist, then a few others in order of arrival.
 
-    Processes make environments side by side, a few sessions at a time. The server's own thread makes those of one
+    Processes make environments side by side, for a few sessions at a time. The server's own thread makes those of one
     session at a time: the first can be stepped while the others still wait.
 
     Args:
-      sessions: of the server.
+      sessions: all of the server.
       make: whether this turn makes environments in the server's own thread.
     """
     sessions = list(sessions)

@@ -19,7 +19,7 @@ from zerobeast.services.envserver.masks import mask_of, without_mask
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained, rows_for
 
-MAX_FAILURES = 10  #: of one environment without a step in between, before its session is given up
+MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 MAX_TEXT = 4000
 LARGEST = float(np.finfo(np.float32).max)
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
@@ -42,7 +42,7 @@ class Shard:
       kwargs: of the constructor.
       num_envs: n.
       seed: of the first environment's first reset, or None.
-      infos: for those of each answer, if they are wanted.
+      infos: table to fill with the infos of each answer, if they are wanted.
       mask: the key of action masks, or "".
 
     Raises:
@@ -63,7 +63,7 @@ class Shard:
         self.mask = mask
         self.num_envs = num_envs
         self.infos = infos
-        self.failures: list[list[Any]] = []  #: since they were last taken away
+        self.failures: list[list[Any]] = []  #: since the caller last took them
         self._envs = [make_env(env_id, kwargs) for _ in range(num_envs)]
         self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
@@ -75,7 +75,7 @@ class Shard:
         self._columns = tuple(by_array(self.spec.obs, self.rows["obs"]))
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        """Begin new episodes; as `VectorEnv.reset`. Raises EnvError where an environment cannot be reset at all."""
+        """Begin new episodes; as `VectorEnv.reset`. Raises EnvError if an environment cannot be reset at all."""
         self._forget_infos()
         seeds = one_by_one(seed, self.num_envs)
         for i in range(self.num_envs) if only is None else np.flatnonzero(only).tolist():
@@ -88,7 +88,7 @@ class Shard:
                 self._open_episode(i, options)
 
     def step(self, actions: NDArray[Any]) -> None:
-        """One step everywhere: [n, *action shape]. Raises EnvError where an environment cannot go on at all."""
+        """Step all environments by actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
         self._forget_infos()
         for i, env in enumerate(self._envs):
             if self._done[i]:
@@ -141,7 +141,7 @@ class Shard:
             self.infos.clear()
 
     def _replace(self, i: int, error: Exception) -> None:
-        """Make an environment that raised anew, as often as it takes, and open an episode in it."""
+        """Replace an environment that raised, as often as it takes, and open an episode in it."""
         while True:
             self.failures.append([i, trace_of(error)])
             self._in_a_row[i] += 1
@@ -160,7 +160,7 @@ class Shard:
 
 
 def _checked(obs: Any, space: ArraySpace) -> NDArray[Any]:
-    """An observation as an array of the declared shape and kind; numpy would stretch or cut others in silence."""
+    """An observation as an array of the declared shape and kind; numpy would silently broadcast or cut others."""
     array, dtype = np.asarray(obs), np.dtype(space.dtype)
     if array.shape != space.shape:
         raise EnvError(f"an observation has shape {array.shape}, its space says {space.shape}")

@@ -1,4 +1,4 @@
-"""gymnasium's spaces as this project's specs, and legal actions as what a space expects.
+"""Converts gymnasium's spaces to this project's specs, and legal actions to what a space expects.
 
 Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, and Dict and Tuple of these. Actions:
 the same, without integer boxes. Choices are counted from 0.
@@ -22,14 +22,14 @@ KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these"
 
 
 def space_of(space: Any, path: str) -> Space:
-    """What travels of a gymnasium space.
+    """A gymnasium space as it is described to peers.
 
     Args:
       space: of observations or actions.
-      path: how sentences name it.
+      path: how error messages name it.
 
     Raises:
-      EnvError: it cannot travel.
+      EnvError: it is not supported.
     """
     from gymnasium import spaces
 
@@ -54,13 +54,13 @@ def space_of(space: Any, path: str) -> Space:
 
 
 def _bound(values: NDArray[Any]) -> tuple[float, ...]:
-    """One for all components if they are alike."""
+    """One bound for all components if they are alike, else one for each."""
     flat = values.astype(np.float64).ravel()
     return (float(flat[0]),) if (flat == flat[0]).all() else tuple(map(float, flat))
 
 
 def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 1, masked: bool = False) -> EnvSpec:
-    """What travels to peers, by the rules that they will check it with.
+    """The spec for peers, checked by the rules that they will apply.
 
     Args:
       env_id: as the user wrote it.
@@ -68,13 +68,13 @@ def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 
       action: gymnasium's space of one environment's actions.
       stack: frames that a policy sees.
       skip: env_frames per agent step.
-      masked: whether it says which choices are legal.
+      masked: whether the environment says which choices are legal.
 
     Raises:
       EnvError: no peer would accept it.
     """
     spec = EnvSpec(env_id, space_of(obs, "observation space"), space_of(action, "action space"), stack, skip, masked)
-    if len(pack(spec.to_wire())) > MAX_SPEC_BYTES:  # bounds of each pixel, which nothing needs
+    if len(pack(spec.to_wire())) > MAX_SPEC_BYTES:  # it has bounds for each pixel, which nothing needs
         spec = spec.for_policies()
     wire = spec.to_wire()
     if (size := len(pack(wire))) > MAX_SPEC_BYTES:
@@ -89,7 +89,7 @@ Adapter = Callable[[Any], Any]
 
 
 def obs_adapter(space: Any) -> Adapter:
-    """From observations [..., *shape] of a gymnasium space to what travels: choices counted from 0, nothing checked."""
+    """A function that converts a space's observations [..., *shape] for sending: choices from 0, nothing checked."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -103,8 +103,10 @@ def obs_adapter(space: Any) -> Adapter:
 
 
 def action_adapter(space: Any) -> Adapter:
-    """From legal actions [..., *shape] as they travel to what a gymnasium space expects, of one or of several
-    environments: a space need not count its choices from 0."""
+    """A function that converts legal actions [..., *shape] of one or several environments to what their space expects.
+
+    Such a space need not count its choices from 0.
+    """
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -120,6 +122,6 @@ def action_adapter(space: Any) -> Adapter:
 
 
 def _start(space: Any) -> Any:
-    """What choices are counted from, if not from 0."""
+    """The number that choices are counted from, or None if it is 0."""
     start = getattr(space, "start", 0)
     return start if np.any(start) else None

@@ -1,4 +1,4 @@
-"""What the service knows of a backend: N environments that are stepped together, straight into rows.
+"""The interface of a backend: N environments that are stepped together and write straight into rows.
 
     env.reset()                  # or env.reset(seed, options), or env.step(actions)
     while not env.collect():     # True once for each thing begun; creation itself is the first
@@ -38,12 +38,12 @@ Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
 
 @contextmanager
 def contained(what: str) -> Iterator[None]:
-    """Turn whatever an environment's code raises inside into an EnvError that ends one session and no more."""
+    """Turn whatever an environment's code raises into an EnvError, which ends only its session."""
     try:
         yield
     except EnvError:
         raise
-    except Exception as error:  # foreign code: anything can come
+    except Exception as error:  # foreign code: it can raise anything
         reason = " ".join(str(error).split()) or "no reason given"
         raise EnvError(f"{what}: {type(error).__name__}: {reason}") from error
 
@@ -67,16 +67,16 @@ class VectorEnv(ABC):
     """N environments. See the module for how it is driven.
 
     Attributes:
-      spec: what one environment looks like; known once `collect` was True for the first time.
+      spec: what one environment looks like; known once `collect` has returned True.
       rows: [N] of `step_record`, the newest answer.
       episodes: [return, length] of the whole episodes that ended in it.
-      errors: environments that raised or died so far, and were made anew.
+      errors: environments that raised or died so far, and were replaced.
       timeouts: processes killed so far because they did not answer.
-      infos: set it before the first `collect` for the infos of each answer to be kept there.
+      infos: table that holds the infos of each answer, if set before the first `collect`.
       files: descriptors that become readable when `collect` has work; may change in any call.
-      inline: there are none, because `collect` does the work itself, a bit in each call.
-      takes_options: whether `reset` may have any; known as `spec` is.
-      independent: whether `reset` may be of some environments, and seed each by itself; known as `spec` is.
+      inline: whether there are none, because `collect` does the work itself, a bit in each call.
+      takes_options: whether `reset` accepts options; known once `spec` is.
+      independent: whether `reset` can be of some environments only, and seed each of them; known once `spec` is.
     """
 
     inline: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class VectorEnv(ABC):
         self.files: tuple[int, ...] = ()
 
     def counts(self) -> Counter[str]:
-        """What it has counted so far, by the names of the health page."""
+        """Counts so far, by their names on the health page."""
         left_out = self.infos.left_out if self.infos else 0
         return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
 
@@ -106,16 +106,16 @@ class VectorEnv(ABC):
 
     @property
     def processes(self) -> int:
-        """Processes that it has or will have, those that are ending included."""
+        """Number of processes that it has or will have, including those that are ending."""
         return 0
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        """Begin new episodes. The first reset is always seeded and of all, later ones go on from there.
+        """Begin new episodes. The first reset is of all environments and always seeded; generators go on from there.
 
         Args:
-          seed: as `EnvSeeds`; one of them where the environments have one generator.
-          options: of the environments' own `reset`, if it takes any.
+          seed: as `EnvSeeds`; a single number if the environments share one generator.
+          options: for the environments' own `reset`, if it takes any.
           only: which environments, if not all; the rows of the others stay as they are, without infos.
         """
 
@@ -136,11 +136,11 @@ class VectorEnv(ABC):
         """
 
     def tend(self, now: float, limit_s: float) -> None:
-        """End what has not answered within `limit_s` and can be ended without ending the server.
+        """End processes of its own that have not answered within `limit_s`.
 
         Args:
           now: of time.monotonic.
-          limit_s: for one environment to be made, and for all of a process to be stepped or reset.
+          limit_s: time to make one environment, or to step or reset all environments of a process.
         """
 
     @abstractmethod

@@ -8,8 +8,8 @@ end of the pipe: close, exit
 
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `failures` [[environment, traceback], ...] and, if the
 session asked for them, `infos` and how many were `left_out`; or `fatal`, a sentence, and `failures`.
-Each is one message: most of what a cheap environment costs are the turns of processes. Nothing but bytes goes through
-the pipe.
+Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
+through the pipe.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def serve(
       mask: the key of action masks, or "".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
-    faulthandler.enable()  # a crash, and the server's SIGABRT to a process that hangs, write where it is
+    faulthandler.enable()  # a crash, or the server's SIGABRT if this process hangs, writes a traceback
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_die_with_server, daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError):  # the server has closed the pipe
@@ -96,7 +96,7 @@ def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> Non
 
 
 def _die_with_server() -> None:
-    """End even while an environment is stuck: a server that was killed cannot close its pipes in order."""
+    """End even while an environment is stuck: a server that was killed cannot close its pipes in an orderly way."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()

@@ -1,9 +1,9 @@
 """Pure-Python environments, stepped by worker processes so that a slow or crashing one holds up no other.
 
-The environments of a session are dealt to its workers in slices; each worker fills its slice of the rows. The server
-never waits for a worker: `files` says when one has answered. Processes are spawned, never forked, and end with
-their pipe. A worker that dies takes its environments with it: they are made anew, their next rows are first ones. One
-that does not answer in time is made to say where it hangs, and killed.
+Each worker of a session gets a slice of its environments and fills that slice of the rows. The server never waits for a
+worker: `files` says when one has answered. Processes are spawned, never forked, and end with their pipe. If a worker
+dies, its environments are made anew, and their next rows are the first of episodes. A worker that does not answer in
+time writes a traceback of where it hangs, and is killed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from zerobeast.services.envserver.worker import RESET, STEP, serve
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
-EXIT_S = 1.0  #: for a process whose pipe has ended to end too
-TRACEBACK_S = 1.0  #: for a process that hangs to write where
+EXIT_S = 1.0  #: for a process to end after its pipe has
+TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
 
 
 @dataclass
@@ -49,12 +49,12 @@ class _Worker:
     part: slice
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
-    mark: str = ""  #: that whatever it starts carries
+    mark: str = ""  #: carried by every process that it starts
     seed: int = 0  #: for its first process
     awaits: Literal["spec", "rows", ""] = "spec"
-    since: float = 0.0  #: when that was asked for; without a process: when there shall be one
+    since: float = 0.0  #: when that was asked for; without a process: when to start one
     deaths: int = 0
-    hangs: str = ""  #: for how long it has not answered, if that was too long
+    hangs: str = ""  #: a text that says how long it has not answered, if that was too long
 
     @property
     def size(self) -> int:
@@ -83,7 +83,7 @@ class WorkerVectorEnv(VectorEnv):
         self._seed: EnvSeeds = None  #: of the reset that was begun
         self._options: dict[str, Any] | None = None  #: of the same
         self._only: Only = None  #: of the same
-        self._declared: EnvSpec | None = None  #: what the first process says of its environments
+        self._declared: EnvSpec | None = None  #: spec from the first process that reported one
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
         self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
 
@@ -124,7 +124,7 @@ class WorkerVectorEnv(VectorEnv):
                 worker.hangs = f"no answer for {allowed_s:g} s"
                 self.timeouts += 1
                 log.error("a process of %d environments %r: %s, it hangs at:", worker.size, self._env_id, worker.hangs)
-                os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and it ends
+                os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and the process ends
         self._reap()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class WorkerVectorEnv(VectorEnv):
         return not self._leaving
 
     def _reap(self) -> None:
-        """Forget processes that have ended, with whatever they left running."""
+        """Forget processes that have ended, and kill whatever they left running."""
         ended = {mark for process, mark in self._leaving if not process.is_alive()}
         if not ended:
             return
@@ -151,9 +151,9 @@ class WorkerVectorEnv(VectorEnv):
     def _start(self, worker: _Worker) -> None:
         seed = None if self._opened else worker.seed
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
-            resource_tracker.ensure_running()  # multiprocessing's, for all workers: it must not carry a mark
+            resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
-            with theirs, marked() as worker.mark:  # closed, so that the end of the process is the end of the pipe
+            with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process
                 worker.process = self._context.Process(
                     target=serve,
                     args=(theirs, self._env_id, self._kwargs, worker.size, seed),
@@ -218,7 +218,7 @@ class WorkerVectorEnv(VectorEnv):
                 return
             self._fill(worker.part, outcome.get("rows"))
             self._take_infos(outcome, worker.part)
-        except (EOFError, OSError, RemoteProtocolError):  # the last: an environment writes into what is not its own
+        except (EOFError, OSError, RemoteProtocolError):  # the last: an environment wrote into what is not its own
             self._died(worker)
             return
         worker.awaits = ""
@@ -226,7 +226,7 @@ class WorkerVectorEnv(VectorEnv):
             worker.deaths = 0
 
     def _made(self, worker: _Worker, spec: EnvSpec) -> None:
-        """Environments exist; those of a worker that replaces another have to be reset before they can answer."""
+        """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
         if self._declared is None:
             self.spec = self._declared = spec
             self.rows = rows_for(spec, self.num_envs)
@@ -269,7 +269,7 @@ class WorkerVectorEnv(VectorEnv):
         self._lost(worker, why)
 
     def _lost(self, worker: _Worker, why: str) -> None:
-        """A process has ended or could not be started: try again later, unless that was tried too often."""
+        """Retry later after a process ended or could not be started, unless that has happened too often."""
         worker.deaths += 1
         if worker.deaths >= MAX_DEATHS:
             raise EnvError(
@@ -277,4 +277,4 @@ class WorkerVectorEnv(VectorEnv):
                 f"the last time: {why}"
             )
         worker.awaits = "spec" if worker.awaits else ""
-        worker.since = time.monotonic() + backoff_s(worker.deaths + 2)  # a process is dearer than an environment
+        worker.since = time.monotonic() + backoff_s(worker.deaths + 2)  # a process costs more than an environment

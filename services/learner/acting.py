@@ -1,4 +1,4 @@
-"""Which processes chose the actions of the rollouts that came lately, and how far their policies are behind. Pure."""
+"""Which processes chose the actions of recent rollouts, and how far their policies are behind. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SPAN_S = 60.0  #: for which a process counts after a rollout of its
-MOST = 1024  #: that are remembered, whatever peers claim
-SHOWN = 16  #: of which figures are reported one by one
-SMOOTHING = 0.5  #: weight of what is new in a divergence
+SPAN_S = 60.0  #: how long a process counts after its last rollout
+MOST = 1024  #: processes remembered at most, whatever peers claim
+SHOWN = 16  #: processes whose figures are reported one by one
+SMOOTHING = 0.5  #: weight of a new measurement of the divergence
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Acting:
     divergence: float | None = None  #: of the present policy from that version
 
     def acted(self, version: int) -> bool:
-        """Take note of a version; whether it is new here."""
+        """Take note of a version; returns whether it is newer than those before."""
         newer = version > self.version
         if newer:
             self.version, self.divergence, self.syncs = version, None, self.syncs + 1
@@ -38,12 +38,12 @@ class Acting:
 
 
 class ActingProcesses:
-    """Those of a run, by their epochs."""
+    """The acting processes of a run, by their epochs."""
 
     def __init__(self) -> None:
-        self.syncs = 0  #: versions that any were seen to act with, each counted by itself
+        self.syncs = 0  #: sum over all processes, also those forgotten since
         self.published = -1  #: the newest version of this start of the learner
-        self._known: dict[int, Acting] = {}  # the one that was seen last is last
+        self._known: dict[int, Acting] = {}  # in the order in which they were last seen
         self._appeared = 0
 
     def __len__(self) -> int:
@@ -51,9 +51,9 @@ class ActingProcesses:
         return len(self._known)
 
     def note(self, epoch: int, version: int, now: float) -> None:
-        """Take note of the process of a rollout and the newest version in it; epoch 0 is none that is known.
+        """Take note of the process behind a rollout and the newest version in it; epoch 0 means unknown.
 
-        A newer version than was published is of a start of the learner that had got further than its checkpoint.
+        A newer version than was published comes from a start of the learner that got further than its checkpoint.
         """
         if not epoch:
             return
@@ -68,7 +68,7 @@ class ActingProcesses:
             del self._known[next(iter(self._known))]
 
     def forget(self, now: float) -> None:
-        """Forget those that no rollout came from for SPAN_S."""
+        """Forget processes that have sent no rollout for SPAN_S."""
         gone = [epoch for epoch, acting in self._known.items() if now - acting.seen_at > SPAN_S]
         for epoch in gone:
             del self._known[epoch]
@@ -77,7 +77,7 @@ class ActingProcesses:
         """Take divergences of the present policy from those that acted.
 
         Args:
-          epochs: [B] of the processes that acted in rollouts; one that is not known counts not.
+          epochs: [B] of the processes that acted in the rollouts; unknown ones do not count.
           versions: [B, T] that acted.
           divergences: [B, T]; NaN if a step has none.
         """
@@ -90,7 +90,7 @@ class ActingProcesses:
                 acting.measured(float(values.mean()))
 
     def news(self) -> list[list[Any]]:
-        """[epoch, version, divergence] of each that was measured: what NEWS says."""
+        """[epoch, version, divergence] of each measured process: the body of NEWS."""
         return [
             [epoch, acting.version, acting.divergence]
             for epoch, acting in self._known.items()
@@ -98,7 +98,7 @@ class ActingProcesses:
         ]
 
     def page(self, newest: int) -> dict[str, Any]:
-        """For the health page: of the first SHOWN processes by their numbers, while `newest` is the newest version."""
+        """For the health page: figures of the first SHOWN processes, by number; `newest` is the newest version."""
         shown = sorted(self._known.values(), key=lambda acting: acting.number)[:SHOWN]
         return {
             "syncs": self.syncs,

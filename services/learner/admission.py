@@ -1,6 +1,6 @@
-"""What may come in: which actors fit the run, and which rollouts can be trained on. Pure.
+"""Admission: which actors fit the run, and which rollouts can be trained on. Pure.
 
-An actor that would send other rows than the run's is told so in words. A rollout of the right size can still hold
+An actor whose rows would differ from the run's is refused with the reason. A rollout of the right size can still hold
 values that would crash an update or spoil the weights (an action that does not exist, a NaN); it is refused whole.
 """
 
@@ -23,13 +23,13 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 @dataclass(frozen=True)
 class Terms:
-    """What a HELLO on the rollout plane says, and what the learner holds against it."""
+    """What a HELLO on the rollout plane offers, and what the learner compares it with."""
 
     env: EnvSpec
     policy: PolicySpec | None  #: None in a HELLO: the actor takes the run's
     unroll_length: int | None  #: likewise
-    num_envs: int  #: rows per message; of the run: the most it takes
-    first: int | None = None  #: number of the oldest rollout that the actor still has, or of its next; not said: any
+    num_envs: int  #: rows per message; of the run: the maximum
+    first: int | None = None  #: number of the oldest rollout that the actor still has, or of its next; None: any
 
     @classmethod
     def from_wire(cls, terms: dict[str, Any]) -> Self:
@@ -71,7 +71,7 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
 
 
 def task_of(theirs: Terms, ours: Terms) -> int:
-    """Which of the run's environments an actor has that fits it."""
+    """Index of an actor's environment among the run's, for an actor that fits it."""
     return ours.env.env_id.split(",").index(theirs.env.env_id)
 
 
@@ -92,7 +92,7 @@ class Source(Protocol):
     header: Header
 
     def into(self, buffer: NDArray[Any]) -> bool:
-        """Fill a buffer; whether the payload was one frame of exactly its size."""
+        """Fill a buffer; returns whether the payload was one frame of exactly its size."""
 
 
 def read_rollouts(
@@ -103,7 +103,7 @@ def read_rollouts(
     Args:
       message: a ROLLOUT.
       terms: of the run.
-      allocate: memory for a number of rows.
+      allocate: allocates memory for a number of rows.
 
     Raises:
       RemoteProtocolError: the rollouts cannot be trained on.

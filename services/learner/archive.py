@@ -1,4 +1,4 @@
-"""What a learner keeps on disk while it trains. A disk that fails costs what should have been written, not the run."""
+"""What a learner keeps on disk while it trains. A failing disk costs what should have been written, not the run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Archive:
         self._saved_at = now
 
     def report(self, now: float) -> dict[str, Any]:
-        """For the health page; null while there is no checkpoint of this start."""
+        """For the health page; the age is null until this start has written a checkpoint."""
         return {
             "checkpoint_age_s": None if self._saved_at is None else round(now - self._saved_at, 1),
             "write_errors": self._errors,
@@ -58,7 +58,7 @@ class Archive:
         }
 
     def _note(self, what: str, fault: str) -> None:
-        """Count what failed; say once that it does, and once that it works again."""
+        """Count a failed write; log once that writing fails, and once that it works again."""
         if fault:
             self._errors += 1
             if what not in self._faults:

@@ -1,8 +1,8 @@
-"""The file that a run continues from: written whole or not at all, read without running anything in it.
+"""The file that a run continues from: written whole or not at all, read without executing anything in it.
 
     checkpoint.pt            the newest
-    checkpoint.previous.pt   the one before, used where a disk has damaged the newest
-    .checkpoint.pt.new       being written; it counts from when it is renamed
+    checkpoint.previous.pt   the one before, used if a disk has damaged the newest
+    .checkpoint.pt.new       being written; it counts once it is renamed
 
 One dict of plain values and tensors, so that `torch.load(weights_only=True)` suffices:
 
@@ -14,7 +14,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
-    rollouts      what became of them, and where each stream stands: `zerobeast.services.learner.ledger`
+    rollouts      what became of them, and how far each stream has come: `zerobeast.services.learner.ledger`
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
@@ -39,12 +39,12 @@ from zerobeast.common.runtime import run_files
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 5
-DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an offset inside the file that cannot be
+DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an impossible offset inside the file
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 
 
 class DamagedCheckpoint(CheckpointError):
-    """The file is not whole: what a disk, or a copy that was cut off, leaves."""
+    """The file is not whole, as after a disk fault or a copy that was cut off."""
 
 
 class Checkpoints:
@@ -64,7 +64,7 @@ class Checkpoints:
         """Read the newest one that is whole; None if there never was one.
 
         Raises:
-          CheckpointError: there are some and none is whole, or the newest is not one that this program reads.
+          CheckpointError: none of those that exist is whole, or this program cannot read the newest.
         """
         try:
             state = load_checkpoint(self.path)
@@ -83,7 +83,7 @@ class Checkpoints:
         """Replace the newest, atomically and durably; it becomes the predecessor.
 
         Raises:
-          CheckpointError: it cannot be written; what was there still is, and nothing else.
+          CheckpointError: it cannot be written; what was there still is, and no partial file remains.
         """
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -104,7 +104,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}") from error
 
     def _keep(self) -> None:
-        """Give the newest a second name, so that its own always leads to a whole file."""
+        """Give the newest a second name, so that `path` always leads to a whole file."""
         self._previous.unlink(missing_ok=True)
         try:
             os.link(self.path, self._previous)
@@ -134,7 +134,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def _judged(path: Path, state: Any) -> dict[str, Any]:
-    """A file's content if it has the outline of a checkpoint; what is inside is judged by its users."""
+    """A file's content if it has the outline of a checkpoint; its users judge the entries."""
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of this program: it has no entry 'format'")
     if type(state["format"]) is not int or state["format"] != CHECKPOINT_FORMAT:
@@ -148,7 +148,7 @@ def _judged(path: Path, state: Any) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:  # torch writes checksums and does not look at them
+    with zipfile.ZipFile(path) as archive:  # torch writes checksums but does not verify them
         damaged = archive.testzip()
     if damaged is not None:
         raise zipfile.BadZipFile(f"{damaged} fails its checksum")
@@ -180,7 +180,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(saved: dict[str, Any]) -> None:
-    """Inverse of `random_state`; a GPU that was not there keeps its own."""
+    """Inverse of `random_state`; a GPU without a saved state keeps its own."""
     torch.set_rng_state(saved["torch"])
     if torch.cuda.is_available():
         for index, state in enumerate(saved["cuda"][: torch.cuda.device_count()]):

@@ -17,7 +17,7 @@ from zerobeast.common.runtime.files import write_atomically
 
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Make the folder where it is missing and hold it; the kernel lets go of it however the process ends.
+    """Make the folder if it is missing and lock it; the kernel releases the lock however the process ends.
 
     Raises:
       ConfigError: it cannot be written, or another process holds it.
@@ -35,7 +35,7 @@ def claim(folder: Path) -> Iterator[None]:
     except OSError:
         pass  # a file system without locks
     with contextlib.suppress(OSError):
-        (folder / run_files.CHECKPOINT_DRAFT).unlink()  # of a learner that was killed while it wrote
+        (folder / run_files.CHECKPOINT_DRAFT).unlink()  # left by a learner that was killed while it wrote
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ def claim(folder: Path) -> Iterator[None]:
 
 
 def keep_settings(config: RunConfig) -> None:
-    """Write what the run is trained with beside its checkpoint, for `beast evaluate`, unless a launcher has done so.
+    """Write the run's settings beside its checkpoint, for `beast evaluate`, unless a launcher has done so.
 
     Raises:
       ConfigError: the folder cannot be written.

@@ -1,12 +1,12 @@
 """The learner's conversations with actors: who may send, what is new, what is acknowledged.
 
-Rollouts are taken out of the socket as they come, because a HELLO behind them would wait as well; the credit that was
-given bounds how many there are. ACK goes out when an update has used the last of a message's rows. It covers every
-message before it, so one that is refused or stale is acknowledged in its turn. Such messages use up credit and fill no
-batch: once no stream has any left, an update takes the rows that there are, and all credit returns.
+Rollouts are received as they arrive, because a HELLO behind them would otherwise wait too; the granted credit bounds
+their number. ACK is sent when an update has used the last of a message's rows. It covers every message before it, so a
+refused or stale message is acknowledged in its turn. Such messages use up credit and fill no batch: once no stream has
+credit left, an update takes the rows that there are, and all credit returns.
 
-An actor that has gone is remembered for as long as there is room: a broken connection looks the same, and what comes
-over the next one must not be trained twice. What is remembered is part of the checkpoint, for the same reason.
+An actor that has gone is remembered as long as there is room: a broken connection looks the same, and what comes over
+the next one must not be trained on twice. What is remembered is part of the checkpoint, for the same reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
 from zerobeast.services.learner.window import LONG_AGO, all_waiting, exhausted, window
 
-GRANT_PERIOD_S = 1.0  #: to see which actors deliver
+GRANT_PERIOD_S = 1.0  #: between checks of which actors deliver
 
 
 class Intake(RolloutPlane):
@@ -37,9 +37,9 @@ class Intake(RolloutPlane):
       epoch: random id of this start.
       window: messages that a stream may have unacknowledged.
       terms: what every actor has to offer.
-      queue: for what comes in.
+      queue: for incoming rollouts.
       record: of the run so far.
-      lock_step: a batch has every environment's rollout, and their order is not that in which they came.
+      lock_step: whether a batch holds a rollout of every environment, in an order that arrival does not affect.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Intake(RolloutPlane):
         super().__init__(port, epoch)
         self._lock_step = lock_step
         self._configured = window
-        self._granted = window  #: what WELCOME and ACK say now
+        self._granted = window  #: the window that WELCOME and ACK grant now
         self.terms, self.queue, self.ledger = terms, queue, record.ledger
         self._sessions: SessionTable[StreamLedger] = SessionTable(epoch)
-        self._left: dict[int, None] = {}  #: actors that have gone, the first first
-        self._changed = True  #: the actors, since the window was last computed
+        self._left: dict[int, None] = {}  #: actors that have gone, in that order
+        self._changed = True  #: whether actors came or left since the window was last computed
         self._grant_at = 0.0
         self.acting = ActingProcesses()
         for (sender, slot), ledger in record.streams.items():
@@ -96,14 +96,14 @@ class Intake(RolloutPlane):
         }
 
     def receive(self, now: float) -> None:
-        """Take what is there."""
+        """Take the messages that arrived."""
         self._notice(now)
         self._grant(now)
         self.acting.forget(now)
         super().receive(now)
 
     def settle(self, oldest: int) -> list[Message]:
-        """Let go of rollouts whose policy is older than this version; returns and acknowledges what is done by that."""
+        """Drop rollouts whose policy is older than this version; acknowledges and returns the messages done by that."""
         self.queue.expire(oldest)
         done = self.queue.release()
         self._acknowledge(done)
@@ -119,7 +119,7 @@ class Intake(RolloutPlane):
         return self.queue.take(short=self.queue.usable > 0 and exhausted(self._granted, self._here, now))
 
     def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
-        """Book the rows of a batch, and acknowledge the messages that it has used up."""
+        """Count the rows of a batch, and acknowledge the messages that it has used up."""
         if learned:
             self.ledger.used += rows
         else:
@@ -142,7 +142,7 @@ class Intake(RolloutPlane):
 
     @property
     def reads(self) -> bool:
-        """Whether no more waits than credit was given for; else the rest has to wait in the socket for an update."""
+        """Whether to receive: not if a batch is ready and more waits than was granted; the rest waits in the socket."""
         return not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
 
     @property
@@ -151,7 +151,7 @@ class Intake(RolloutPlane):
         return (session for session in self._sessions if session.sender not in self._left)
 
     def admit(self, header: Header, now: float) -> None:
-        """Welcome an actor that fits, unless it could not hear of it yet."""
+        """Welcome an actor that fits the run, unless it could not hear the answer yet."""
         theirs = Terms.from_wire(header.body[0])
         if sentence := mismatch(theirs, self.terms):
             raise RemoteProtocolError(sentence, "terms")
@@ -167,7 +167,7 @@ class Intake(RolloutPlane):
             self._welcome(session)
 
     def _opened(self, header: Header, theirs: Terms, now: float) -> Session[StreamLedger]:
-        """A new session, in the place of one whose actor has gone if there is no room."""
+        """Open a session; if there is no room, it replaces those of an actor that has gone."""
         while self._sessions.full and self._left:
             gone = next(iter(self._left))
             self._sessions.leave(gone)
@@ -189,7 +189,7 @@ class Intake(RolloutPlane):
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self.epoch, seq, (terms,)))
 
     def rollout(self, message: Incoming, now: float) -> None:
-        """Take a ROLLOUT of a session, once."""
+        """Take a ROLLOUT, if it is of a session and was not taken before."""
         header = message.header
         session = self._sessions.of(header)
         if session is None:
@@ -209,7 +209,7 @@ class Intake(RolloutPlane):
         self._take(session, message, now)
 
     def _take(self, session: Session[StreamLedger], message: Incoming, now: float) -> None:
-        """Queue a NEW message, without the first rows if the checkpoint has them; refused, it still gets its turn."""
+        """Queue a NEW message without first rows that were used already; if refused, it still gets its turn."""
         header, ledger = message.header, session.state
         used = ledger.take(header.seq)
         _, entries, acting = header.body
@@ -237,7 +237,7 @@ class Intake(RolloutPlane):
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self.epoch, seq, body))
 
     def _grant(self, now: float) -> None:
-        """Widen the window where so few streams could never fill a batch, and say so: they may all be waiting."""
+        """Widen the window if so few streams could never fill a batch, and send it: they may all be waiting."""
         if self._lock_step or (not self._changed and now < self._grant_at):
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
@@ -249,7 +249,7 @@ class Intake(RolloutPlane):
             self._ack(session, session.state.consumed)
 
     def _notice(self, now: float) -> None:
-        """Take note of actors that came or went, or never did more than greet."""
+        """Note actors that came or went, or never sent more than a HELLO."""
         for sender, here in self.port.changes().items():
             if here:
                 self._changed |= sender in self._left
@@ -257,13 +257,13 @@ class Intake(RolloutPlane):
             else:
                 self.leave(sender)
         for session in self._sessions.unused(now):
-            self.ledger.undone -= session.state.consumed * session.state.rows  # what its HELLO alone has said
+            self.ledger.undone -= session.state.consumed * session.state.rows  # counted on the word of its HELLO alone
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:
                 self._left.pop(session.sender, None)
 
     def leave(self, sender: int) -> None:
-        """Note that an actor has gone; whatever of it still waits in the socket is taken all the same."""
+        """Note that an actor has gone; those of its messages that still wait in the socket are taken all the same."""
         if sender in self._sessions.senders:
             self._left[sender] = None
             self._changed = True

@@ -1,11 +1,11 @@
-"""What became of the run's rollouts, over all starts of its learner, and where each stream of them stands. Pure.
+"""What became of the run's rollouts, over all starts of its learner, and how far each stream has come. Pure.
 
     ledger.used + skipped + refused + stale + undone + rollouts in the queue  ==  what the streams have delivered
 
-The ledger is part of the checkpoint. A learner that was killed has used up more than its last checkpoint knows: the
-next one learns by HELLO which rollouts it will not get again, and counts them as undone. What is not acknowledged
-comes again and is used once, to the row: of a message that straddles two batches a checkpoint may hold a part.
-What an algorithm found again in a store of its own was used, whether the checkpoint knows it or not.
+The ledger is part of the checkpoint. A learner that was killed has used more than its last checkpoint knows: HELLO
+tells the next one which rollouts it will not get again, and it counts them as undone. Unacknowledged rollouts come
+again, and every row is used once: if a message straddles two batches, a checkpoint may count only its first rows.
+Rollouts that an algorithm recovers from its own store count as used, whether the checkpoint knows of them or not.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Ledger:
     skipped: int = 0  #: in a batch whose loss or gradient was not finite
     refused: int = 0  #: impossible values, or a size that does not fit
     stale: int = 0  #: of a policy older than learner.max_policy_lag allows
-    undone: int = 0  #: done with by a learner that was killed before its next checkpoint
+    undone: int = 0  #: used up by a learner that was killed before its next checkpoint
 
     def add(self, message: Message) -> None:
-        """Note the end of a message; its rows that were used are noted batch by batch."""
+        """Count a message that ended as refused or stale; used rows are counted batch by batch."""
         if message.fate == "refused":
             self.refused += message.rollouts
         elif message.fate == "stale":
@@ -46,17 +46,17 @@ class StreamLedger:
     """What became of one stream's messages, by number."""
 
     rows: int = 0  #: rollouts in a message
-    received: int = 0  #: the newest that came in
-    consumed: int = 0  #: the newest that is used up
+    received: int = 0  #: number of the newest message that came in
+    consumed: int = 0  #: number of the newest message that is used up
     begun: int = 0  #: rows of the message after `consumed` that an earlier learner has used
     pending: int = 0  #: how many are in the queue
-    anchored: bool = False  #: it is known which number comes first
-    task: int = 0  #: which of the run's environments the stream is of: its HELLO says so, in every start anew
+    anchored: bool = False  #: whether it is known which number comes first
+    task: int = 0  #: index of its environment among the run's; HELLO says so anew in every start
 
     def begin(self, first: int | None) -> int:
-        """Take what HELLO says: the sender's oldest message has this number. Returns rollouts that never come again.
+        """Take the number of the sender's oldest message from HELLO. Returns how many rollouts will never come again.
 
-        Without a word of it, any number may be the first: also where a learner before this one knew others.
+        If HELLO gives none, any number may be the first, even if an earlier learner knew others.
         """
         if first is None:
             self.anchored &= bool(self.pending)
@@ -70,7 +70,7 @@ class StreamLedger:
         return gone * self.rows - begun
 
     def arrival(self, seq: int) -> Arrival:
-        """Classify a message. A gap is what a dead connection swallowed."""
+        """Classify a message. A gap means that a dead connection lost messages."""
         if seq <= self.consumed:
             return Arrival.REPEATED
         if seq <= self.received:
@@ -78,12 +78,12 @@ class StreamLedger:
         return Arrival.AHEAD if self.anchored and seq > self.received + 1 else Arrival.NEW
 
     def take(self, seq: int) -> int:
-        """A NEW message went into the queue; returns how many of its first rows are used already."""
+        """Note that a NEW message goes into the queue; returns how many of its first rows are used already."""
         self.received, self.pending, self.anchored = seq, self.pending + 1, True
         return self.begun if seq == self.consumed + 1 else 0
 
     def recover(self, row: Origin) -> int:
-        """Go on behind a row that is stored. Returns how many before it were done with and are not stored."""
+        """Continue after a stored row. Returns how many rows before it were used up but are not stored."""
         missing = (row.seq - self.consumed - 1) * self.rows + row.row - self.begun
         whole = row.row + 1 == row.rows
         self.received = self.consumed = row.seq - (not whole)
@@ -91,7 +91,7 @@ class StreamLedger:
         return missing
 
     def use(self, seq: int) -> None:
-        """A message left the queue, used up."""
+        """Note that a message has left the queue, used up."""
         self.pending, self.anchored = max(0, self.pending - 1), True
         if seq > self.consumed:
             self.consumed, self.begun = seq, 0
@@ -100,14 +100,14 @@ class StreamLedger:
 
 @dataclass
 class SavedLedger:
-    """The ledger and its streams, by sender and slot, as a checkpoint holds them; by default of a run that begins."""
+    """The ledger and its streams, by sender and slot, as a checkpoint holds them; by default those of a new run."""
 
     ledger: Ledger = field(default_factory=Ledger)
     streams: dict[tuple[int, int], StreamLedger] = field(default_factory=dict)
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Self:
-        """Inverse of `state`. Raises KeyError, TypeError or ValueError where it cannot be."""
+        """Inverse of `state`. Raises KeyError, TypeError or ValueError if the state is malformed."""
         ledger = Ledger(**{name: int(value) for name, value in state["ledger"].items()})
         streams = {}
         for entry in state["streams"]:
@@ -116,7 +116,7 @@ class SavedLedger:
         return cls(ledger, streams)
 
     def recover(self, rows: Iterable[Origin]) -> None:
-        """Take note of rows that are stored, in this order, since a learner that was killed has taken them."""
+        """Count rows that a learner stored before it was killed, in the order in which it added them."""
         for row in rows:
             stream = self.streams.setdefault((row.sender, row.slot), StreamLedger(row.rows, anchored=True))
             self.ledger.undone += stream.recover(row)

@@ -27,7 +27,7 @@ class Meters:
     def __init__(self, tasks: Sequence[str]) -> None:
         self.episodes = EpisodeStatistics()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
-        self.last: Learned | None = None  #: from the newest step in which something was
+        self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag = PolicyLag()
         self._rollouts: Counter[Fate] = Counter()
         self._steps = self._updates = 0
@@ -50,7 +50,7 @@ class Meters:
                 own[message.task].add(*episode)
 
     def added(self, added: Added, version: int) -> None:
-        """Count a batch that came while the policy had this version."""
+        """Count a batch that was added while the policy had this version."""
         self.lag.add(version, added.behaviour_versions)
         self._steps += added.agent_steps
         self._busy_s += added.seconds
@@ -67,7 +67,7 @@ class Meters:
                 self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def page(self, now: float) -> dict[str, Any]:
-        """Current figures, rates over the last seconds; None what is not known yet."""
+        """Current figures, with rates over the last seconds; None for what is not known yet."""
         by_task = {task: one.mean_return for task, one in self._tasks.items()}
         steps, updates, busy = self._learning_per_s(now)
         waited, used, stale = self._receiving.per_s(
@@ -90,17 +90,17 @@ class Meters:
         }
 
     def _learning_per_s(self, now: float) -> list[float]:
-        """Steps, updates and the time that they took, per second since the first: what comes before is waiting."""
+        """Agent steps, updates and busy time per second; 0 before the first step, when the learner only waits."""
         if not self._steps:
             return [0.0, 0.0, 0.0]
         return self._learning.per_s(now, self._steps, self._updates, self._busy_s)
 
     def state(self) -> dict[str, Any]:
-        """Of episodes, for a checkpoint."""
+        """Episode statistics, for a checkpoint."""
         return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`; those of other environments are left out: such a checkpoint is refused in other words."""
+        """Inverse of `state`; skips other environments, as a checkpoint with such is refused with its own error."""
         self.episodes.load(state)
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])

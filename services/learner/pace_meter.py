@@ -1,4 +1,4 @@
-"""What learning and rollouts wait for each other, for an algorithm that bounds its samples per insert. Pure."""
+"""How long learning and rollouts wait for each other, if the algorithm bounds its samples per insert. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPAN_S = 10.0  #: of the fractions
 
 
 class PaceMeter:
-    """Seconds of both waits since the start of the learner, and which share of the last seconds they were.
+    """Seconds of both waits since the start of the learner, and their shares of the last seconds.
 
     Args:
       pace: of the algorithm.
@@ -23,7 +23,7 @@ class PaceMeter:
         self._recent = SlidingWindow(SPAN_S)
 
     def waited(self, seconds: float) -> None:
-        """Count time without a batch: that of a replay which has enough in it is due to the ratio."""
+        """Count time without a batch; once the replay is filled, such time is due to the ratio."""
         if self._pace.filled:
             self._starved_s += seconds
 

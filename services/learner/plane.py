@@ -1,4 +1,4 @@
-"""The serving end of the rollout plane: as far as it needs no run, and until there is one."""
+"""The serving end of the rollout plane: what works without a run, and what serves until there is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop fro
 
 
 class RolloutPlane(ABC):
-    """Takes messages and answers those that are out of place. There are no sessions here.
+    """Takes messages and answers those that are out of place. It has no sessions.
 
     Args:
       port: to receive from; the caller closes it.
@@ -36,7 +36,7 @@ class RolloutPlane(ABC):
 
     @property
     def reads(self) -> bool:
-        """Whether another message may come in now."""
+        """Whether another message may be received now."""
         return True
 
     def page(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class RolloutPlane(ABC):
         }
 
     def receive(self, now: float) -> None:
-        """Take what is there."""
+        """Take the messages that arrived."""
         for _ in range(MESSAGES_PER_TURN):
             message = self.port.receive() if self.reads else None
             if message is None:
@@ -81,7 +81,7 @@ class RolloutPlane(ABC):
         """Tell every actor that has a session that the learner ends."""
 
     def unknown(self, header: Header, sentence: str) -> None:
-        """Ask the sender of a message that leads nowhere to greet again."""
+        """Ask the sender of a message that cannot be taken to say HELLO again."""
         self.port.reject(header, RemoteProtocolError(sentence, "session"), epoch=self.epoch)
 
     def _handle(self, message: Incoming, now: float) -> None:
@@ -107,13 +107,13 @@ class RolloutPlane(ABC):
 
 
 class PlaneBeforeRun(RolloutPlane):
-    """Before the run: the first actor whose environment can be learned begins it.
+    """The plane before the run, which the first actor whose environment can be learned begins.
 
     Args:
       port: to receive from; the caller closes it.
       epoch: random id of this start.
-      begin: sets the run up for an actor, and returns what receives from then on. Raises ConfigError if it cannot be
-        learned.
+      begin: sets up the run for an actor, and returns the plane that receives from then on. Raises ConfigError if its
+        environment cannot be learned.
     """
 
     def __init__(self, port: ServerPort, epoch: int, begin: Callable[[Terms], RolloutPlane]) -> None:
@@ -127,12 +127,12 @@ class PlaneBeforeRun(RolloutPlane):
         return not self._begun
 
     def receive(self, now: float) -> None:
-        """Take what is there, up to the HELLO that begins the run."""
-        self.port.changes()  # which tells new clients that this is another start of the learner
+        """Take the messages that arrived, up to the HELLO that begins the run."""
+        self.port.changes()  # tells new clients which start of the learner they have reached
         super().receive(now)
 
     def admit(self, header: Header, now: float) -> None:
-        """Begin the run; it answers. Raises StoreError if the learner's disk cannot hold it."""
+        """Begin the run, which answers the HELLO. Raises StoreError if the learner's disk cannot hold it."""
         theirs = Terms.from_wire(header.body[0])
         try:
             intake = self._begin(theirs)

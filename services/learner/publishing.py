@@ -1,4 +1,4 @@
-"""Versions of the weights, and news of them, on their way to the processes that act."""
+"""Publishes versions of the weights, and news of them, to the processes that act."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Publishing:
 
     Args:
       publisher: of the weights.
-      shared: where those of this machine find them too.
+      shared: memory where processes on this machine find them too.
       epoch: of this start.
-      acting: whose divergences are news.
+      acting: the processes whose divergences are news.
     """
 
     def __init__(
         self, publisher: WeightsPublisher, shared: WeightsWriter | None, epoch: int, acting: ActingProcesses
     ) -> None:
         self.version = -1  #: the newest that went out
-        self.n_bytes = 0  #: of one
+        self.n_bytes = 0  #: of one version
         self._publisher, self._shared, self._epoch, self._acting = publisher, shared, epoch, acting
 
     def publish(self, net: nn.Module, version: int) -> None:
-        """Publish a version, and say so."""
+        """Publish a version, and announce it."""
         if self._shared is not None:
             self._shared.write(net, version)
         snapshot = flatten(net)
@@ -40,6 +40,6 @@ class Publishing:
         self.tell()
 
     def tell(self) -> None:
-        """Say which version is the newest, and how far it is from those that act."""
+        """Announce which version is the newest, and how far the policy is from those that act."""
         body = (self.version, self._acting.news())
         self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))

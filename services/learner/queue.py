@@ -8,8 +8,8 @@
     acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-Rows leave in the order of arrival, each once. A message is done when its last row is, and everything before it: also
-one that holds nothing to learn from, because an acknowledgement covers every message before it.
+Rows leave in the order of arrival, each once. A message is done when its last row and every message before it are, even
+if it holds nothing to learn from, because an acknowledgement covers every message before it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Message(NamedTuple):
     sender: int
     slot: int
     seq: int
-    rollouts: int  #: that it stands for in the ledger
+    rollouts: int  #: how many it counts for in the ledger
     episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
-    at: float = 0.0  #: when it came
-    begun: int = 0  #: its first rows that were used already
+    at: float = 0.0  #: when it arrived
+    begun: int = 0  #: how many of its first rows were used already
     task: int = 0  #: which of the run's environments its rows are of
     version: int = 0  #: the oldest policy_version of its steps
     fate: Fate = "used"
@@ -51,7 +51,7 @@ class _Entry:
     row: int  #: number of the first of them in the message
 
     def origins(self, count: int) -> Iterator[Origin]:
-        """Of the next `count` rows."""
+        """Origins of the next `count` rows."""
         sender, slot, seq, rows = *self.message[:3], self.row + len(self.rows)
         return (Origin(sender, slot, seq, row, rows) for row in range(self.row, self.row + count))
 
@@ -60,14 +60,14 @@ class RolloutQueue:
     """A first-in-first-out queue of rollout messages, read in batches of rows.
 
     Args:
-      allocate: memory for a number of rows.
+      allocate: allocates memory for a number of rows.
       batch_size: rows of a batch.
     """
 
     def __init__(self, allocate: Callable[[int], Rows], batch_size: int) -> None:
         self.allocate = allocate
         self.batch_size = batch_size
-        self.tasks: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], of the rows that `take` gave
+        self.tasks: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], of the rows that `take` returned
         self.origins: NDArray[np.int64] = np.zeros((0, len(Origin._fields)), np.int64)  #: [n, 5], of the same
         self.acting: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], epochs of the brokers that acted in them
         self._none = allocate(0)
@@ -75,7 +75,7 @@ class RolloutQueue:
         self._usable = 0  #: rows that a batch can have
         self._void = 0  #: rollouts of messages without such rows, until their turn comes
         self._taken = 0
-        self._oldest = 0  #: version that may be learned from
+        self._oldest = 0  #: version that may still be learned from
 
     def __len__(self) -> int:
         """Messages that are not done."""
@@ -83,7 +83,7 @@ class RolloutQueue:
 
     @property
     def rollouts(self) -> int:
-        """Rollouts that came and are not in the ledger yet."""
+        """Rollouts that arrived and are not in the ledger yet."""
         return self._usable + self._void
 
     @property
@@ -98,7 +98,7 @@ class RolloutQueue:
 
     @property
     def begun(self) -> tuple[Message, int] | None:
-        """The message that is used in part, and how many of its rows are."""
+        """The message that is used in part, and how many of its rows were used."""
         if not self._entries:
             return None
         message, rows = self._entries[0].message, self._entries[0].rows
@@ -114,7 +114,7 @@ class RolloutQueue:
         self._judge(entry)
 
     def expire(self, version: int) -> None:
-        """Let go of what is left of messages whose policy is older than this version."""
+        """Drop what is left of messages whose policy is older than this version."""
         assert not self._taken, "not between take and release"
         if version > self._oldest:
             self._oldest = version
@@ -122,7 +122,7 @@ class RolloutQueue:
                 self._judge(entry)
 
     def sort(self) -> None:
-        """Put the messages into the order of their senders and slots, but for one that is used in part."""
+        """Sort the messages by sender and slot, except that those used in part come first."""
         assert not self._taken, "not between take and release"
         self._entries = deque(sorted(self._entries, key=lambda entry: (not entry.row, *entry.message[:3])))
 
@@ -153,11 +153,11 @@ class RolloutQueue:
         if len(parts) == 1:
             return parts[0]
         batch = self.allocate(count)
-        np.concatenate([part.view(np.uint8) for part in parts], out=batch.view(np.uint8))  # field by field it is slow
+        np.concatenate([part.view(np.uint8) for part in parts], out=batch.view(np.uint8))  # copying by field is slow
         return batch
 
     def release(self) -> list[Message]:
-        """Let go of the rows of `take`, if any, and return the messages that are done now, in order of arrival."""
+        """Drop the rows of `take`, if any, and return the messages that are done now, in order of arrival."""
         done = []
         self._usable -= self._taken
         while self._entries:

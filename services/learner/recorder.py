@@ -1,8 +1,8 @@
 """What a run leaves to be plotted: metrics.csv and TensorBoard events, both over agent_steps.
 
 One row per `learner.log_every_s`. The header is fixed by the first row; an unknown value is an empty cell, never
-NaN. A run that continues from a checkpoint appends, after dropping the rows that describe training which the
-checkpoint does not contain, and a last line that a crash has torn.
+NaN. A run that continues from a checkpoint first drops the rows about training that the checkpoint does not
+contain, and a last line that a crash left incomplete, then appends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ COLUMNS = {
     "refused": "perf/refused",
 }
 
-#: the same, of algorithms with a pace of their own: `zerobeast.common.algos.pace`
+#: the same, for algorithms with a pace of their own: `zerobeast.common.algos.pace`
 PACE_COLUMNS = {
     "samples_per_insert": "perf/samples_per_insert",
     "replay_starved_s": "perf/replay_starved_s",
@@ -92,7 +92,7 @@ class Recorder:
           events: other values by tag, which metrics.csv does not hold.
 
         Returns:
-          Why the row is lost, as a sentence; empty where it is not.
+          Why the row is lost, as a sentence; empty if it is not.
         """
         try:
             self._write_csv({**row, **losses})
@@ -136,10 +136,10 @@ def _cell(value: Value) -> str:
 
 
 def _trim(path: Path, agent_steps: int) -> list[str]:
-    """Drop what a run at `agent_steps` did not write, and return the header; empty where there is no row.
+    """Drop what a run at `agent_steps` did not write, and return the header; empty if no row is left.
 
     Raises:
-      ConfigError: the file is something else.
+      ConfigError: the file is not a table of metrics.
     """
     if not path.exists():
         return []

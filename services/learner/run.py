@@ -1,4 +1,4 @@
-"""What a learner has once its run has begun: with its first actor, or where its checkpoint left off."""
+"""A learner's run, which begins with its first actor or where its checkpoint left off."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from zerobeast.services.learner.update import Trainer
 log = logging.getLogger(__name__)
 
 COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
-#: a page before a run has begun
+#: the page before a run has begun
 NOTHING_YET = {**dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0), **NOTHING_WRITTEN}
 
 
 class TrainingRun:
-    """Learns from what the intake takes, publishes versions, and leaves rows and checkpoints.
+    """Learns from what the intake takes, publishes versions, and writes metrics and checkpoints.
 
     Args:
       trainer: of the run.
       intake: of its rollouts.
       service: whose clock and hops these are.
       publisher: of the weights.
-      shared: where those of this machine find them too.
+      shared: memory where processes on this machine find them too.
       meters: of what is learned.
-      archive: what the run leaves.
+      archive: writes metrics and checkpoints.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class TrainingRun:
         return not self.trainer.steps_left and not self.trainer.learning.due
 
     def settle(self) -> None:
-        """Let go of rollouts whose policy is too old; an algorithm with a replay learns from any.
+        """Drop rollouts whose policy is too old; an algorithm with a replay learns from any.
 
-        How old a policy may be is for `sync.rule` to say, unless every version acts.
+        Unless every version acts, `sync.rule` decides how old a policy may be, and nothing is dropped here.
         """
         settings = self.trainer.config.learner
         lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
@@ -82,7 +82,7 @@ class TrainingRun:
         self.meters.finished(self.intake.settle(oldest))
 
     def learn(self, waited_s: float) -> bool:
-        """Take the step that is due, or else a batch that was waited for, if there is one, and the step after it."""
+        """Take the step that is due, or else the next batch and the step that it makes due; False: there is neither."""
         learning = self.trainer.learning
         if learning.due:
             self._step()
@@ -111,7 +111,7 @@ class TrainingRun:
             self._paced.waited(seconds)
 
     def _step(self, added_s: float = 0.0) -> Learned:
-        """Learn, and publish what acts now."""
+        """Take a step, and publish the policy that acts now, if that is due."""
         trainer, data_waits = self.trainer, self.intake.queue.ready
         update = trainer.step()
         if data_waits and self._paced is not None:
@@ -133,14 +133,14 @@ class TrainingRun:
                 self._service.hops.add("rollout_queue", taken_at - message.at)
 
     def _measure(self) -> None:
-        """Tell the processes that act how far the policy has moved from theirs, as these rollouts show it."""
+        """Tell the processes that act how far the policy has moved from theirs, measured on these rollouts."""
         if self._rule.measured:
             rows = self.intake.queue
             self.intake.acting.measure(rows.acting, self.trainer.behaviour_versions, self.trainer.divergence())
             self._publishing.tell()
 
     def publish(self) -> None:
-        """Publish the weights, unless this version is out."""
+        """Publish the weights, unless this version is published already."""
         started, version = self._service.clock(), self.trainer.counters.policy_version
         if version == self._publishing.version:
             return
@@ -148,7 +148,7 @@ class TrainingRun:
         self._service.hops.add("publish", self._service.clock() - started)
 
     def page(self) -> dict[str, Any]:
-        """How far it is: NOTHING_YET and on."""
+        """How far the run is: the entries of NOTHING_YET, and more."""
         counts = {name: getattr(self.trainer.counters, name) for name in COUNTS}
         return {
             **counts,
@@ -174,7 +174,7 @@ class TrainingRun:
         self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), _events(page))
 
     def checkpoint(self, now: float) -> None:
-        """Save all that it needs to go on. Raises CheckpointError where it cannot be written."""
+        """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""
         self._book_elapsed(now)
         state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": self.intake.record().state()}
         self.archive.save(state, now)
@@ -185,7 +185,7 @@ class TrainingRun:
 
 
 def _events(page: dict[str, Any]) -> dict[str, float]:
-    """What TensorBoard shows besides the columns, by tag: of each of several environments, of each acting process."""
+    """What TensorBoard shows besides the columns, by tag: for each of several environments and each acting process."""
     by_tag = {
         "charts/episodic_return": page["mean_return_100_by_task"],
         **{f"sync/{name}": page[f"{name}_by_acting"] for name in ("syncs", "lag", "divergence")},
@@ -194,7 +194,7 @@ def _events(page: dict[str, Any]) -> dict[str, float]:
 
 
 def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:
-    """What actors of a run have to offer."""
+    """The terms that actors of a run have to offer."""
     most_rows = max(config.actor.envs_per_group, config.learner.batch_size)
     return Terms(env, policy, config.learner.unroll_length, most_rows)
 
@@ -226,7 +226,7 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) ->
         raise ConfigError(sentence)
     try:
         run = make(theirs.env.among(asked))
-    except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch says of shapes that a peer made up
+    except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
         raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
     if sentence := mismatch(theirs, run.intake.terms):
         raise ConfigError(sentence)
@@ -236,7 +236,7 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) ->
 def resumed(
     config: RunConfig, checkpoints: Checkpoints, meters: Meters, make: Callable[[EnvSpec], Trainer]
 ) -> tuple[Trainer | None, SavedLedger]:
-    """The trainer that the run's checkpoint describes, None if there is no checkpoint; and what came of rollouts.
+    """The trainer that the run's checkpoint describes, None if there is no checkpoint; and what became of rollouts.
 
     Raises:
       CheckpointError: it is not this run's.

@@ -1,6 +1,6 @@
 """The learner's shell: rollouts in, weights out, and a run folder that a killed learner continues from.
 
-One thread, one loop: receive what fits, learn from a batch where one is there, otherwise wait. The last update uses
+One thread, one loop: receive what fits, learn from a batch if there is one, otherwise wait. The last update uses
 only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself,
 unless learner.when_done tells it to stay.
 """
@@ -54,7 +54,7 @@ class Learner(Service):
       config: of the run; its folder is where the run continues from.
       instance: of the process.
       clock: monotonic seconds.
-      make_trainer: of a run, a device and what the rollouts hold.
+      make_trainer: makes the trainer from settings, a device and the spec of the environment.
     """
 
     role = "learner"
@@ -74,18 +74,18 @@ class Learner(Service):
         self.training: TrainingRun | None = None
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
-        self._plane: RolloutPlane | None = None  #: there is one from `open` on
+        self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
         self._is_kept = False  #: the last row and checkpoint are written
-        self._waited_s = 0.0  #: for the batch that comes next
-        self._computes: dict[str, str] = {}  #: where and how, for the health page
-        self._has_more = False  #: to learn from, as far as it knows
+        self._waited_s = 0.0  #: for the next batch
+        self._computes: dict[str, str] = {}  #: device and precision, for the health page
+        self._has_more = False  #: whether there may be more to learn from
         self._log_at = self.started_at + config.learner.log_every_s
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
 
     @property
     def plane(self) -> RolloutPlane:
-        """Where rollouts come in; there is one from `open` on."""
+        """The plane that receives rollouts; there is one from `open` on."""
         assert self._plane is not None, "open comes first"
         return self._plane
 
@@ -156,7 +156,7 @@ class Learner(Service):
         return not self.plane.peers or self._is_kept
 
     def drain(self) -> None:
-        """Leave the last weights, the last row and the last checkpoint."""
+        """Publish the last weights, say BYE, and write the last row and checkpoint."""
         if self.training is not None:
             self.training.publish()
         self.plane.farewell()
@@ -187,7 +187,7 @@ class Learner(Service):
         return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
 
     def _share(self, trainer: Trainer) -> WeightsWriter | None:
-        """Memory for the weights of the processes that act on this machine, in the formats of a broker on its CPU."""
+        """Shared memory for weights that processes on this machine act with, in the formats of a broker on its CPU."""
         if (place := shared_place(self.config)) is None:
             return None
         net = trainer.algorithm.network()
@@ -203,11 +203,11 @@ class Learner(Service):
         return writer
 
     def _begin(self, theirs: Terms) -> Intake:
-        """Set a new run up for its first actor. Raises ConfigError where that cannot be."""
+        """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
         return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
 
     def _adopt(self, training: TrainingRun) -> Intake:
-        """Begin: publish the weights, and open to all actors that offer the same."""
+        """Begin the run: publish the weights, and admit all actors that offer the same terms."""
         self.training, self._plane = training, training.intake
         training.publish()
         return training.intake

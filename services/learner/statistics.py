@@ -1,6 +1,6 @@
-"""Figures about a run, without clocks: time is an argument.
+"""Figures about a run, without clocks.
 
-Nothing here is ever NaN: what is unknown is None.
+Nothing here is ever NaN: an unknown value is None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LAG = 255  #: last bin of the histogram: this many updates or more
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """The mean, or None of nothing."""
+    """The mean, or None if there are no values."""
     known = list(values)
     return math.fsum(known) / len(known) if known else None
 
@@ -37,12 +37,12 @@ class EpisodeStatistics:
 
     @property
     def mean_return(self) -> float | None:
-        """Of the last 100 episodes, None before any."""
+        """Mean return of the last 100 episodes, None before the first."""
         return mean(self._returns)
 
     @property
     def mean_length(self) -> float | None:
-        """Of the last 100 episodes, agent steps, None before any."""
+        """Mean length of the last 100 episodes in agent steps, None before the first."""
         return mean(self._lengths)
 
     def add(self, episode_return: float, length: int) -> None:
@@ -81,7 +81,7 @@ class EpisodeStatistics:
 
 
 class PolicyLag:
-    """How many updates old the policy was that chose an action, when the learner used it."""
+    """How many updates old the policy that chose an action was when the learner used the action."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, int, int]] = deque(maxlen=RECENT_UPDATES)  #: (steps, sum, max) per update
@@ -89,23 +89,23 @@ class PolicyLag:
 
     @property
     def mean(self) -> float | None:
-        """Over the steps of the last 100 updates, None before any."""
+        """Mean over the steps of the last 100 updates, None before the first."""
         steps = sum(entry[0] for entry in self._recent)
         return sum(entry[1] for entry in self._recent) / steps if steps else None
 
     @property
     def max(self) -> int | None:
-        """Over the last 100 updates, None before any."""
+        """Maximum over the last 100 updates, None before the first."""
         return max((entry[2] for entry in self._recent), default=None)
 
     def add(self, version: int, behaviour_versions: NDArray[np.int64]) -> None:
         """Count an update's valid steps.
 
-        A version of the future comes from a learner that ended after its last checkpoint; it counts as no lag.
+        A version newer than `version` comes from a start that went on past its last checkpoint; it counts as no lag.
 
         Args:
           version: updates that the learner has done.
-          behaviour_versions: [n], those of the policies that acted.
+          behaviour_versions: [n], versions of the policies that acted.
         """
         lags = np.maximum(version - behaviour_versions, 0)
         if lags.size:

@@ -1,4 +1,4 @@
-"""Rows in, a better policy out: everything of the learner that needs torch, and nothing that needs a socket.
+"""Rows in, a better policy out: what needs torch in the learner, and nothing that needs a socket.
 
     trainer = Trainer(config, device, env)
     trainer.add(rows, tasks, origins)    # B rows of a rollout record, and whose
@@ -6,7 +6,7 @@
     trainer.wait()                       # from now on the rows may be reused
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
-It counts. How rollouts are learned from, or stored, is the algorithm's: `zerobeast.common.algos.protocol`.
+The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.common.algos.protocol`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Counters:
 
     agent_steps: int = 0  #: T per rollout added, the last batch's surplus not counted
     updates: int = 0  #: steps in which something was learned
-    optimizer_steps: int = 0  #: in all of them; an algorithm may take several of the optimiser per update, or none
+    optimizer_steps: int = 0  #: of the optimiser; an algorithm may take several in one of its own steps, or none
     policy_version: int = 0  #: updates that changed the policy that acts, however many steps each took
     nonfinite_updates: int = 0  #: updates in which nothing was learned: no loss or gradient was finite
     elapsed_s: float = 0.0  #: wall time of all sessions of the run
@@ -55,7 +55,7 @@ class Counters:
 
 
 class Added(NamedTuple):
-    """What a batch brought."""
+    """What `add` did."""
 
     agent_steps: int
     behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
@@ -75,7 +75,7 @@ class Trainer:
     Args:
       config: of the run.
       device: to train on.
-      env: what the rollouts hold, whichever of the run's environments they are of.
+      env: spec of the rollouts, whichever of the run's environments they are of.
 
     Raises:
       ConfigError: the algorithm cannot learn such an environment.
@@ -95,7 +95,7 @@ class Trainer:
         self.learning = self.algorithm.learning(self.net)
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
-        self._added: Rollouts | None = None  #: those of the last `add`
+        self._added: Rollouts | None = None  #: rollouts of the last `add`
 
     @property
     def steps_left(self) -> int:
@@ -140,33 +140,33 @@ class Trainer:
         """
         started = time.perf_counter()
         learned = self.learning.step(self.counters.agent_steps)
-        self._advance(0)  # a policy that was replaced just now has forgotten where the run is
+        self._advance(0)  # a policy that was replaced just now does not know how far the run is
         self._count(learned)
         return Update(learned, time.perf_counter() - started)
 
     @property
     def behaviour_versions(self) -> NDArray[np.int64]:
-        """[B, T] that acted in the rollouts of the last `add`."""
+        """[B, T] versions of the policies that acted in the rollouts of the last `add`."""
         assert self._added is not None, "add comes first"
         versions: NDArray[np.int64] = self._added.rows["policy_version"]
         return versions
 
     def divergence(self) -> NDArray[np.float32]:
-        """[B, T]: how far the present policy is from the one that acted, in the steps of the last `add`; NaN: a seam.
+        """[B, T]: how far the present policy is from the one that acted, in the steps of the last `add`; NaN at a seam.
 
-        Before `wait`: it reads their rows.
+        Call it before `wait`, since it reads their rows.
         """
         assert self._added is not None, "add comes first"
         with autocast(self.device, self._dtype):
             return divergences(self.algorithm, self.net, self._added.batch)
 
     def wait(self) -> None:
-        """Until no device reads rows any more: they may be on their way still, if nothing was computed from them."""
+        """Wait until no device reads rows: copies may still be under way if nothing was computed from them."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows that a killed learner has stored since its last checkpoint, which count from now on. Asked once."""
+        """Rows that a killed learner stored after its last checkpoint, which count from now on. To be called once."""
         rows = self.learning.recovered()
         self._advance(min(self.steps_left, len(rows) * self.config.learner.unroll_length))
         return rows
@@ -218,7 +218,7 @@ class Trainer:
         self._judge(learned)
 
     def _judge(self, learned: Learned) -> None:
-        """Raise Diverged where too much was skipped."""
+        """Raise Diverged if too much was skipped."""
         at = f"at agent step {self.counters.agent_steps}"
         if learned.skipped and self.config.learner.on_nonfinite == "stop":
             raise Diverged(f"the loss or its gradient was not finite {at}", self.config.algo)

@@ -1,4 +1,4 @@
-"""How many messages each stream may have under way, so that a batch can always fill."""
+"""How many messages each stream may have in flight, so that a batch can always fill."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from zerobeast.common.wire.session import Session
 from zerobeast.services.learner.ledger import StreamLedger
 
 LONG_AGO = float("-inf")
-PATIENCE_S = 60.0  #: with streams that have credit and send nothing, while others have none and wait
+PATIENCE_S = 60.0  #: how long to wait for streams that have credit and send nothing, while others have none
 ACTIVE_S = 10.0  #: a stream that has sent no rollout for this long does not help to fill a batch
 
 
 def window(configured: int, batch_size: int, streams: Iterable[Session[StreamLedger]], now: float) -> int:
     """The window to grant now.
 
-    Only streams count that deliver: a HELLO, which costs nothing, must not narrow the windows of the others. If
-    none delivers, any one of them has to be able to fill a batch.
+    Only streams that deliver count: a HELLO, which costs nothing, must not narrow the windows of the others. If
+    none delivers, each of them alone has to be able to fill a batch.
 
     Args:
-      configured: the window where no more is needed.
+      configured: the window if no more is needed.
       batch_size: rows of an update.
-      streams: of the actors that are here.
+      streams: of the connected actors.
       now: seconds, as their `asked_at`.
     """
     here = list(streams)
@@ -33,15 +33,15 @@ def window(configured: int, batch_size: int, streams: Iterable[Session[StreamLed
 
 
 def delivers(stream: Session[StreamLedger], now: float) -> bool:
-    """Whether rollouts of it have come of late."""
+    """Whether the stream has sent rollouts recently."""
     return stream.asked_at is not None and now - stream.asked_at < ACTIVE_S
 
 
 def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float) -> bool:
-    """Whether no row can come before the next acknowledgement: all streams that deliver have used their windows up.
+    """Whether no row can come before the next acknowledgement: all streams that deliver have used up their windows.
 
-    Windows are wide enough for a batch of good rollouts; those that are refused or stale use them up and fill none.
-    While no stream delivers, those with credit are waited for, since environments may just be slow, but not for ever.
+    Windows are wide enough for a batch of good rollouts; refused or stale ones use them up and fill none. While no
+    stream delivers, those with credit are waited for, since environments may just be slow, but not for ever.
     """
     delivering, used_up, credit, newest = 0, 0, 0, LONG_AGO
     for each in streams:
@@ -56,8 +56,10 @@ def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float)
 
 
 def all_waiting(window: int, rows: int, streams: Iterable[Session[StreamLedger]]) -> bool:
-    """Whether streams of so many rows or more are here, and each has used its window up: what is missing can only come
-    after the next acknowledgement. Unlike `exhausted` it does not depend on when anything came."""
+    """Whether streams with at least `rows` rows are connected and all have used up their windows.
+
+    Missing rows can then only come after the next acknowledgement. Unlike `exhausted`, this does not depend on time.
+    """
     here = list(streams)
     return sum(each.state.rows for each in here) >= rows and all(
         each.state.received - each.state.consumed >= window for each in here
@@ -65,7 +67,7 @@ def all_waiting(window: int, rows: int, streams: Iterable[Session[StreamLedger]]
 
 
 def window_needed(batch_size: int, rows: Sequence[int]) -> int:
-    """Messages that each stream must be allowed to have under way so that a batch can always fill.
+    """Messages that each stream must be allowed to have in flight so that a batch can always fill.
 
     A message is acknowledged when an update has used its last row. One message can thus be held back for its last
     rows, which are a multiple of gcd(its rows, batch_size); all other rows of the windows must complete a batch with
@@ -73,7 +75,7 @@ def window_needed(batch_size: int, rows: Sequence[int]) -> int:
 
     Args:
       batch_size: rows of an update.
-      rows: of a message of each stream.
+      rows: rows per message of each stream.
     """
     held_back = min(gcd(each, batch_size) for each in rows)
     return ceil((batch_size - held_back + max(rows)) / sum(rows))

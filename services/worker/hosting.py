@@ -1,4 +1,4 @@
-"""Putting services into one process: the planes of those that act become inproc endpoints."""
+"""Hosts services in one process: the planes of those that act become inproc endpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSIDE = ("broker", "envserver")  #: roles whose planes stay in the process
 
 
 def hosting(process: str) -> Build:
-    """Builds the services of a kind of process, which meet in it."""
+    """A function that builds the services of a kind of process."""
 
     def build(config: RunConfig, instance: Instance) -> list[Service]:
         inside = within(config)
@@ -37,7 +37,7 @@ def within(config: RunConfig) -> RunConfig:
     """The same settings with the planes of `INSIDE` at inproc endpoints.
 
     Raises:
-      ConfigError: one secret key for all, where each role needs its own.
+      ConfigError: there is one secret key for all, but each role needs its own.
     """
     if config.security.secret:
         raise ConfigError(
@@ -49,5 +49,5 @@ def within(config: RunConfig) -> RunConfig:
 
 
 def run_serial(flags: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run all services of a run in this process, to its end; returns the exit code."""
+    """Run all services of a run in this process until it ends; returns the exit code."""
     return main("serial", hosting("serial"), flags, environ)

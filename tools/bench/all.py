@@ -16,7 +16,7 @@ from typing import Any
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.options import emit_figures
 
-#: take minutes, or install something: left out of a short report
+#: these take minutes or install packages, so a short report leaves them out
 LONG = ("peers", "peers --work dqn", "peers --work sac", "memory")
 COMMANDS = (
     "train",
@@ -29,7 +29,7 @@ COMMANDS = (
 
 
 def main(argv: list[str]) -> int:
-    """`beast bench all`; exit code 1 where a benchmark failed."""
+    """`beast bench all`; exit code 1 if a benchmark failed."""
     parser = argparse.ArgumentParser(prog="beast bench all", description=__doc__, allow_abbrev=False)
     parser.add_argument("--short", action="store_true", help="leave out peers and memory, which take half an hour")
     parser.add_argument("--json", type=Path, help="write all figures here as well")

@@ -1,8 +1,8 @@
-"""The inference plane: how many agent steps a second a broker carries where the policy costs nothing.
+"""The inference plane: agent steps a second that a broker serves if the policy costs nothing.
 
 The broker is the real service in a process of its own: sockets, sessions, batches, frame stacks, weights. Only
 `Algorithm.act` is replaced, by constant answers. Two processes with two env groups of 32 environments each ask in
-lock step. The rate is that of the broker's answers; the CPU time is that of its loop, without libzmq's thread.
+lock step. The rate counts the broker's answers; the CPU time is that of its loop, without libzmq's thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from zerobeast.tools.bench.weights import WeightsSource
 
 CLIENTS, GROUPS, NUM_ENVS = 2, 2, 32
 FRAME_STACKS = (4, 1)
-WARMUP = 0.25  #: of the measured time
+WARMUP = 0.25  #: fraction of the measured time
 RATE = Goal(">=", 100_000)  #: agent steps a second on 2 cores, clients included
 CPU = Goal("<=", 2.0)  #: microseconds of the loop per agent step
 
@@ -94,20 +94,20 @@ def _config(folder: Path) -> RunConfig:
 
 
 def _mark(broker: Process) -> list[float]:
-    """What `serve_broker` answers."""
+    """Ask `serve_broker` for its counters."""
     broker.pipe.send("mark")
     return list(broker.hear())
 
 
 class ConstantImpala(Impala):
-    """IMPALA with its network, whose weights a broker takes, and with the same answer to every observation.
+    """IMPALA with its network, so that a broker accepts the weights, but the same answer to every observation.
 
     Args:
       config: of the run.
       env: as actors describe it.
     """
 
-    rows = 0  #: answered so far, by all of this process
+    rows = 0  #: answered so far by all instances in this process
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         super().__init__(config, env)
@@ -127,7 +127,7 @@ class ConstantImpala(Impala):
 
 
 def serve_broker(pipe: Connection, config: RunConfig) -> None:
-    """Serve for ever; answer whatever is sent with [seconds, agent steps so far, CPU seconds of the broker's loop]."""
+    """Serve for ever; answer each message on the pipe with [seconds, agent steps so far, CPU seconds of the loop]."""
     loop = time.pthread_getcpuclockid(threading.get_ident())
 
     def answer() -> None:

@@ -1,4 +1,4 @@
-"""A client of `beast bench broker`: what an actor's env groups ask of a broker, without environments behind them."""
+"""The client in `beast bench broker`: sends the requests of an actor's env groups, without any environments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_WAIT_S = 0.1
 
 
 class EnvGroups:
-    """Env groups that ask for the next actions as soon as they have the last ones, with the same observations.
+    """Env groups that request the next actions as soon as they have the last ones, always with the same observations.
 
     Args:
       endpoint: of the broker.
-      env: what the observations are.
-      groups: requests under way at a time, one for each.
-      num_envs: N, environments of a request.
+      env: describes the observations.
+      groups: number of env groups, each with one request under way at a time.
+      num_envs: N, environments per request.
     """
 
     def __init__(self, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> None:
@@ -36,12 +36,12 @@ class EnvGroups:
         terms = {"env": env.to_wire(), "num_envs": num_envs}
         self._streams = [Stream(self._port.sender, slot, terms, f"broker at {endpoint}") for slot in range(groups)]
         self._rows = np.zeros(num_envs, step_record(env).dtype)
-        self._rows["obs"] = 1  # memory that was never written would all be one page
+        self._rows["obs"] = 1  # memory that was never written would all map to one page
         self._acts: dict[int, NDArray[Any]] = {}  #: [N] of `act_record` by slot
         self.answered = [0] * groups  #: requests, by slot
 
     def turn(self) -> None:
-        """Ask wherever nothing is asked, wait, and take what came."""
+        """Send a request for every idle group, wait, and receive the answers."""
         now = time.monotonic()
         for stream in self._streams:
             if stream.open and not stream.waiting:
@@ -67,7 +67,7 @@ class EnvGroups:
 
 
 def ask(pipe: Connection, endpoint: str, env: EnvSpec, groups: int, num_envs: int) -> NoReturn:
-    """Ask for ever; say so once every group has had its first answer."""
+    """Send requests for ever; report on the pipe once every group has had its first answer."""
     asking = EnvGroups(endpoint, env, groups, num_envs)
     while not all(asking.answered):
         asking.turn()

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--against", action="append", required=True, metavar="'FLAGS'", help=told)
     options, flags = parser.parse_known_args(argv)
     variants = [flags, *([*flags, *shlex.split(more)] for more in options.against)]
-    configs = [settings(variant) for variant in variants]  # a wrong one ends here, before anything runs
+    configs = [settings(variant) for variant in variants]  # a wrong setting fails here, before anything runs
     seen = take_turns(map(training, variants), options.warmup, options.seconds)
     first = fmean(run.rate for run in seen[0])
     result = [_summary(flags, runs, first) for flags, runs in zip(variants, seen, strict=True)]
@@ -43,15 +43,15 @@ def main(argv: list[str]) -> int:
 def take_turns(
     runs: Iterable[AbstractContextManager[ThrowawayRun]], warmup_s: float, seconds: float
 ) -> list[list[Training]]:
-    """What is seen of each of some runs in each of its turns.
+    """Measure runs in turns; returns the measurements of each run, one per turn.
 
     Args:
-      runs: to be entered, and left in the end.
+      runs: entered here, and left at the end.
       warmup_s: seconds of training before anything is measured.
       seconds: to measure each run, in turns of at most `TURN_S`.
 
     Raises:
-      BeastError: one does not train.
+      BeastError: a run does not train.
     """
     turns = max(1, round(seconds / TURN_S))
     entered: list[tuple[ThrowawayRun, list[Training]]] = []

@@ -24,7 +24,7 @@ ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 
 class _ConstantEnvs(InlineEnvs):
-    """N environments that show the same for ever."""
+    """N environments whose observations never change."""
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         del seed, options, only
@@ -42,7 +42,7 @@ class _ConstantEnvs(InlineEnvs):
 
 @contextlib.contextmanager
 def constant(env: EnvSpec) -> Iterator[None]:
-    """Within this, an env-server of this process makes no other environments."""
+    """Make every env-server of this process serve constant environments within this context."""
 
     def make(_config: EnvConfig, num_envs: int, _seed: int, _server: EnvServerConfig, **_: bool) -> InlineVectorEnv:
         return InlineVectorEnv(lambda n, _first_seed: _ConstantEnvs(env, n), num_envs, seed=0, most=num_envs)

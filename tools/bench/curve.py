@@ -1,7 +1,7 @@
 """Learning curves of finished runs: mean return of the last 100 episodes over agent steps and over time.
 
-Runs whose names differ in their seed alone have one colour. With --syncs, instead of the time: what each run's last
-mean return took of versions of the weights, each counted once for each process that acted with it.
+Runs whose names differ in their seed alone have one colour. With --syncs, instead of the time: how many versions
+of the weights each run's last mean return took, each counted once for each process that acted with it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def main(argv: list[str]) -> int:
 
 
 class CurvePoint(NamedTuple):
-    """Of a run's table."""
+    """One row of a run's table."""
 
-    steps: int  #: of the agents
+    steps: int  #: agent steps
     seconds: float
     mean: float  #: return of the last 100 episodes
     syncs: int
@@ -44,7 +44,7 @@ class CurvePoint(NamedTuple):
 
 
 def _name(table: Path) -> str:
-    """Of a run: its folder's, or a table's own."""
+    """Name of a run: that of its folder, or of a table that is not in a run folder."""
     return table.parent.name if table.name == "metrics.csv" else table.stem
 
 

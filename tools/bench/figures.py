@@ -1,4 +1,4 @@
-"""What the benchmarks of the planes found, in one form: a figure beside its yardstick, their ratio and the goal."""
+"""Results of benchmarks in one form: a figure beside its yardstick, their ratio and the goal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Goal(NamedTuple):
         return f"{self.sign} {self.bound:,g}{' x' if self.of_ratio else ''}"
 
     def met(self, value: float, ratio: float | None) -> bool | None:
-        """Whether it is kept; None if there is no ratio to judge by."""
+        """Whether the goal is met; None if there is no ratio to judge by."""
         judged = ratio if self.of_ratio else value
         if judged is None:
             return None
@@ -26,15 +26,15 @@ class Goal(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One number of a report, and what to hold against it."""
+    """One number of a report, and what it is compared with."""
 
     what: str
     value: float
     unit: str
-    yardstick: float | None  #: the same without this project, in the same run and unit; None if there is none
+    yardstick: float | None  #: the same quantity without this project, in the same run and unit; None if there is none
     ratio: float | None  #: value / yardstick
-    goal: str  #: empty where there is none
-    met: bool | None  #: None if it cannot be told
+    goal: str  #: empty if there is none
+    met: bool | None  #: None if it cannot be judged
 
 
 def figure(what: str, value: float, unit: str, goal: Goal | None = None, yardstick: float | None = None) -> Figure:
@@ -44,7 +44,7 @@ def figure(what: str, value: float, unit: str, goal: Goal | None = None, yardsti
 
 
 def per_second(work: Callable[[], int], seconds: float) -> float:
-    """How much gets done a second by calling `work`, which returns how much it did; the first call warms up."""
+    """Work done per second by repeated calls of `work`, which returns how much it did; the first call is a warm-up."""
     work()
     count, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
@@ -58,12 +58,12 @@ VERDICTS = {True: "met", False: "missed", None: "not known"}
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Figures as lines of text, side by side with what they are held against."""
+    """Format figures as lines of text, each beside its yardstick and goal."""
     return "\n".join(aligned([HEADINGS, *map(_cells, figures)], numbers=(1, 2, 4)))
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int]) -> list[str]:
-    """Rows as lines of text: the columns in `numbers` are set to the right, the others to the left."""
+    """Rows as lines of text: the columns in `numbers` are right-aligned, the others left-aligned."""
     sides = [">" if column in numbers else "<" for column in range(len(rows[0]))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ([f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows)

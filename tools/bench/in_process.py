@@ -1,8 +1,8 @@
 """Training in one process, with actors that are a known number of updates behind.
 
 The services' own parts do all the work, in turn: the env-server's environments, the broker's inference, the actor's
-rollouts, the learner's trainer. Only the messages between them are missing, and with them all chance: a seed decides
-every number.
+rollouts, the learner's trainer. Only the messages between them are missing, so nothing is left to chance: a seed
+decides every number.
 
     with InProcess(config, lag=8) as run:
         while run.trainer.steps_left:
@@ -41,15 +41,15 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     Args:
       config: of the run.
-      lag: batches between the policy that acts and the one that learns; in the first so many the initial policy acts.
-        An update each, unless the algorithm has a pace of its own.
+      lag: batches between the policy that acts and the one that learns; the initial policy acts in the first `lag`
+        batches. A batch is one update, unless the algorithm has a pace of its own.
 
     Raises:
       ConfigError: the algorithm cannot learn such an environment.
       EnvError: there is no such environment.
 
     Attributes:
-      episodes: [return, length] of those that ended in the newest rollouts.
+      episodes: [return, length] of the episodes that ended in the newest rollouts.
     """
 
     def __init__(self, config: RunConfig, lag: int) -> None:
@@ -77,7 +77,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._folder.cleanup()
 
     def collect(self) -> Rows:
-        """A rollout of every environment, by the policy of `lag` batches ago. [learner.batch_size]."""
+        """Collect a rollout of every environment with the policy of `lag` batches ago. [learner.batch_size]."""
         version, weights = self._policies[0]
         self._inference.load(weights)
         self.episodes = []
@@ -86,10 +86,10 @@ class InProcess(AbstractContextManager["InProcess"]):
         return self._builder.take()
 
     def learn(self, rows: Rows) -> None:
-        """Take every step that what `collect` gave is worth; its memory is used again.
+        """Train on rollouts of `collect` until no step is due, then recycle their memory.
 
         Raises:
-          Diverged: as the learner would.
+          Diverged: as in the learner.
         """
         self.trainer.add(rows, origins=self._origins)
         self._origins[:, Origin._fields.index("seq")] += 1
@@ -110,7 +110,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self.episodes += self._envs.episodes
 
     def _answers(self) -> NDArray[Any]:
-        """What the policy says to the newest observations: [N] of `act_record`."""
+        """The policy's answers to the newest observations: [N] of `act_record`."""
         batch, rows = self._inference.batch, self._envs.rows
         batch.rows[:] = rows.view(np.uint8).reshape(batch.rows.shape)
         batch.slots[:] = np.arange(len(rows))
@@ -120,14 +120,14 @@ class InProcess(AbstractContextManager["InProcess"]):
 
 
 def folder_on_disk(root: str) -> TemporaryDirectory[str]:
-    """A folder that is gone with the run, on the disk of the others: an algorithm may store rollouts."""
+    """A temporary folder on the same disk as other runs, since an algorithm may store rollouts."""
     beside = Path(root).expanduser()
     beside.mkdir(parents=True, exist_ok=True)
     return TemporaryDirectory(dir=beside, prefix=".in-process-")
 
 
 def make_envs(config: RunConfig, num_envs: int, seed: int) -> VectorEnv:
-    """Environments of a run that step in this thread, at their first observation.
+    """Make environments of a run that step in this thread, and reset them.
 
     Raises:
       EnvError: there is no such environment.
@@ -141,7 +141,7 @@ def make_envs(config: RunConfig, num_envs: int, seed: int) -> VectorEnv:
 
 
 def finish(envs: VectorEnv) -> None:
-    """Wait for what was begun.
+    """Wait until the environments have finished what they are doing.
 
     Raises:
       EnvError: as `envs.collect`.

@@ -1,6 +1,6 @@
-"""What encryption costs: two runs of the same training over tcp, without keys and with them, that take turns.
+"""What encryption costs: two runs of the same training over tcp, one without keys and one with them, in turns.
 
-One stands still while the other trains, since a shared machine changes its speed from minute to minute.
+One is suspended while the other trains, since the speed of a shared machine changes from minute to minute.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
 
 def training_rate(flags: list[str], added_ms: float, warmup_s: float, seconds: float) -> float:
-    """Agent steps a second with a slow proxy between actor and broker; without delay, through the same forwarder."""
+    """Agent steps a second with a slow proxy between actor and broker; a run without delay uses the same proxy."""
     with private_folder() as folder, ThrowawayRun(flags, folder) as run:
         run.start("learner")
         run.start("envserver")

@@ -1,12 +1,12 @@
-"""The machine's own limit: each part of training alone, on one core, in each precision that the core is made for.
+"""The machine's own limit: each part of training alone, on one core, in each precision that the core does not emulate.
 
-One agent step costs one environment step, one row of inference and one row of training, or as many as an algorithm with
-a replay draws for each. With every core always busy and nothing else to do, that gives cores / (1/env + 1/inference +
-1/training) agent steps a second. Each part stays on its core: emulators have threads of their own and would use the
-others as well.
+One agent step costs one environment step, one row of inference and one row of training, or as many rows as an algorithm
+with a replay draws per step. With every core always busy and nothing else to do, that gives cores / (1/env +
+1/inference + 1/training) agent steps a second. Each part is pinned to its core, since emulators have threads of their
+own and would use the other cores as well.
 
-That sum takes for granted that a core is as fast beside a busy one as beside an idle one. Cores share memory, caches
-and power, so the parts are measured a second time with all cores at the same work: the limit of the machine at work.
+That formula assumes that a core is as fast beside busy cores as beside idle ones. But cores share memory, caches and
+power, so the parts are measured again with all cores doing the same work: the limit of the machine at work.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from zerobeast.tools.bench.processes import START_LIMIT_S, Process, Processes
 
 CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-Rates = dict[str, Any]  #: part -> agent steps a second, or those by precision
+Rates = dict[str, Any]  #: part -> agent steps a second, or a dictionary of them by precision
 
-ROWS = (16, 32)  #: of inference
-ROLLOUTS = (8, 32)  #: of training
-SMALL = 20_000  #: agent steps
+ROWS = (16, 32)  #: batch sizes of inference
+ROLLOUTS = (8, 32)  #: batch sizes of training
+SMALL = 20_000  #: agent steps in a small replay
 FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, at most
 
 
@@ -62,7 +62,7 @@ class Yardstick(Processes):
     Usage: `with Yardstick(config) as yardstick: yardstick.measure(seconds)`.
 
     Args:
-      config: of the run whose limit it is.
+      config: of the run whose limit is measured.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -76,11 +76,11 @@ class Yardstick(Processes):
 
         Args:
           seconds: for each figure.
-          precisions: to measure in; None: float32, and bfloat16 where that is not emulated.
+          precisions: to measure in; None: float32, and bfloat16 unless it is emulated.
 
         Returns:
-          `env`, and by precision `inference` and `training`: of one process that has the machine to itself, and of one
-          process per core at once.
+          Two sets of rates, each with `env` and, by precision, `inference` and `training`: of one process alone on the
+          machine, and the mean over one process per core, all at once.
         """
 
         if precisions is None:
@@ -96,7 +96,7 @@ class Yardstick(Processes):
 
 
 def combined(alone: Rates, at_work: Rates) -> Rates:
-    """Rates as `Yardstick.measure` finds them, with the `limit` that they imply and the `best` of it."""
+    """Rates from `Yardstick.measure`, with the `limit` by precision that they imply, and the `best` one of `alone`."""
     alone, at_work = (
         {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
         for rates in (alone, at_work)
@@ -124,7 +124,7 @@ def describe(result: Rates) -> str:
 
 
 def mean(values: Sequence[Any]) -> Any:
-    """Of numbers, or of dictionaries of them, entry by entry; what is neither is that of the first."""
+    """Mean of floats, or of dictionaries of them, entry by entry; of anything else, the first value."""
     first = values[0]
     if isinstance(first, dict):
         return {name: mean([value[name] for value in values]) for name in first}
@@ -132,7 +132,7 @@ def mean(values: Sequence[Any]) -> Any:
 
 
 def measure_parts(pipe: Connection, config: RunConfig, core: int) -> NoReturn:
-    """On this core for ever: receive arguments of `Parts.rates`, and send what it returns."""
+    """Serve `Parts.rates` on this core for ever: receive its arguments, send what it returns."""
     os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
     parts = Parts(config)
@@ -141,7 +141,7 @@ def measure_parts(pipe: Connection, config: RunConfig, core: int) -> NoReturn:
 
 
 class Parts:
-    """Environment, inference and training of a run, each to be done alone.
+    """Environment, inference and training of a run, each measured alone.
 
     Args:
       config: of the run.
@@ -155,7 +155,7 @@ class Parts:
         self._config = config
 
     def rates(self, seconds: float, precisions: Sequence[str]) -> Rates:
-        """Agent steps a second of each part; of inference and training the best over sizes of the batch."""
+        """Agent steps a second of each part; for inference and training, the best over the batch sizes."""
         return {
             "env": per_second(self._step, seconds),
             "inference": {p: max(self._inference(DTYPES[p], rows, seconds) for rows in ROWS) for p in precisions},
@@ -199,7 +199,7 @@ class Parts:
             return per_second(work, seconds)
 
     def _rollouts(self, rollouts: int) -> Rollouts:
-        """Rollouts of noise, which are assembled once, not again for each step."""
+        """Rollouts of noise, assembled once and not again for each step."""
         env, steps = self._algorithm.env, self._config.learner.unroll_length
         record = rollout_record(env, self._algorithm.policy, steps)
         rows = np.zeros(rollouts, record.dtype)
@@ -210,7 +210,7 @@ class Parts:
 
 
 def _with_a_small_replay(config: RunConfig) -> RunConfig:
-    """The same with a replay that is soon full, if there is one: what a sample costs hardly depends on its size."""
+    """The same config with a small replay, if it has one: the cost of a sample hardly depends on the replay's size."""
     section = getattr(config, config.algo)
     if not isinstance(section, ReplaySettings):
         return config
@@ -220,7 +220,7 @@ def _with_a_small_replay(config: RunConfig) -> RunConfig:
 
 
 def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:
-    """Legal ones, [N, *shape]."""
+    """Random legal actions, [N, *shape]."""
     actions = np.zeros(num_envs, action_record(action).dtype)["action"]
     for array, chosen in by_array(action, actions):
         if array.kind == "box":

@@ -16,7 +16,7 @@ from zerobeast.tools.throwaway_run import training
 MIB = 1 << 20
 PERIOD_S = 5.0
 GROWTH = Goal("<=", 60)  #: MiB an hour: less than what the allocator's own noise makes of half an hour
-SETTLING = 1 / 3  #: of the run: queues, pools and caches still fill
+SETTLING = 1 / 3  #: fraction of the run in which queues, pools and caches still fill
 
 Series = dict[str, list[tuple[float, float]]]  #: role -> (minutes, MiB)
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def watch(flags: list[str], minutes: float) -> Series:
-    """Train, and look at every service's resident memory now and then."""
+    """Train, and sample every service's resident memory now and then."""
     series: Series = {}
     with training(flags) as run:
         started = time.monotonic()
@@ -50,7 +50,7 @@ def watch(flags: list[str], minutes: float) -> Series:
 
 
 def growth(points: list[tuple[float, float]]) -> dict[str, float]:
-    """How a series ends and grows, once it has settled.
+    """Final size and growth of a series, once it has settled.
 
     Returns:
       MiB at the end, and the slope of a straight line through the settled part, MiB per hour.

@@ -1,4 +1,4 @@
-"""Flags of the benchmarks themselves; what they do not know are settings of the run."""
+"""Flags of the benchmarks themselves; all other flags are settings of the run."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def numeric(command: str, description: str | None, /, **numbers: float) -> argpa
 
 
 def run_plane(command: str, argv: list[str], measure: Callable[[float], list[Figure]], otherwise: str = "") -> int:
-    """A benchmark that is measured in one setting alone; returns the exit code.
+    """Run a benchmark that takes no settings of a run; returns the exit code.
 
     Args:
       command: for the help text.
       argv: what the user typed: `seconds` for each figure, and `json`.
-      measure: of so many seconds, the figures.
-      otherwise: what to say if one of them cannot be judged.
+      measure: returns the figures, given the seconds for each.
+      otherwise: the note to print if a figure cannot be judged.
     """
     parser = numeric(command, None, seconds=3.0)
     parser.epilog = None
@@ -68,13 +68,13 @@ def run_plane(command: str, argv: list[str], measure: Callable[[float], list[Fig
 
 
 def emit_figures(figures: Sequence[Figure], path: Path | None, note: str = "", **details: Any) -> None:
-    """Print figures as a table with a note below it; write them, and details, where asked."""
+    """Print figures as a table with a note below it; write them and `details` to `path` if given."""
     text = table(figures) + (f"\n{note}" if note else "")
     emit({**details, "figures": [figure._asdict() for figure in figures]}, text, path)
 
 
 def emit(result: Any, text: str, path: Path | None) -> None:
-    """Print for people, and write for programs where asked."""
+    """Print `text`, and write `result` as JSON to `path` if given."""
     sys.stdout.write(text + "\n")
     if path is not None:
         path.write_text(json.dumps(result, indent=2) + "\n")

@@ -5,7 +5,7 @@
         processes.until_heard([client], meanwhile=turn)   # turn() over and over until it has said something
         ...                                               # all are killed in the end
 
-Where a benchmark is killed itself, they end as well: see `begin`.
+If the benchmark itself is killed, they end as well: see `begin`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zerobeast.common.runtime.memory import keep_freed_memory
 from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
 
-START_LIMIT_S = 120.0  #: for a process to import what it needs and to say its first word
+START_LIMIT_S = 120.0  #: for a process to import what it needs and to send its first message
 
 
 @contextlib.contextmanager
@@ -41,8 +41,8 @@ class Process:
     """One process.
 
     Args:
-      target: runs in it, with its end of the pipe as first argument; a function of a module.
-      args: the further arguments.
+      target: module-level function that runs in it, with its end of the pipe as first argument.
+      args: further arguments.
     """
 
     def __init__(self, target: Callable[..., None], *args: Any) -> None:
@@ -51,13 +51,13 @@ class Process:
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_run, args=(target, theirs, *args), daemon=True)
         self._process.start()
-        theirs.close()  # so that the end of the process is the end of the pipe
+        theirs.close()  # so that the pipe closes when the process ends
 
     def hear(self, limit_s: float = START_LIMIT_S) -> Any:
-        """What it sends next.
+        """Receive its next message.
 
         Raises:
-          BeastError: it has ended, or says nothing for too long.
+          BeastError: it has ended, or sends nothing for too long.
         """
         if not self.pipe.poll(limit_s):
             raise BeastError(f"the process of {self._name} has said nothing for {max(limit_s, START_LIMIT_S):g} s")
@@ -93,23 +93,23 @@ class Processes:
         return self.processes[-1]
 
     def until_heard(self, speakers: Sequence[Process], meanwhile: Callable[[], Any]) -> None:
-        """Call `meanwhile` over and over until each of these has said its first word.
+        """Call `meanwhile` over and over until each speaker has sent its first message.
 
         Raises:
-          BeastError: a process has ended, or says nothing for too long.
+          BeastError: a process has ended, or sends nothing for too long.
         """
         deadline = time.monotonic() + START_LIMIT_S
         while not all(process.pipe.poll() for process in speakers) and time.monotonic() < deadline:
             for process in self.processes:
                 if process not in speakers and process.pipe.poll():
-                    process.hear()  # it was not asked anything, so this is its end
+                    process.hear()  # nothing was asked of it, so it must have ended
             meanwhile()
         for process in speakers:
             process.hear(0.0)
 
 
 def begin() -> None:
-    """How a process of a benchmark begins: it keeps freed memory, as services do, and will not outlive its parent."""
+    """Set up a process of a benchmark: it keeps freed memory, as services do, and does not outlive its parent."""
     keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None, "a process that was not started by another has no parent to end with"
@@ -122,6 +122,6 @@ def begin() -> None:
 
 
 def _run(target: Callable[..., None], pipe: Connection, *args: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the benchmark, and that its processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the benchmark, which ends its processes
     begin()
     target(pipe, *args)

@@ -1,7 +1,7 @@
-"""`beast bench profile`: in which code the CPU time of a running training is spent, sampled by Linux's `perf`.
+"""`beast bench profile`: where a training run spends its CPU time, sampled by Linux's `perf`.
 
-What belongs to the three parts that a step cannot do without shows as `emulator` and `tensors`; the rest is what the
-system itself costs.
+The three parts that a step cannot do without show as `emulator` and `tensors`; the rest is the cost of the system
+itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zerobeast.tools.throwaway_run import ThrowawayRun, training
 
 SAMPLES_PER_S = 199
 ENDING_S = 30.0
-#: part -> what the names of its code begin with: shared objects and perf's own names for what is none
+#: part -> prefixes of the names of its code: shared objects, or perf's own names for what is not one
 PARTS = {
     "emulator": ("_ale", "ale", "libale"),
     "tensors": ("[JIT]", "libtorch", "libc10", "libgomp", "libmkl", "libdnnl", "libopenblas", "libscipy_openblas"),
@@ -79,7 +79,7 @@ def _cpu_s(run: ThrowawayRun) -> dict[str, float]:
 
 
 def _record(pids: dict[str, int], seconds: float, folder: Path) -> dict[str, Path]:
-    """Sample every process at the same time; name -> file."""
+    """Sample all processes at the same time; returns name -> file."""
     files = {name: folder / f"{name}.perf" for name in pids}
     commands = [
         f"perf record -q -F {SAMPLES_PER_S} -p {pid} -o {files[name]} -- sleep {seconds:g}".split()
@@ -93,7 +93,7 @@ def _record(pids: dict[str, int], seconds: float, folder: Path) -> dict[str, Pat
 
 
 def _shares(samples: Path, cores: float) -> Shares:
-    """Shares of a core by part, of a process that used so many cores."""
+    """Shares of a core by part, of a process that used this many cores."""
     command = ["perf", "report", "--stdio", "-q", "--sort", "dso", "-F", "overhead,dso", "-i", str(samples)]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found: dict[str, float] = defaultdict(float)

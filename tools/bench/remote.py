@@ -1,8 +1,8 @@
 """Environments in an env-server, stepped by RemoteVectorEnv over ipc and tcp, beside gymnasium's AsyncVectorEnv.
 
 AsyncVectorEnv has a process for each environment and passes observations through shared memory. An env-server steps
-CartPole by gymnasium's vectorised implementation in one process, one by one in a process for each core, which is the
-default for other environments, or in a process for each environment as well; and Pong in a C++ thread for each core.
+CartPole by gymnasium's vectorised implementation in one process; one by one in a process for each core, the default for
+other environments; and in a process for each environment. It steps Pong in a C++ thread for each core.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from zerobeast.tools.bench.processes import START_LIMIT_S
 
 PORT = 25_550
 CORES = len(os.sched_getaffinity(0))
-STEPS = 20  #: of all environments, between two looks at the clock
+STEPS = 20  #: of all environments, between two readings of the clock
 BETTER = Goal(">=", 1, of_ratio=True)
 
 
 class Setup(NamedTuple):
-    """What is stepped."""
+    """Environments to step, and how."""
 
     name: str
-    workers: int  #: processes of the env-server, if its environments are stepped by any
+    workers: int  #: processes of the env-server, if it steps the environments in processes
     env_id: str  #: as an env-server knows it
     num_envs: int
-    make: Callable[[], Any]  #: one of the environments, for gymnasium
+    make: Callable[[], Any]  #: makes one of the environments, for gymnasium
 
 
 class Pong(gymnasium.Env[Any, Any]):
-    """One game, by the emulator's vector environment, whose preprocessing is that of an env-server."""
+    """One game in the emulator's vector environment, with the preprocessing of an env-server."""
 
     def __init__(self) -> None:
         from ale_py.vector_env import AtariVectorEnv
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(seconds: float) -> list[Figure]:
-    """Agent steps a second of each work over each transport, `seconds` for each, and of gymnasium's own."""
+    """Agent steps a second of each setup over each transport and of gymnasium's own, `seconds` for each."""
     figures = []
     for work in WORKS:
         with closing(AsyncVectorEnv([work.make] * work.num_envs)) as envs:
@@ -90,7 +90,7 @@ def _remote_rate(work: Setup, transport: str, seconds: float) -> float:
         flags = ("endpoint", endpoint), ("workers", work.workers), ("threads", CORES)
         command = [sys.executable, "-P", "-m", "zerobeast.services.envserver"]
         command += [text for name, value in flags for text in (f"--envserver.{name}", str(value))]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:  # one that may have children
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:  # it may have child processes
             try:
                 envs = RemoteVectorEnv(endpoint, work.env_id, work.num_envs, timeout_s=START_LIMIT_S)
                 with closing(envs):

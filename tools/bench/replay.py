@@ -1,8 +1,8 @@
 """A replay on disk: inserts and draws a second beside memory bandwidth, and bytes per stored step, raw and compressed.
 
 Rollouts of random play are stored again and again. The yardstick copies as many bytes from memory to memory: whole
-rollouts, and from random places the two stacks of each transition that is drawn. Of the run's settings `env`,
-`learner.unroll_length` and `actor.envs_per_group` count: the rollouts of a group are stored together.
+rollouts, and the two stacks of each drawn transition from random places. Of the run's settings, `env`,
+`learner.unroll_length` and `actor.envs_per_group` matter: the rollouts of a group are stored together.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure, per_sec
 from zerobeast.tools.bench.in_process import CPU, InProcess, folder_on_disk
 from zerobeast.tools.bench.options import emit_figures, parse
 
-STORED = 40_000  #: agent steps, in the replay; what is drawn comes from all over it
-PLAYED = 10_000  #: agent steps, which fill it
+STORED = 40_000  #: agent steps in the replay; draws come from all over it
+PLAYED = 10_000  #: agent steps that are played to fill it
 BATCH, N_STEP = 32, 3  #: transitions of a draw, steps of each
-SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the stack that an agent step would take
+SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whole stack
 
 
 class BenchedSizes(NamedTuple):
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(config: RunConfig, seconds: float, stored: int = STORED, played: int = PLAYED) -> list[Figure]:
-    """Of each figure `seconds`; of frames that are no bytes, raw alone."""
+    """Measure each figure for `seconds`; frames that are not bytes are stored raw only."""
     messages = list(play(config, played))
     obs = messages[0].rows["obs"]
     kinds: tuple[Compression, ...] = ("none", "zstd") if obs.dtype == np.uint8 else ("none",)
@@ -60,7 +60,7 @@ def measure(config: RunConfig, seconds: float, stored: int = STORED, played: int
 
 
 def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
-    """Rollouts of a group of environments at a time, by random actions, with which DQN begins."""
+    """Rollouts of a group of environments at a time, of the random actions that DQN begins with."""
     rows, unroll = config.actor.envs_per_group, config.learner.unroll_length
     learner = config.learner.model_copy(update={"batch_size": rows})
     dqn = config.dqn.model_copy(update={"replay_size": BATCH * unroll, "exploration": "annealed"})
@@ -87,7 +87,7 @@ def _measured(folder: Path, messages: list[Rollouts], sizes: BenchedSizes, secon
         return len(rollouts) * steps
 
     stored = 0
-    while stored < sizes.replay_size:  # blocks are found and pages made by the first round alone
+    while stored < sizes.replay_size:  # only the first round allocates blocks and pages
         stored += insert()
         memory.insert()
     inserts, copies = per_second(insert, seconds), per_second(memory.insert, seconds)
@@ -103,7 +103,7 @@ def _measured(folder: Path, messages: list[Rollouts], sizes: BenchedSizes, secon
 
 
 class _MemoryCopies:
-    """As large as a replay without compression, and nothing but copies into it and out of it."""
+    """A buffer as large as an uncompressed replay, with nothing but copies into it and out of it."""
 
     def __init__(self, steps: int, messages: list[Rollouts], stack: int) -> None:
         self._steps: int = messages[0].valid.size
@@ -120,7 +120,7 @@ class _MemoryCopies:
         return self._steps
 
     def draw(self) -> int:
-        """Copy stacks from anywhere; returns for how many transitions."""
+        """Copy stacks from random places; returns the number of transitions."""
         np.take(self._stacks, self._rng.integers(0, len(self._stacks), len(self._drawn)), axis=0, out=self._drawn)
         return BATCH
 

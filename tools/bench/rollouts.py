@@ -1,8 +1,8 @@
 """The rollouts plane over tcp: bytes a second from an actor's outboxes to a learner that uses them at once.
 
-Real on the learner's side are port, intake and queue, on the actor's the outboxes of its env groups and their port,
-with credit and acknowledgements; there is no update and there are no environments. The yardstick is a bare tcp stream
-in writes of the same size.
+The learner's port, intake and queue are real, and so are the actor's port and the outboxes of its env groups, with
+credit and acknowledgements; there are no updates and no environments. The yardstick is a bare tcp stream in writes of
+the same size.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TERMS = Terms(ENV, POLICY, unroll_length=20, num_envs=16)
 RECORD = rollout_record(ENV, POLICY, 20)
 GROUPS = 2  #: env groups of an actor, each with a window of its own
 WINDOWS = (1, 2)  #: rollouts under way per group: the default setting, and one more
-STREAM_MESSAGES = 3  #: in the buffer of the stream that is the limit
+STREAM_MESSAGES = 3  #: that fit into the receive buffer of the yardstick
 MAX_WAIT_S = 0.05
-WARMUP = 0.25  #: of the measured time
+WARMUP = 0.25  #: fraction of the measured time
 BANDWIDTH = Goal(">=", 0.35, of_ratio=True)
 
 
@@ -84,13 +84,13 @@ class Consumer:
     """
 
     def __init__(self, port: ServerPort, window: int) -> None:
-        # a batch is a message, so that each is used up as soon as it is there
+        # a batch is one message, so that each is consumed as soon as it arrives
         self._queue = RolloutQueue(partial(np.empty, dtype=RECORD.dtype), TERMS.num_envs)
         self._intake = Intake(port, random_id(), window, TERMS, self._queue, SavedLedger())
         self._poller = Poller([port])
 
     def turn(self) -> int:
-        """Wait, take what came, and acknowledge it; returns how many messages."""
+        """Wait, then consume and acknowledge the messages that arrived; returns how many."""
         consumed = 0
         self._poller.wait(MAX_WAIT_S)
         self._intake.receive(time.monotonic())
@@ -102,7 +102,7 @@ class Consumer:
 
 
 def stream_bytes_per_s(chunk_bytes: int, ring_bytes: int, seconds: float) -> float:
-    """Bytes a second, sent in chunks of one size and received in place into a ring of memory that is there already."""
+    """Bytes a second of a tcp stream, sent in chunks of one size and received into a preallocated ring."""
     ring = memoryview(bytearray(ring_bytes))
     with Processes() as processes, socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(START_LIMIT_S)
@@ -126,7 +126,7 @@ def stream_bytes_per_s(chunk_bytes: int, ring_bytes: int, seconds: float) -> flo
 
 def stream(_pipe: Connection, port: int, chunk_bytes: int) -> None:
     """Send until the receiver has ended."""
-    chunk = b"x" * chunk_bytes  # zeros might never be written, and then all be one page
+    chunk = b"x" * chunk_bytes  # zeros might never be written, and then all map to one page
     with socket.create_connection(("127.0.0.1", port)) as connection, suppress(ConnectionError):
         while True:
             connection.sendall(chunk)

@@ -21,7 +21,7 @@ MAX_WAIT_S = 0.1
 
 
 class Sender:
-    """The outboxes of some env groups, and rollouts [N] to put in as soon as they have room.
+    """The outboxes of several env groups, refilled with rollouts [N] as soon as they have room.
 
     Args:
       endpoint: of the learner.
@@ -47,7 +47,7 @@ class Sender:
         self.acknowledged = 0  #: rollouts so far
 
     def turn(self) -> None:
-        """Send what the windows admit, wait, and take what came."""
+        """Send what the windows admit, wait, and receive acknowledgements."""
         now = time.monotonic()
         for outbox in self._outboxes:
             while outbox.room:
@@ -70,12 +70,12 @@ class Sender:
 
     def _rollout(self) -> NDArray[np.void]:
         rows = np.zeros(self._num_envs, self._record.dtype)
-        rows["obs"] = 1  # memory that was never written would all be one page
+        rows["obs"] = 1  # memory that was never written would all map to one page
         return rows
 
 
 def send(pipe: Connection, endpoint: str, terms: Terms, groups: int) -> NoReturn:
-    """Send for ever; say so once the learner has used a first rollout."""
+    """Send for ever; report on the pipe once the learner has used the first rollout."""
     sender = Sender(endpoint, terms, groups)
     while not sender.acknowledged:
         sender.turn()

@@ -11,7 +11,7 @@ from zerobeast.tools.bench.options import emit_figures, parse
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 MOST = 64
-FLAT = Goal(">=", 0.8)  #: of the best rate: less, with more actors, is a collapse
+FLAT = Goal(">=", 0.8)  #: fraction of the best rate; to fall below it with more actors is a collapse
 
 
 def main(argv: list[str]) -> int:

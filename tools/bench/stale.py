@@ -29,7 +29,7 @@ from zerobeast.tools.bench.options import SETTINGS, emit, numeric
 from zerobeast.tools.bench.processes import begin
 from zerobeast.tools.bench.stale_report import Curve, SeedRun, describe, line, summaries
 
-#: whatever this machine is fastest with: a run is to be the same on others
+#: whichever precision is fastest here, so that a run is the same on other machines
 EXACT = ("--learner.precision", "float32", "--broker.precision", "float32")
 
 log = logging.getLogger(__name__)
@@ -93,13 +93,13 @@ def _reuse(algo: str, uses: int) -> list[str]:
 
 
 def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[SeedRun]:
-    """Every run as it ends, as many at once as there are cores."""
+    """Yield every run as it ends; as many run at once as there are cores."""
     at_once = max(1, min(int(cores()), len(configs)))
     with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=begin) as pool:
         try:
             for task in as_completed([pool.submit(train, config, lag, goal) for config in configs]):
                 yield task.result()
-        except BaseException:  # a pool would wait for all of its runs to end
+        except BaseException:  # the pool would otherwise wait for all of its runs to end
             for process in active_children():
                 process.terminate()
             raise

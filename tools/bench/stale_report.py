@@ -1,4 +1,4 @@
-"""What `beast bench stale` found: of each run, and of each algorithm over its seeds."""
+"""Results of `beast bench stale`: for each run, and for each algorithm over its seeds."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from statistics import median
 from typing import Any, NamedTuple, Self
 
 Curve = list[tuple[int, float]]  #: agent steps, mean return of the last 100 episodes
-Spread = dict[str, float | None]  #: median, min and max; None beyond the last run that has a value
+Spread = dict[str, float | None]  #: median, min and max; None where it falls on a run without a value
 
 _FORMAT = "{:<9}{:>7}{:>10}{:>10}{:>13}{:>11}{:>11}"
 _HEADINGS = ("", "seed", "best", "last", "goal at", "collapsed", "steps/s")
 
 
 class SeedRun(NamedTuple):
-    """What became of one seed. Returns are unknown where fewer than 100 episodes ended."""
+    """The result of one seed. Returns are None if fewer than 100 episodes ended."""
 
     algo: str
     seed: int
     best: float | None
     last: float | None
-    reached: int | None  #: agent steps at which the goal was
-    collapsed: bool  #: at the end below half of the best, or weights that overflow
+    reached: int | None  #: agent steps at which the goal was reached
+    collapsed: bool  #: the last return is below half of the best, or the weights overflowed
     rate: float  #: agent steps a second
     curve: Curve
 
     @classmethod
     def of(cls, algo: str, seed: int, curve: Curve, *, goal: float, diverged: bool, rate: float) -> Self:
-        """Judge a curve. Half of the best means nothing where returns are negative: that is no collapse."""
+        """Judge a curve. A fall below half of the best return counts only if the best is positive."""
         best = max((value for _, value in curve), default=None)
         last = curve[-1][1] if curve else None
         reached = next((steps for steps, value in curve if value >= goal), None)
@@ -54,7 +54,7 @@ def _summary(runs: Sequence[SeedRun]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float | None], *, unknown: float) -> Spread:
-    """Of all runs: one without a value counts as the worst."""
+    """Spread over all runs; a run without a value counts as the worst."""
     known = [unknown if value is None else value for value in values]
     found = {"median": median(known), "min": min(known), "max": max(known)}
     return {name: value if math.isfinite(value) else None for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""The steps plane: a round trip to an env-server in lock step, where the environments cost nothing.
+"""The steps plane: a round trip to an env-server in lock step, with environments that cost nothing.
 
 The env-server is the real service in a process of its own, the client is `zerobeast.env_client`. Only the environments
 are replaced, by ones that never change. The yardstick moves as many bytes there and back between two C processes.
@@ -35,7 +35,7 @@ ENV = EnvSpec("Constant-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discret
 WARMUP_STEPS = 200
 PINGPONG = Path(__file__).with_name("pingpong.c")
 NO_COMPILER = "There is no C compiler (cc) here, so the round trip has no yardstick."
-MARGIN_S = 60.0  #: of the ping-pong beyond the measured time before something is wrong
+MARGIN_S = 60.0  #: beyond the measured time, before the ping-pong counts as stuck
 LATENCY = Goal("<=", 6, of_ratio=True)
 
 

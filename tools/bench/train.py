@@ -1,7 +1,7 @@
 """The steady training rate of the real system, beside the limit measured in the same run.
 
-A shared machine changes its speed from minute to minute. So the two take turns: a slice of training, then the services
-are stopped in their tracks while the parts are measured, then they go on.
+The speed of a shared machine changes from minute to minute, so the two take turns: a slice of training, then the
+services are suspended while the parts are measured, then they go on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from zerobeast.tools.bench.options import emit_figures, parse
 from zerobeast.tools.throwaway_run import ThrowawayRun, training
 
 TURN_S = 10.0
-SETTLING_S = 2.0  #: after a pause: caches and queues fill
+SETTLING_S = 2.0  #: after a pause, for caches and queues to fill
 
 
 class Training(NamedTuple):
-    """What was seen of a run between two moments."""
+    """Measurements of a run between two moments."""
 
     rate: float  #: agent steps a second
-    cpu_s: dict[str, float]  #: role -> CPU seconds a second of its services
+    cpu_s: dict[str, float]  #: role -> CPU seconds a second that its services use
     pages: dict[str, dict[str, Any]]  #: the newest health page of each role
 
 
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         figure(f"{what}: rate over the limit", run.rate, STEPS_S, ratio, machine["best"]),
         figure(f"{what}: over it in {precision}", run.rate, STEPS_S, None, machine["limit"][precision]),
         figure(f"{what}: over it with all cores at work", run.rate, STEPS_S, busy_ratio, at_work["limit"][precision]),
-        # the yardstick where a GPU does all the rest
+        # the yardstick if a GPU does all the rest
         figure(f"{what}: over environments alone", run.rate, STEPS_S, None, machine["cores"] * at_work["env"]),
         figure(f"{what}: CPU outside the three parts", outside, "of all", most_outside),
     ]
@@ -55,8 +55,8 @@ def main(argv: list[str]) -> int:
 
 
 def _goals(config: RunConfig) -> tuple[Goal | None, Goal | None, Goal | None]:
-    """Of the rate, alone and with all cores at work, and of the CPU outside the three parts."""
-    if config.env.id == "CartPole-v1":  # costs nothing: what is left is the system, in large messages
+    """Goals for the rate, alone and with all cores at work, and for the CPU outside the three parts."""
+    if config.env.id == "CartPole-v1":  # costs nothing, so this measures the system, with large messages
         return Goal(">=", 25_000) if config.actor.envs_per_group >= 64 else None, None, None
     alone = 0.8 if config.net.torso == "deep" or config.net.use_lstm else 0.85
     return Goal(">=", alone, of_ratio=True), Goal(">=", 0.85, of_ratio=True), Goal("<=", 0.1)
@@ -86,7 +86,7 @@ def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
       seconds: to measure.
 
     Raises:
-      BeastError: it does not train.
+      BeastError: the run does not train.
     """
     with training(flags) as run:
         time.sleep(warmup_s)
@@ -96,7 +96,7 @@ def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
 def _in_turn(
     flags: list[str], yardstick: limit.Yardstick, options: argparse.Namespace, best: str
 ) -> tuple[Training, limit.Rates]:
-    """The means of training and of the limit, in the precision `best` and in the run's own."""
+    """Measure training and the limit in turns; returns their means, the limit in precision `best` and the run's own."""
     turns = max(1, round(options.seconds / TURN_S))
     seen, machines = [], []
     with training(flags) as run:
@@ -114,7 +114,7 @@ def _in_turn(
 
 
 def watch(run: ThrowawayRun, seconds: float) -> Training:
-    """What is seen of a run's services in the next `seconds`.
+    """Measure a run's services over the next `seconds`.
 
     Raises:
       BeastError: a service has ended.

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(seconds: float) -> list[Figure]:
-    """The median over the versions of `seconds`."""
+    """The median over all versions published in `seconds`."""
     what = f"weights, {WEIGHTS_BYTES / 1e6:.1f} MB over ipc: until the last of {SUBSCRIBERS} has them"
     return [figure(what, 1000 * statistics.median(_spreads_s(seconds)), "ms", SPREAD)]
 
@@ -86,13 +86,13 @@ class WeightsSource:
         return now
 
     def welcome(self) -> None:
-        """Give the newest version to those that have subscribed since."""
+        """Send the newest version to new subscribers."""
         Poller([self._publisher]).wait(0.05)
         self._publisher.welcome()
 
 
 def subscribe(pipe: Connection, endpoint: str) -> NoReturn:
-    """Tell [version, monotonic seconds] of every version that has arrived whole, in memory that is there already."""
+    """Send [version, monotonic seconds] of every version that has arrived whole, in preallocated memory."""
     inbox = WeightsInbox(Context(), endpoint, layout_id=0, n_bytes=WEIGHTS_BYTES)
     while True:
         inbox.connect(time.monotonic())

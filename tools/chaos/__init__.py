@@ -20,7 +20,7 @@ Without a command: soak. All explain themselves with --help. Exit code 0: every 
 
 
 def main(argv: list[str]) -> int:
-    """Run one of them; returns the exit code."""
+    """Run one of the commands; returns the exit code."""
     named = bool(argv) and (not argv[0].startswith("-") or argv[0] in ("-h", "--help"))
     argv = argv if named else ["soak", *argv]
     return commands.run("beast chaos", HELP, COMMANDS, argv, partial(commands.run_module, __name__))

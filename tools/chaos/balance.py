@@ -1,15 +1,15 @@
 """The accounts of a run: every rollout that was completed was used once, or dropped for a reason, or is under way.
 
-Pages in, sums out; no sockets, no clock. The journal reads pages while the run lasts, because a process that is killed
-takes its page with it. What it can tell of the dead:
+Pages in, sums out; no sockets, no clock. The audit reads pages while the run lasts, because a process that is killed
+takes its page with it. What it knows about dead processes:
 
-- What an actor sent is known exactly: the learner's page says up to which number it received each stream.
-- What an actor completed and never sent is known from its last page, half a second before its death at most. What it
-  completed after that page and did not send was never seen, and is neither made nor lost here. It is at most a
-  window of messages for each env group.
-- What a learner had used after its last checkpoint is known exactly from the next one, which compares the first number
-  that an actor can still send with the last one that the checkpoint knows. If that actor is dead as well, nothing
-  says so; then the next learner's page is compared with the last one's.
+- What an actor sent is known exactly: the learner's page has the newest number received of each stream.
+- What an actor completed but never sent is known from its last page, at most half a second before its death. What it
+  completed after that page and did not send was never seen, so it counts as neither made nor lost. That is at most
+  a window of messages for each env group.
+- What a learner had used after its last checkpoint is known exactly from the next learner, which compares the first
+  number that an actor can still send with the last one that the checkpoint knows. If that actor is dead as well, it
+  sends no such number; then the next learner's page is compared with that of the learner before.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Account:
     """What is known of one stream."""
 
     rows: int  #: rollouts in a message
-    made: int = 0  #: newest number that the actor is known to have completed
+    made: int = 0  #: newest message number that the actor is known to have completed
     delivered: int = 0  #: rollouts that the learner's accounts contain now
-    reached: int = 0  #: the most that they contained ever
+    reached: int = 0  #: the most that they ever contained
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class Balance:
     """Rollouts, over the whole run."""
 
     made: int  #: completed by actors
-    used: int  #: learned from, by updates that the policy of now contains
+    used: int  #: learned from, by updates that the current policy contains
     queued: int  #: in the learner's queue
     waiting: int  #: in outboxes of living actors, or on their way
     dropped: dict[str, int]  #: by reason
     gap: int  #: what is not accounted for; 0 if the accounts close
-    cut: dict[str, int]  #: never completed, by the peer whose end cut them off
-    most_waiting: int  #: messages of one stream that were completed and not delivered, at most
+    cut: dict[str, int]  #: never completed, by the peer whose end cut them short
+    most_waiting: int  #: most messages of one stream that were completed and not delivered
 
     @property
     def lost(self) -> int:
-        """Everything that was begun and not learned from, and will not be."""
+        """All rollouts that were begun and will never be learned from."""
         return sum(self.dropped.values()) + sum(self.cut.values())
 
 
 @dataclass
 class RolloutAudit:
-    """Reads pages, and remembers what the dead have said."""
+    """Reads pages, and remembers those of dead processes."""
 
     accounts: dict[Stream, Account] = field(default_factory=dict)
     _learner: Mapping[str, Any] = field(default_factory=dict)  #: newest page
@@ -73,11 +73,11 @@ class RolloutAudit:
             self._note_learner(page)
 
     def actor_ended(self, name: str) -> None:
-        """An actor has ended."""
+        """Note that an actor has ended."""
         self._alive.pop(name, None)
 
     def balance(self) -> Balance:
-        """The sums now. They close where no message is on its way, and every page is newer than the last event."""
+        """The current sums. They close if no message is on its way and every page is newer than the last event."""
         ledger, queued = Counter(self._learner.get("rollouts_by_fate", {})), self._learner.get("queue_rows", 0)
         living, made, waiting, dropped = set(self._alive.values()), 0, 0, Counter[str]()
         for (sender, _), account in self.accounts.items():
@@ -95,7 +95,7 @@ class RolloutAudit:
         cut = Counter({"actor": 0})
         for sender, page in self._actors.items():
             cut.update(page["rollouts_cut_by_peer"])
-            cut["actor"] += 0 if sender in living else page["envs"]  # it was assembling a rollout of each
+            cut["actor"] += 0 if sender in living else page["envs"]  # it was assembling one rollout of each env
         accounted = ledger["used"] + queued + waiting + dropped.total()
         return Balance(
             made=made,
@@ -121,7 +121,7 @@ class RolloutAudit:
         streams = {(sender, slot): entry for sender, slot, *entry in page["streams"]}
         if page["epoch"] != self._learner.get("epoch"):
             for sender, slot, *_ in self._learner.get("streams", []):
-                if (sender, slot) not in streams:  # the checkpoint is older than they are
+                if (sender, slot) not in streams:  # the checkpoint is older than the stream
                     self.accounts[sender, slot].delivered = 0
         self._learner = page
         for stream, (rows, received, consumed, begun) in streams.items():

@@ -1,4 +1,4 @@
-"""What is done to a run, and in which order: drawn from a seed, the same for every run with as many services."""
+"""The faults of a run and their order: drawn from a seed, the same for every run with the same services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 STOPS_S = (1.0, 30.0)  #: shortest, longest
 PAUSES_S = (0.1, 2.0)  #: before a restart
-TWO_AT_ONCE = 0.2  #: of all faults
+TWO_AT_ONCE = 0.2  #: fraction of all faults
 
 
 class FaultKind(StrEnum):
@@ -26,7 +26,7 @@ class ServiceFault(NamedTuple):
     Attributes:
       kind: the same for all targets.
       targets: names of services.
-      pause_s: until the restart or, of services that were stopped, until SIGCONT.
+      pause_s: seconds until the restart or, for SIGSTOP, until SIGCONT.
     """
 
     kind: FaultKind
@@ -35,14 +35,14 @@ class ServiceFault(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What faults are counted by: "SIGKILL learner", or "SIGKILL two at once"."""
+        """The name that faults are grouped by: "SIGKILL learner", or "SIGKILL two at once"."""
         what = self.targets[0].split()[0] if len(self.targets) == 1 else "two at once"
         return f"{self.kind} {what}"
 
 
 def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
-    """Faults without end to services of these names. Every role is as likely, however many services it has."""
-    dice = random.Random(seed)  # noqa: S311 - has to repeat itself
+    """Yield faults of these services without end. Every role is equally likely, however many services it has."""
+    dice = random.Random(seed)  # noqa: S311 - has to be repeatable
     roles = sorted({name.split()[0] for name in names})
     while True:
         kind = dice.choice(list(FaultKind))
@@ -53,5 +53,5 @@ def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
             target = dice.choice([name for name in names if name.split()[0] == role])
             targets += [] if target in targets else [target]
         low, high = STOPS_S if kind is FaultKind.STOP else PAUSES_S
-        # short stops are as likely as long ones, in orders of magnitude
+        # log-uniform: each order of magnitude is equally likely
         yield ServiceFault(kind, tuple(targets), low * (high / low) ** dice.random())

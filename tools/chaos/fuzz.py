@@ -29,13 +29,13 @@ MAX_LOOP_AGE_S = 20.0
 MAX_SILENCE_S = 30.0
 LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
 assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
-#: which plane is attacked in which service
+#: service -> the plane that is attacked in it
 PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items()}
 PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
 
 
 def main(argv: list[str]) -> int:
-    """Run it; exit code 0 if everything held, 1 if something did not."""
+    """Run the attack; exit code 0 if everything held, 1 if something did not."""
     parser = commands.parser("beast chaos fuzz", __doc__)
     parser.add_argument("--messages", type=int, default=20_000, help="hostile messages; default 20000")
     parser.add_argument("--seed", type=int, default=1, help="of all of them; default 1")
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def run(messages: int, seed: int) -> dict[str, Any]:
-    """Attack a run of its own with so many messages; returns what was seen, with `failures` in words."""
+    """Attack a run of its own with this many messages; returns the results, with `failures` in words."""
     with tempfile.TemporaryDirectory(prefix="zb") as folder, FuzzedRun(Path(folder), seed) as fuzzed:
         fuzzed.start_all()
         fuzzed.until_it_trains()
@@ -61,7 +61,7 @@ def run(messages: int, seed: int) -> dict[str, Any]:
         with AnswerWatch(fuzzed.children[:]) as watch:
             try:
                 fuzzed.attack(messages)
-            except (BeastError, OSError) as error:  # a service that has ended takes and shows nothing
+            except (BeastError, OSError) as error:  # a service that has ended accepts no messages and shows no page
                 broken.append(f"{type(error).__name__}: {error}")
         learned = fuzzed.updates() - updates
         failures = [
@@ -119,7 +119,7 @@ def _row(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> Row:
 
 
 def judge_page(child: Child) -> Iterator[str]:
-    """What a service's page says about how it counts."""
+    """Mistakes in how a service counts refusals, by its page."""
     if child.poll() is not None:
         yield child.explain()
         return
@@ -132,7 +132,7 @@ def judge_page(child: Child) -> Iterator[str]:
 
 
 def judge_growth(name: str, before: ProcessUsage, after: ProcessUsage) -> Iterator[str]:
-    """What a process has more of than after the first round."""
+    """Resources of a process that have grown too much since the first round."""
     for what, then, now, most in zip(ProcessUsage._fields, before, after, MAX_GROWTH, strict=True):
         if now - then > most:
             yield f"{name}: {what} grew from {then:,} to {now:,}, expected at most {most:,} more"
@@ -148,14 +148,14 @@ def judge_answers(watch: AnswerWatch) -> Iterator[str]:
 
 
 def judge_actor(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What became of the honest actor."""
+    """Harm to the honest actor, by its counters."""
     for what in LOST:
         if after.get(what) != before.get(what):
             yield f"the honest actor: {what} was {before.get(what)} and is {after.get(what)}"
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """For people."""
+    """The result as text for people."""
     rate = result["messages"] / max(result["seconds"], 1e-9)
     head = (
         f"{result['messages']:,} messages of seed {result['seed']} in {result['seconds']:.0f} s ({rate:.0f}/s), and "

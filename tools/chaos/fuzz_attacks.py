@@ -17,7 +17,7 @@ from zerobeast.tools.chaos.fuzz_hello import HELLOS
 from zerobeast.tools.chaos.fuzz_peer import COMMAND, GREETING, LONG, MORE, REPLIES, REQUESTS, WEIGHTS, RawPeer, frame
 
 HELLO_ROUNDS, HELLO_PERIOD_S = 3, 0.2
-LARGEST = 5  #: scale of attacks
+LARGEST = 5  #: largest scale of attacks
 NO_TIME = struct.pack("ii", 1, 0)  #: SO_LINGER: hang up with a reset
 hung_up = partial(suppress, OSError)  #: the other side may end the connection, which is its right
 
@@ -41,7 +41,7 @@ def silence(target: AttackTarget, scale: int) -> None:
 
 
 def noise(target: AttackTarget, scale: int) -> None:
-    """Bytes that are no ZMTP, before and after its greeting."""
+    """Bytes that are not ZMTP, before and after its greeting."""
     for number in range(10 * scale):
         for kind in (b"", b"PUSH", b"SUB", b"REQ", b"\xff" * 200):
             with hung_up(), RawPeer(target.endpoint, number % 2, kind) as peer:
@@ -72,7 +72,7 @@ def millions(target: AttackTarget, scale: int) -> None:
 
 
 def eavesdrop(target: AttackTarget, scale: int) -> None:
-    """Subscriptions to all clients' replies that are never read, cancellations of others', and what is neither."""
+    """Subscriptions to all clients' replies that are never read, cancellations of others', and garbage."""
     letter, rng = target.plane.value, target.rng
     topics = [b"", letter, letter + bytes(4), topic(target.plane, 5) + b"x", b"\xff" * 9, topic(Plane.WEIGHTS, 0)]
     with ExitStack() as stack, hung_up():
@@ -98,7 +98,7 @@ def hoard(target: AttackTarget, scale: int) -> None:
 
 
 def half_open(target: AttackTarget, scale: int) -> None:
-    """HELLO, and never another word; half of them would not even hear the answer."""
+    """Clients that send nothing but HELLO; half of them are not even subscribed to the answer."""
     many = (1000 if target.plane is Plane.STEPS else 4000) * scale // LARGEST
     senders = [target.rng.randrange(1, 2**63) for _ in range(many)]
     with ExitStack() as stack, hung_up():

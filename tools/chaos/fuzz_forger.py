@@ -1,4 +1,4 @@
-"""A learner that is none, and publishes weights that must not be taken, and news that are none."""
+"""A false learner, which publishes weights and news that must not be accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zerobeast.tools.chaos.fuzz_messages import BODY, Case, packed
 from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, WEIGHTS, RawPeer
 
 TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
-GENUINE = 2**40  #: the first version that a broker has to take
+GENUINE = 2**40  #: the first version that a broker has to accept
 
 
 def overheard(endpoint: Endpoint) -> list[bytes]:
@@ -31,9 +31,9 @@ class Forger(AbstractContextManager["Forger"]):
     """Publishes variations of a real version, and of news.
 
     Args:
-      endpoint: to pretend to be the learner at; a path.
+      endpoint: where it pretends to be the learner; a path.
       real: frames of a real version.
-      rng: decides.
+      rng: makes all choices.
     """
 
     def __init__(self, endpoint: Endpoint, real: list[bytes], rng: random.Random) -> None:
@@ -52,7 +52,7 @@ class Forger(AbstractContextManager["Forger"]):
             peer.close()
 
     def wait_for_subscriber(self) -> None:
-        """Raises OSError if none comes."""
+        """Wait for the next subscriber. Raises OSError if none comes."""
         peer = RawPeer.accepted(self._listener, b"XPUB")
         (subscription,) = peer.receive()
         if former := self._subscribers.pop(subscription[1:], None):
@@ -60,25 +60,25 @@ class Forger(AbstractContextManager["Forger"]):
         self._subscribers[subscription[1:]] = peer
 
     def publish(self, *cases: Case) -> None:
-        """Send them to the subscriber of their topic."""
+        """Send cases to the subscriber of their topic."""
         for case in cases:
             self._subscribers[case.frames[0][:TOPIC_BYTES]].say(case.frames)
 
     def genuine(self, version: int = GENUINE) -> Case:
-        """What a broker has to take after all that."""
+        """A version that a broker has to accept after all the forged ones."""
         return self._version(self._body(version), self._chunks, ())
 
     def genuine_news(self, version: int) -> Case:
-        """That there is such a version."""
+        """News that this version exists."""
         return self._news([version, []], ())
 
     def case(self) -> Case:
-        """A version that cannot be taken."""
+        """A version that must not be accepted."""
         draw = self._rng.choice
         return draw([self._garbage, self._foreign, self._other_network, self._other_chunks, self._other_bytes])()
 
     def case_of_news(self) -> Case:
-        """News that cannot be believed."""
+        """News that must not be accepted."""
         draws: list[Callable[[bytes], Case]] = [self._garbage, self._foreign, self._bad_entries, self._loaded]
         return self._rng.choice(draws)(NEWS_TOPIC)
 
@@ -93,13 +93,13 @@ class Forger(AbstractContextManager["Forger"]):
         return Case([about + packed([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
 
     def _bad_entries(self, _about: bytes) -> Case:
-        """Versions and divergences that are no numbers, or no finite ones."""
+        """News whose versions or divergences are not numbers, or not finite."""
         entries: list[Any] = [1, [], [1, 2], [-1, 0, 0.5], [1, -1, 0.5], [1, 2, math.nan], [1, 2, math.inf], [1, 2, 3]]
         bodies = [[1, [[1, 2, 0.5], entry]] for entry in entries] + [[1], [1.5, []], ["1", []], [1, {}]]
         return self._news(self._rng.choice(bodies), ("header",))
 
     def _loaded(self, _about: bytes) -> Case:
-        """With more frames than a header."""
+        """News with frames besides the header."""
         frames, _ = self._news([self._rng.randrange(MAX_INTEGER), []], ())
         return Case([*frames, *self._chunks], ("payload",))
 
@@ -125,7 +125,7 @@ class Forger(AbstractContextManager["Forger"]):
         return self._version(self._body(self._rng.randrange(2**41, 2**50)), chunks, ("payload",))
 
     def _other_bytes(self) -> Case:
-        """It is not looked at if another version waits behind it; otherwise its checksum is wrong."""
+        """A wrong checksum, which is not noticed if another version waits behind this one."""
         body = self._body(0)
         body[3] ^= 1 << self._rng.randrange(32)
         return self._version(body, self._chunks, None)

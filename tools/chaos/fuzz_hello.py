@@ -25,14 +25,14 @@ HELLOS: dict[Plane, Terms] = {
 
 
 def bad_terms(rng: random.Random, plane: Plane) -> tuple[Terms, Refusal]:
-    """Terms that are refused, and what as."""
+    """Terms that are refused, and the reason that is counted."""
     terms = HELLOS[plane]
     if plane is Plane.STEPS:
         return terms | _one_of(rng, _STEPS), "terms"
     if rng.random() < 0.5:
         return terms | {"env": _bad_env(rng)}, "spec"
     name = "num_envs" if plane is Plane.INFERENCE else rng.choice(["num_envs", "unroll_length"])
-    wrong = [number for number in _NUMBERS if number is not None or name != "unroll_length"]  # that may be left out
+    wrong = [number for number in _NUMBERS if number is not None or name != "unroll_length"]  # None is valid there
     return terms | {name: _one_of(rng, wrong)}, "terms"
 
 
@@ -50,7 +50,7 @@ def _each(key: str, *values: Any) -> list[Terms]:
 
 
 def _one_of(rng: random.Random, values: list[Any]) -> Any:
-    """One of them; a function is called only now, for most of them are large."""
+    """Pick a value; functions are called only when picked, since most of their results are large."""
     value = rng.choice(values)
     return value() if callable(value) else value
 

@@ -1,4 +1,4 @@
-"""Messages that no honest peer sends, from a seed, with what each of them has to be counted as.
+"""Messages that no honest peer sends, drawn from a seed, with the reason that each has to be counted under.
 
 cases = Cases(random.Random(1), Plane.STEPS, canary)
 case = cases.stranger()          # from a peer without a session
@@ -17,7 +17,7 @@ from zerobeast.common.errors import Refusal
 from zerobeast.common.wire.messages import BODIES, MAX_HEADER_BYTES, MAX_INTEGER, PROTOCOL_VERSION, Kind, Plane
 from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 
-#: what sessions ask on each plane; HELLO and BYE are taken everywhere, everything else belongs nowhere
+#: what sessions request on each plane; HELLO and BYE are accepted everywhere, other kinds nowhere
 ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
 _EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
 _EXAMPLES |= {int | list | None: 1, dict | None: {}, list | None: None}
@@ -35,8 +35,8 @@ class Cases:
     """Draws messages for one plane.
 
     Args:
-      rng: decides everything.
-      plane: whose server they are for.
+      rng: makes all choices.
+      plane: whose server the messages are for.
       canary: a file that exists once anything was unpickled.
     """
 
@@ -60,17 +60,17 @@ class Cases:
         )
 
     def stranger(self) -> Case:
-        """A message of a peer without a session, whose fate is certain."""
+        """A message from a peer without a session, with a known outcome."""
         return self.rng.choice(self._classes)()
 
     def mutant(self) -> Case:
-        """A message that was good once."""
+        """A valid message with mutations."""
         rng = self.rng
         good = [self._header(rng.choice(self._taken)), *[rng.randbytes(rng.randrange(200))] * rng.randrange(2)]
         return Case(mutated(rng, good), None)
 
     def _header(self, kind: Kind, *terms: Any, version: int = PROTOCOL_VERSION) -> bytes:
-        """A header with random ids, which are unknown."""
+        """A header with random ids, which the server does not know."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
         good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
         return packed([version, kind, *ids, *(terms or good)])
@@ -79,7 +79,7 @@ class Cases:
         return self.rng.randrange(1, MAX_INTEGER)
 
     def _noise(self) -> Case:
-        """Nothing at all, or bytes that begin as no msgpack does."""
+        """Nothing at all, or bytes that begin as msgpack never does."""
         rng = self.rng
         first = rng.choice([b"", b"\xc1" + rng.randbytes(rng.randrange(300))])
         return Case([first, *(rng.randbytes(rng.randrange(300)) for _ in range(rng.randrange(3)))], ("header",))
@@ -114,7 +114,7 @@ class Cases:
         return Case([good + self.rng.randbytes(self.rng.randrange(1, 20))], ("header",))
 
     def _huge(self) -> Case:
-        """Lengths that are not there, nesting without end, more bytes than a header may have."""
+        """Announced lengths that do not follow, deep nesting, or more bytes than a header may have."""
         rng = self.rng
         announced = rng.choice([b"\xdb", b"\xdd", b"\xdf", b"\xc6", b"\xc9"]) + struct.pack(">I", 2**31)
         forged = rng.choice(
@@ -131,7 +131,7 @@ class Cases:
         return Case([forged], ("header",))
 
     def _forged_array(self) -> Case:
-        """An array as msgpack-numpy writes it, which is a pickle, a pointer, or larger than its bytes."""
+        """An array as msgpack-numpy writes it that is a pickle, a pointer, or larger than its bytes."""
         rng = self.rng
         array = rng.choice(
             [
@@ -149,7 +149,7 @@ class Cases:
         return Case([self._header(Kind.HELLO, {"env": array, "num_envs": 1, "seed": 1})], ("array",))
 
     def _other_version(self) -> Case:
-        """A header of another version, the earlier one among them, which servers do not speak."""
+        """A header of another version, including the previous one, which servers do not speak."""
         version = self.rng.choice([0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 77, MAX_INTEGER])
         unread = packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
         alike = self._header(self.rng.choice(self._taken), version=version)
@@ -171,18 +171,18 @@ class Cases:
         return Case([self._header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
 
     def _unheard(self) -> Case:
-        """A good HELLO of a client that would not hear the answer, or a goodbye of an unknown one."""
+        """A valid HELLO of a client that is not subscribed to the answer, or BYE of an unknown client."""
         return Case([self._header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 
 
 def packed(entries: Any) -> bytes:
-    """msgpack of anything, also of what `zerobeast.common.wire.messages` would not send."""
+    """msgpack of anything, including what `zerobeast.common.wire.messages` would not send."""
     encoded: bytes = msgpack.packb(entries, use_bin_type=True)
     return encoded
 
 
 def nested(depth: int) -> Any:
-    """Maps in each other."""
+    """Maps nested `depth` levels deep."""
     value: Any = {}
     for _ in range(depth):
         value = {"x": value}

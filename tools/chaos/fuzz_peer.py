@@ -1,4 +1,4 @@
-"""A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, and so can say what libzmq never would.
+"""A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, so that it can send what libzmq never would.
 
 with RawPeer(endpoint, REQUESTS, b"PUSH") as peer:
     peer.say([header, payload], [b"garbage"])   # any frames will do
@@ -23,14 +23,14 @@ GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0")
 
 
 def frame(content: bytes, flags: int = 0) -> bytes:
-    """One frame with its head."""
+    """Encode one frame with its header."""
     if len(content) < 256:
         return bytes((flags, len(content))) + content
     return bytes((flags | LONG,)) + struct.pack(">Q", len(content)) + content
 
 
 def message(frames: Sequence[bytes]) -> bytes:
-    """A whole message."""
+    """Encode a whole message."""
     last = len(frames) - 1
     return b"".join(frame(content, MORE if place < last else 0) for place, content in enumerate(frames))
 
@@ -61,7 +61,7 @@ class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
 
     @classmethod
     def accepted(cls, listener: socket.socket, kind: bytes) -> Self:
-        """The listening end of the next connection. Raises OSError if none comes."""
+        """Accept the next connection. Raises OSError if none comes."""
         peer = cls.__new__(cls)
         peer.socket, peer._inbox = listener.accept()[0], b""
         peer.socket.settimeout(LIMIT_S)
@@ -72,7 +72,7 @@ class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
         self.close()
 
     def send(self, *encoded: bytes) -> None:
-        """Send bytes as they are: messages of `message`, or worse."""
+        """Send bytes as they are: the output of `message`, or worse."""
         self.socket.sendall(b"".join(encoded))
 
     def say(self, *messages: Sequence[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What a service under attack takes up, and how well it still answers."""
+"""The resources that a service under attack uses, and how well it still answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zerobeast.launcher.pages import Gatherer, Snapshot
 
 
 class ProcessUsage(NamedTuple):
-    """One process at one moment."""
+    """Resources of one process at one moment."""
 
     rss_bytes: int
     files: int  #: open
@@ -19,14 +19,14 @@ class ProcessUsage(NamedTuple):
 
     @classmethod
     def of(cls, child: Child) -> Self:
-        """Look at a process. Raises BeastError if it does not answer."""
+        """Measure a process. Raises BeastError if it does not answer."""
         if not (page := child.page()):
             raise BeastError(f"{child.spec.name} shows no health page")
         return cls(page["memory_bytes"], page["open_files"], child.spec.log.stat().st_size)
 
 
 class AnswerWatch(Gatherer):
-    """Looks at the pages of services until it is left."""
+    """Watches the pages of services until its context is left."""
 
     def __init__(self, children: Sequence[Child]) -> None:
         super().__init__(children, self._look)

@@ -1,4 +1,4 @@
-"""A client that is welcomed by a server, and then says what no honest client does, or never listens."""
+"""A client that a server welcomes, and that then sends what no honest client does, or never reads."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
 
     Args:
       endpoint: of the server.
-      plane: whose.
-      rng: draws its id and what it says.
+      plane: that the server serves.
+      rng: draws its id and what it sends.
       num_envs: of its session.
-      asks: makes one good request first, as every session does that is used.
+      asks: whether to make one valid request first, as every session in use does.
 
     Raises:
-      BeastError: it is not welcomed.
+      BeastError: the server does not welcome it.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         self._mouth.close()
 
     def say(self, *cases: Case) -> None:
-        """Send them; what the server answers is never read."""
+        """Send cases; the server's answers are never read."""
         self._mouth.say(*(case.frames for case in cases))
 
     def ask(self) -> None:
-        """Send the next good request, or HELLO again on the rollouts plane, and never read the answer."""
+        """Send the next valid request, or HELLO again on the rollouts plane, and never read the answer."""
         self._mouth.say(self._hello if self.plane is Plane.ROLLOUTS else self._request(ASKED[self.plane][0]))
 
     def case(self) -> Case:
-        """A request that is well addressed and wrong, late or repeated; its number stays free or is used up."""
+        """A well-addressed request that is wrong, late or repeated; it may or may not use up its number."""
         wrong: dict[Plane, list[Callable[[], Case]]] = {
             Plane.STEPS: [self._wrong_step, self._wrong_reset],
             Plane.INFERENCE: [self._wrong_infer],
@@ -109,13 +109,13 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         return Case([pack_header(header), *frames], refused)
 
     def _request(self, kind: Kind) -> list[bytes]:
-        """The next one, as an honest client sends it."""
+        """The next request, as an honest client sends it."""
         self.seq += 1
         rows = {Kind.RESET: [], Kind.STEP: [bytes(ACTION_BYTES * self._num_envs)]}
         return self._case(kind, self.seq, *rows.get(kind, [bytes(STEP_BYTES * self._num_envs)]), body=BODY[kind]).frames
 
     def _foreign_epoch(self) -> Case:
-        """A request to another start of the server."""
+        """A request addressed to another start of the server."""
         kind = ASKED[self.plane][0]
         epoch = self.welcome.epoch ^ self.rng.choice([1, 2**40, self.welcome.epoch])
         return Case([pack_header(Header(kind, self.sender, 0, epoch, self.seq + 1, BODY[kind])), b"rows"], ("session",))
@@ -130,13 +130,13 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         return self._case(Kind.STEP, rng.choice([self.seq + 1, 2**63 - 1]), row.tobytes(), refused=("action",))
 
     def _wrong_reset(self) -> Case:
-        """A seed or options that cannot be."""
+        """A RESET with impossible arguments."""
         body, refused = self.rng.choice(BAD_RESETS)
         header = [PROTOCOL_VERSION, Kind.RESET, self.sender, 0, self.welcome.epoch, self.seq + 1, *body]
         return Case([packed(header)], (refused,))
 
     def _replay(self) -> Case:
-        """The number of a request that was taken, or of none at all: it is answered again or ignored."""
+        """A request with the number of an accepted request, or of none: it is answered again or ignored."""
         kind = self.rng.choice(ASKED[self.plane])
         return self._case(kind, self.rng.randrange(min(1, self.seq) + 1), body=BODY[kind])
 
@@ -146,7 +146,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         return self._case(Kind.INFER, self.seq + 1, *frames, body=(True,), refused=("payload",))
 
     def _wrong_rollout(self) -> Case:
-        """Something that cannot be trained on. It uses its number up, unless too many such wait already."""
+        """A rollout that cannot be trained on. It uses up its number, unless too many such are waiting already."""
         rng, self.seq = self.rng, self.seq + 1
         policy = PolicySpec.from_wire(self.welcome.body[0]["policy"])
         rows = np.zeros(1, rollout_record(CARTPOLE, policy, UNROLL_LENGTH).dtype)
@@ -176,14 +176,14 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         return Case([header, payload], ("values", "payload", "episodes", "window", "session"))
 
     def _early_rollout(self) -> Case:
-        """One that overtakes another. Before there is any, every number may be the first."""
+        """A rollout that overtakes another. Before there is one, any number may be the first."""
         if not self.seq:
             return self._wrong_rollout()
         seq = self.seq + self.rng.randrange(2, 2**40)
         return self._case(Kind.ROLLOUT, seq, b"rows", body=(1, [], 0), refused=("session", "window"))
 
     def _answer(self, request: list[bytes], wanted: Kind) -> Header:
-        """Ask until the answer comes."""
+        """Send the request again and again until the wanted answer comes."""
         self._ear.socket.settimeout(ASK_PERIOD_S)
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:

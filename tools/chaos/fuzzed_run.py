@@ -1,4 +1,4 @@
-"""A small training run under attack: what is sent at it, and what it has to count."""
+"""A small training run under attack: what is sent to it, and what it has to count."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
-SETTLE_LIMIT_S = 90.0  #: for sessions and connections of clients that have gone to end
+SETTLE_LIMIT_S = 90.0  #: for the sessions and connections of departed clients to end
 HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
-QUIET_S = 1.5  #: without another refusal: longer than between two pages
+QUIET_S = 1.5  #: without another refusal; longer than the time between two pages
 ROUND = 100_000  #: messages between two rounds of attacks
-LONG = 100_000  #: messages from which on attacks are larger
+LONG = 100_000  #: number of messages from which attacks are larger
 VISIT = 100  #: messages of one visitor, more than a stream may have under way
 VISITORS = 20  #: at a time
 #: by plane: who serves it, and the name of its socket
@@ -43,7 +43,7 @@ FLAGS = (
 
 
 class FuzzedRun(ThrowawayRun):
-    """The run and everything that is sent at it.
+    """The run and everything that is sent to it.
 
     Args:
       folder: an empty one with a short path.
@@ -52,7 +52,7 @@ class FuzzedRun(ThrowawayRun):
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(FLAGS, folder)
-        self.sent: dict[str, Counter[str]] = defaultdict(Counter)  #: hostile messages by service and by what they were
+        self.sent: dict[str, Counter[str]] = defaultdict(Counter)  #: hostile messages by service and sort
         self.attacks: Counter[str] = Counter()  #: by name
         self.wrong: list[str] = []  #: what was not counted as it should have been
         self.before: dict[str, ProcessUsage] = {}  #: of each service, after the first round, which fills caches
@@ -66,7 +66,7 @@ class FuzzedRun(ThrowawayRun):
         return int(self.child("learner 0").page().get("updates", 0))
 
     def attack(self, messages: int) -> None:
-        """Send so many messages, in rounds.
+        """Send this many messages, in rounds.
 
         Raises:
           BeastError: a service does not count or forget what it has to.
@@ -94,7 +94,7 @@ class FuzzedRun(ThrowawayRun):
                 self.attacks[attack.__name__] += 1
 
     def _settled(self) -> dict[str, ProcessUsage]:
-        """Every process, once all that hostile peers have left behind is gone."""
+        """The usage of every process, once everything that hostile peers left behind is gone."""
         quiet(*map(self._server, SERVERS))
         for role, (key, many) in SESSIONS.items():
             server = self.child(f"{role} 0")
@@ -125,14 +125,14 @@ class FuzzedRun(ThrowawayRun):
                 before = self._reckon(self._server(plane), "visitors", before, said)
 
     def _broker(self, place: str, learner: str, *flags: str) -> Child:
-        """A broker whose learner is another one, which a `Forger` plays."""
+        """Start a broker whose learner is to be played by a `Forger`."""
         places = ["--broker.endpoint", f"ipc://{self.folder}/{place}"]
         broker = self.start("broker", *places, "--learner.endpoint", f"ipc://{self.folder}/{learner}", *flags)
         self.wait_for(lambda: broker.page().get("state") == "ready", f"{broker.spec.name} does not start")
         return broker
 
     def _forge(self, broker: Child, place: str, learner: str, messages: int) -> None:
-        """Publish forged weights to a broker, then a version that it has to take."""
+        """Publish forged weights to a broker, then a version that it has to accept."""
         with self._forger(place, learner) as forger:
             forger.wait_for_subscriber()
             cases = [forger.case() for _ in range(messages)]
@@ -142,9 +142,9 @@ class FuzzedRun(ThrowawayRun):
             self._wait_for_version(broker, GENUINE)
 
     def _forge_news(self, broker: Child, place: str, learner: str, messages: int) -> None:
-        """Publish forged news to a broker that takes weights because of news, then true ones."""
+        """Publish forged news to a broker that takes weights on news, then genuine news."""
         with self._forger(place, learner) as forger:
-            for _ in ("news", "weights"):  # it has none yet
+            for _ in ("news", "weights"):  # it has no weights yet
                 forger.wait_for_subscriber()
             forger.publish(forger.genuine())
             self._wait_for_version(broker, GENUINE)
@@ -158,7 +158,7 @@ class FuzzedRun(ThrowawayRun):
 
     @contextmanager
     def _forger(self, place: str, learner: str) -> Iterator[Forger]:
-        """A learner at that place, and a client that tells the broker what its network is."""
+        """A `Forger` in place of the learner, and a client that tells the broker what its network is."""
         real, rng = overheard(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
         client = Endpoint(path=f"{self.folder}/{place}"), Plane.INFERENCE, rng
         with Forger(Endpoint(path=f"{self.folder}/{learner}"), real, rng) as forger, Visitor(*client, asks=False):
@@ -169,7 +169,7 @@ class FuzzedRun(ThrowawayRun):
         self.wait_for(lambda: broker.page().get("policy_version") == version, complaint)
 
     def _reckon(self, child: Child, what: str, before: Counter[str], cases: Sequence[Case]) -> Counter[str]:
-        """Wait until everything is counted that has to be, and compare each reason; returns all that is counted."""
+        """Wait until all that must be refused is counted, and compare each reason; returns the counts so far."""
         name = child.spec.name
         self.sent[name][what] += len(cases)
         refused = [case.refused for case in cases if case.refused]
@@ -200,7 +200,7 @@ class FuzzedRun(ThrowawayRun):
 
 
 def quiet(*children: Child) -> Counter[str]:
-    """Wait until these services have refused nothing for a while; what they have refused so far."""
+    """Wait until these services have refused nothing for a while; returns what they have refused so far."""
     found, since = refusals(*children), time.monotonic()
     while time.monotonic() - since < QUIET_S:
         time.sleep(0.2)

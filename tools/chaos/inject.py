@@ -1,4 +1,4 @@
-"""Carries a fault out on a running fleet and waits until the run is back, or has had its time."""
+"""Injects faults into a running fleet, and waits until the run has recovered or its time is up."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
 
 @dataclass
 class Event:
-    """A fault and what became of it. Moments are seconds of the clock, and None if they never came."""
+    """A fault and its outcome. Moments are seconds of the clock, or None if they never came."""
 
     fault: ServiceFault
     at: float
-    over_at: float = 0.0  #: all that ended are started, or go on
+    over_at: float = 0.0  #: all targets are started again, or resumed
     ready_at: float = 0.0  #: all of them are ready
-    back_at: float | None = None  #: the run is at its rate
-    usual: float | None = None  #: rollouts per second before
+    back_at: float | None = None  #: the run is back at its rate
+    usual: float | None = None  #: rollouts per second before the fault
     lost: int = 0  #: rollouts
-    broken: str = ""  #: a promise, in words
+    broken: str = ""  #: the promise that broke, in words
 
     @property
     def start_s(self) -> float:
@@ -44,11 +44,11 @@ class Event:
 
     @property
     def recovery_s(self) -> float | None:
-        """From ready to the rate of before."""
+        """How long it took from ready until the run was back at its rate."""
         return None if self.back_at is None else max(0.0, self.back_at - self.ready_at)
 
     def __str__(self) -> str:
-        """For people."""
+        """The event as a sentence for people."""
         fault, back = self.fault, "never" if self.recovery_s is None else f"{self.recovery_s:.1f} s"
         what = "stopped" if fault.kind is FaultKind.STOP else f"started in {self.start_s:.1f} s, down"
         usual = "" if self.usual is None else f" to {self.usual:.0f}/s"
@@ -81,14 +81,14 @@ def disturbed_run(
 
 
 class FaultInjector:
-    """Does faults to a fleet, one after the other, and watches what becomes of them."""
+    """Injects faults into a fleet, one after the other, and watches the run recover."""
 
     def __init__(self, fleet: Fleet, watch: RunWatch) -> None:
         self.fleet, self.watch = fleet, watch
         self.events: list[Event] = []
 
     def do(self, fault: ServiceFault) -> Event:
-        """Carry a fault out, and wait until the run is back at its rate and its accounts have settled.
+        """Inject a fault, and wait until the run is back at its rate or has been watched for long enough.
 
         Raises:
           BeastError: a service ended by itself, does not end when asked to, or does not become ready.
@@ -107,12 +107,12 @@ class FaultInjector:
         return event
 
     def disturbances(self) -> list[Interval]:
-        """From each fault until the run was back."""
+        """The intervals from each fault until the run was back."""
         return [(event.at, event.back_at or event.ready_at + WATCHED_S) for event in self.events]
 
     @property
     def starts_of_the_learner(self) -> int:
-        """After the first, at most."""
+        """How often the learner was started after the first time, at most."""
         return sum("learner 0" in event.fault.targets for event in self.events)
 
     def _stop(self, event: Event) -> None:

@@ -20,7 +20,7 @@ from zerobeast.tools.chaos.network_run import PLANES, ProxiedRun
 EXPLANATION = """Faults, as --only finds them: {faults}.
 Exit code 0: every promise held; 1: one broke."""
 
-#: what is tried with one run in a folder of its own
+#: tries something on one run in a folder of its own
 Experiment = Callable[[Path], Iterator[NetworkTrial]]
 
 
@@ -55,13 +55,13 @@ def _tried(fault: str, experiment: Experiment) -> Iterator[NetworkTrial]:
 
 
 def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iterator[tuple[str, Experiment]]:
-    """All that there is to try, by name.
+    """Yield everything that there is to try, by name.
 
     Args:
-      only: what the name of a fault has to hold.
+      only: text that the name of a fault has to contain.
       times: how often to try each.
       seed: of the moments at which faults happen.
-      lose_packets: on a machine on which that can be done.
+      lose_packets: whether to lose packets as well, which not every machine can do.
     """
     chance = random.Random(seed)  # noqa: S311 - a moment, not a secret
     for fault in network_faults.faults() + (network_loss.faults() if lose_packets else []):

@@ -1,4 +1,4 @@
-"""Faults of the network, made by proxies, and how a run comes through it: one fault on one plane at a time."""
+"""Network faults, made by proxies, and how a run comes through them: one fault on one plane at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zerobeast.tools.chaos.proxy import Proxy
 
 RECOVERY_LIMIT_S = 60.0
 RATE_S = 2.0
-LEFT = 0.4  #: of the rate, that has to come back: the machine has other work too
+LEFT = 0.4  #: fraction of the rate that has to come back; the machine has other work too
 
 
 class NetworkFault(NamedTuple):
@@ -24,7 +24,7 @@ class NetworkFault(NamedTuple):
     begin: Callable[[Proxy], None]
     end: Callable[[Proxy], None] = lambda _proxy: None
     slows: bool = False  #: training goes on meanwhile, at a lower rate
-    flags: Sequence[str] = SMALL  #: of a run that it is worth trying with
+    flags: Sequence[str] = SMALL  #: of a run that the fault is worth trying on
 
 
 class NetworkTrial(NamedTuple):
@@ -33,11 +33,11 @@ class NetworkTrial(NamedTuple):
     Attributes:
       fault: its name.
       recovery_s: from its end until rollouts made afterwards are learned from; on the weights plane, until the broker
-        infers with weights of afterwards. Infinity if that never happened, None if nothing had to recover.
-      cut: rollouts in progress that began anew.
+        infers with weights made afterwards. Infinity if that never happened, None if nothing had to recover.
+      cut: rollouts in progress that had to start again.
       trouble: which promise broke; empty if none did.
       lost: rollouts that were completed and are not accounted for.
-      plane: that it happened to; empty for all of them.
+      plane: that the fault happened to; empty for all of them.
     """
 
     fault: str
@@ -52,7 +52,7 @@ BEGUN_S = 1.0  #: a fast run makes hundreds of updates before the proxy has noti
 
 
 def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
-    """All of them, with the seconds for which a plane is cut off or slow."""
+    """All faults; the arguments say for how many seconds a plane is cut off or slow."""
     return [
         NetworkFault("connections cut by RST", 0.0, partial(Proxy.cut, reset=True)),
         NetworkFault("connections cut by FIN", 0.0, partial(Proxy.cut, reset=False)),
@@ -72,11 +72,11 @@ def attempt(
     """Cause a fault at a random moment and watch.
 
     Args:
-      run: under which it happens.
-      plane: that it happens to.
+      run: the run that it happens to.
+      plane: the plane that it happens to.
       fault: what happens.
-      chance: decides about the moment.
-      rate_s: over which rates are taken, before and after.
+      chance: picks the moment.
+      rate_s: over which the rates before and after are measured.
 
     Raises:
       BeastError: a service has ended.
@@ -98,19 +98,19 @@ def attempt(
 
 
 def settled(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
-    """Hold what was completed against what was learned from, since the start of the run."""
+    """Compare what was completed with what was learned from, since the start of the run."""
     balance = run.watch.settle()
     troubles = filter(None, [trial.trouble, *run.watch.wrong_accounts(balance)])
     return trial._replace(lost=max(0, balance.gap), trouble="; ".join(troubles))
 
 
 def trouble(sentences: Mapping[str, bool]) -> str:
-    """Those that hold."""
+    """The sentences that hold, joined."""
     return "; ".join(sentence for sentence, holds in sentences.items() if holds)
 
 
 def _happens(run: ProxiedRun, proxy: Proxy, fault: NetworkFault) -> bool:
-    """Let it happen; whether training went on meanwhile."""
+    """Let the fault happen; returns whether training went on meanwhile."""
     fault.begin(proxy)
     begun_s = min(BEGUN_S, fault.lasts_s)
     run.wait(begun_s)

@@ -1,4 +1,4 @@
-"""More than a run can take: too many actors, clients that ask and never listen, slow environments beside fast ones."""
+"""More than a run can take: too many actors, clients that never read replies, slow environments beside fast ones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from zerobeast.tools.chaos.network_run import SMALL, WatchedRun
 
 LEARNER_PAUSE_S = 0.2  #: so that one actor alone makes more of the short rollouts than are learned from
 ENV_PAUSE_S = 0.03
-FAIR = 0.3  #: of what each of many should get, that it gets at least
+FAIR = 0.3  #: least fraction of its fair share that each of many has to get
 PATIENCE_S = 60.0
-ASKED, PACE_S = 200, 0.0005  #: times that each deaf client asks between two looks at what was dropped
+ASKED, PACE_S = 200, 0.0005  #: requests of each deaf client between two checks, and seconds after each
 
 
 def crowd(folder: Path, actors: int = 10, seconds: float = 20.0) -> NetworkTrial:
@@ -28,7 +28,7 @@ def crowd(folder: Path, actors: int = 10, seconds: float = 20.0) -> NetworkTrial
 
     Args:
       folder: an empty one with a short path.
-      actors: how many.
+      actors: how many there are then.
       seconds: to take rates over.
     """
     with WatchedRun([*SMALL, "--learner.unroll_length", "2"], folder) as run:
@@ -54,7 +54,7 @@ def crowd(folder: Path, actors: int = 10, seconds: float = 20.0) -> NetworkTrial
 
 
 def deaf(folder: Path, seconds: float = 10.0) -> NetworkTrial:
-    """Clients on every plane ask and never read an answer. Arguments as of `crowd`."""
+    """Clients on every plane ask and never read an answer. Arguments as for `crowd`."""
     rng = random.Random(0)  # noqa: S311 - ids, not secrets
     with WatchedRun(SMALL, folder) as run:
         run.begin(*ROLES)
@@ -85,14 +85,14 @@ def deaf(folder: Path, seconds: float = 10.0) -> NetworkTrial:
 
 
 def _dropped_or_gone(run: WatchedRun, role: str) -> bool:
-    """What becomes of a deaf client depends on what fills first: the server's patience, or its queue."""
+    """Whether a server dropped replies or let the deaf client go, whichever limit it reached first."""
     page = run.page(role)
     sessions = {"envserver": "sessions", "broker": "clients"}[role]
     return bool(page) and bool(page["dropped"] or page[sessions] <= run.config.actor.env_groups)
 
 
 def mixed(folder: Path, seconds: float = 10.0) -> NetworkTrial:
-    """Half of each actor's groups get slow environments. Arguments as of `crowd`."""
+    """Half of each actor's groups get slow environments. Arguments as for `crowd`."""
     with NamedRun(folder) as run:
         run.begin("actor")
         groups = 2 * run.config.actor.env_groups
@@ -104,7 +104,7 @@ def mixed(folder: Path, seconds: float = 10.0) -> NetworkTrial:
         run.until(lambda: all(page.get("sessions") == groups // 2 for page in run.pages("envserver")), PATIENCE_S)
         beside = sorted(_gained(run, seconds))
     slow, fast = beside[: groups // 2], beside[groups // 2 :]
-    # one server makes a step of one slow group after the other
+    # one server steps the slow groups one after the other
     possible = seconds / (ENV_PAUSE_S * len(slow) * run.config.learner.unroll_length)
     troubles = {
         f"fast groups got {fast}, before {alone}": min(fast) < LEFT * sum(alone) / groups,

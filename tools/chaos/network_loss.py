@@ -1,4 +1,4 @@
-"""Packets that never arrive, which takes a network of our own: a Linux namespace, root, and iptables.
+"""Packets that never arrive, which needs a network of our own: a Linux namespace, root, and iptables.
 
 The proxy between client and server is then the kernel's, with its retransmissions and time-outs.
 """
@@ -31,7 +31,7 @@ def missing() -> str:
 
 
 def enter(command: Sequence[str]) -> None:
-    """Go on as this command in a network of its own, which has nothing but a loopback."""
+    """Replace this process by the command in a network of its own, which has nothing but a loopback."""
     sys.stdout.flush()
     argv = _unshared([*command, INSIDE])
     os.execv(argv[0], argv)  # noqa: S606 - of our own making

@@ -1,4 +1,4 @@
-"""DNS names that come to mean another address, or nothing for a while, under a run."""
+"""DNS names that change to another address, or do not resolve for a while, during a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from zerobeast.tools.throwaway_run import PORTS, unused_host
 OLD, NEW = unused_host(), unused_host()
 LOOKUPS_PER_S = 2.0  #: of one name by one process, at most
 STAY_S = 15.0  #: for which a changed name must change nothing, as long as its old server is there
-SLOW_S = 3.0  #: that a lookup takes which finds nothing
-SETTLED_S = 1.0  #: after which every health page says what was true at its beginning
+SLOW_S = 3.0  #: that a lookup takes if it finds nothing
+SETTLED_S = 1.0  #: after this long, every health page is newer than the start of the wait
 
 
 class NamedRun(WatchedRun):
@@ -43,7 +43,7 @@ class NamedRun(WatchedRun):
         return {role: f"tcp://{name_of(role)}:{port}" for role, port in PORTS.items()}
 
     def mean(self, changed: Mapping[str, Sequence[str]], delay_s: float = 0.0) -> None:
-        """Let names of servers mean other addresses, or none."""
+        """Make names of servers resolve to other addresses, or to none."""
         self.meaning |= changed
         write_hosts(self.hosts, {name_of(role): hosts for role, hosts in self.meaning.items()}, delay_s)
 
@@ -53,14 +53,14 @@ class NamedRun(WatchedRun):
         self.begin(role, pause_s=pause_s)
 
     def lines_about(self, role: str) -> int:
-        """How often the logs of actors say what the name of a server means."""
+        """How often the logs of actors say what the name of a server resolves to."""
         logs = (self.config.folder / run_files.LOGS).glob("actor-*.log")
         said = (f"{name_of(role)}:", f"{name_of(role)!r}")
-        lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first repeats the settings
+        lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first shows the settings
         return sum(" I " in line and any(word in line for word in said) for line in lines)
 
     def looked_up_too_often(self) -> bool:
-        """Whether some process looks a name up in a loop."""
+        """Whether some process looks up a name in a loop."""
         per_second = Counter((int(at), process, name) for at, process, name in lookups(self.hosts))
         return max(per_second.values()) > LOOKUPS_PER_S
 
@@ -71,7 +71,7 @@ def name_of(role: str) -> str:
 
 
 def trials(folder: Path) -> Iterator[NetworkTrial]:
-    """Everything that happens to names, under one run."""
+    """Everything that happens to names, during one run."""
     with NamedRun(folder) as run:
         yield forget(run)
         for role in SERVERS:
@@ -79,9 +79,9 @@ def trials(folder: Path) -> Iterator[NetworkTrial]:
 
 
 def move(run: NamedRun, role: str) -> NetworkTrial:
-    """A name changes its address under a running server, which ends later."""
+    """The name of a running server changes its address; the server ends later."""
     said, cut = run.lines_about(role), run.counted("actor", "rollouts_cut")
-    if role != "learner":  # there is one of a run
+    if role != "learner":  # a run has only one
         run.second(role)
         run.until(lambda: len(run.pages(role)) > 1)
     run.mean({role: (NEW,)})
@@ -103,7 +103,7 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
 
 
 def forget(run: NamedRun) -> NetworkTrial:
-    """No name means anything for a while, and finding that out takes long."""
+    """No name resolves for a while, and the lookups that fail are slow."""
     meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
     rate = run.rate(0.0, RATE_S)
     run.mean(dict.fromkeys(SERVERS, ()), SLOW_S)
@@ -120,9 +120,9 @@ def forget(run: NamedRun) -> NetworkTrial:
 
 
 def _recovers(run: NamedRun) -> float:
-    """Seconds until learner and broker are beyond what is under way now, with rollouts of every group.
+    """Seconds until learner and broker are past what is under way now, with rollouts of every group.
 
-    What pages said before SETTLED_S have passed may be older than now.
+    Pages that are read before SETTLED_S have passed may be older than now.
     """
     version = run.watch.version
     run.wait(SETTLED_S)
@@ -139,7 +139,7 @@ def _recovers(run: NamedRun) -> float:
 
 
 def _goes_on(run: NamedRun, *, may_move: bool = False) -> bool:
-    """Whether training does; a group may take up a broker that its name has gained, between two rollouts."""
+    """Whether training goes on; with `may_move`, a group may move to a new broker between two rollouts."""
     before, moves = run.watch.version, run.counted("actor", "moves")
     run.wait(STAY_S)
     return run.watch.version > before + UNDER_WAY and (may_move or run.counted("actor", "moves") == moves)

@@ -1,4 +1,4 @@
-"""Runs that networks are broken under: services on tcp, started one by one, and how they get on."""
+"""Runs whose network is broken on purpose: services on tcp, started one by one, and their progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLANES = {
 PROXY_PORTS = (5570, 5575, 5580, 5585)  #: one for each plane, since packets are dropped by port
 MODULE = "zerobeast.tools.chaos.network_service"
 MEMORY_MIB = 64  #: that a process may grow by under one fault
-#: updates that rollouts make which were under way: each group's window, the learner's queue, the batch in work
+#: updates from rollouts that were under way: each group's window, the learner's queue, the batch in progress
 UNDER_WAY = 8
 
 
@@ -46,7 +46,7 @@ class WatchedRun(ThrowawayRun):
     Args:
       flags: settings of the run.
       folder: an empty one with a short path.
-      own: flags of every service.
+      own: flags for every service.
     """
 
     def __init__(self, flags: Sequence[str], folder: Path, own: Sequence[str] = ()) -> None:
@@ -69,7 +69,7 @@ class WatchedRun(ThrowawayRun):
         return self.endpoints["learner"]
 
     def begin(self, *roles: str, pause_s: float = 0.0) -> None:
-        """Start one more service of each role, with servers where `reached` says."""
+        """Start one more service of each role, which reaches servers where `reached` says."""
         for role in roles:
             own = {role: self.endpoints[role]} if role in SERVERS else {}
             places = {**self.reached(role), **own}.items()
@@ -95,11 +95,11 @@ class WatchedRun(ThrowawayRun):
         return time.monotonic() - started if self.watch.until(started + limit_s, probe) else math.inf
 
     def wait(self, seconds: float) -> None:
-        """Watch for so long. Raises BeastError if a service has ended."""
+        """Watch for this long. Raises BeastError if a service has ended."""
         self.watch.until(time.monotonic() + seconds)
 
     def rate(self, warmup_s: float, seconds: float) -> float:
-        """Updates a second over these seconds, after `warmup_s` others."""
+        """Updates a second over `seconds`, after a warm-up of `warmup_s`."""
         self.wait(warmup_s)
         before, since = self.watch.version, time.monotonic()
         self.wait(seconds)
@@ -124,7 +124,7 @@ class WatchedRun(ThrowawayRun):
         return {name: points[-1][2] for name, points in self.watch.memory.items() if name not in self.down}
 
     def growth(self, memory: Mapping[str, float]) -> dict[str, bool]:
-        """Whether a service has grown too much since it had so much memory, by the sentence that says so."""
+        """Whether a service has grown too much beyond `memory`, by the sentence that says so."""
         grown = {name: round(mib - memory.get(name, mib)) for name, mib in self.memory().items()}
         return {f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB}
 
@@ -134,7 +134,7 @@ class WatchedRun(ThrowawayRun):
 
 
 class ProxiedRun(WatchedRun):
-    """All four services, with a proxy before every plane."""
+    """All four services, with a proxy in front of every plane."""
 
     def __init__(self, flags: Sequence[str], folder: Path) -> None:
         super().__init__(flags, folder)

@@ -20,8 +20,8 @@ from typing import Any
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.service.entry import Build, main
 
-NOTES = ".lookups"  #: of the file beside that of the names
-#: role -> what of it `--pause` makes slow
+NOTES = ".lookups"  #: suffix of the file of lookups, beside the file of names
+#: role -> the method that `--pause` slows down
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "step"),
     "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step"),
@@ -29,18 +29,18 @@ PARTS = {
 
 
 def write_hosts(file: Path, addresses: Mapping[str, Sequence[str]], delay_s: float = 0.0) -> None:
-    """Say what names mean from now on.
+    """Set what names resolve to from now on.
 
     Args:
       file: of `--hosts`.
-      addresses: of each name, none where it does not resolve; other names mean what they always do.
+      addresses: of each name, empty if it does not resolve; other names resolve as usual.
       delay_s: how long each lookup of these names takes.
     """
     write_atomically(file, json.dumps({"addresses": addresses, "delay_s": delay_s}))
 
 
 def lookups(file: Path) -> list[tuple[float, int, str]]:
-    """When (by the wall clock) which process looked which of these names up."""
+    """The lookups of these names so far: wall-clock time, process and name."""
     lines = file.with_suffix(NOTES).read_text().splitlines()
     return [(float(at), int(process), name) for at, process, name in map(str.split, lines)]
 

@@ -30,7 +30,7 @@ def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float)
     for name, points in sorted(watch.memory.items()):
         before = [0.0, *(uptime_s for _, uptime_s, _ in points)]
         minutes = [(at - start) / 60 for at, _, _ in points]
-        # a gap wherever another process takes its place
+        # a gap wherever a new process takes over
         sizes = [size if uptime_s >= last else nan for (_, uptime_s, size), last in zip(points, before, strict=False)]
         memory.plot(minutes, sizes, label=name, linewidth=0.8)
     memory.set(xlabel="minutes", ylabel="resident memory, MiB", ylim=(0, None))

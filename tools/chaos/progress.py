@@ -1,7 +1,7 @@
 """How fast a run learns over time, and when it is back at its rate after a disturbance. No clock.
 
-A rate is always over WINDOW_S. The rate that a run has to be back at is the median of undisturbed windows before the
-disturbance: the newest CALM_WINDOWS of them, so that a machine which others use as well is compared with itself.
+A rate is always taken over WINDOW_S. The rate that a run has to return to is the median of the newest CALM_WINDOWS
+undisturbed windows before the disturbance, so that a shared machine is compared with itself.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 WINDOW_S = 3.0
 CALM_WINDOWS = 20
-ENOUGH = 0.9  #: of the rate before
-STEP_S = 0.1  #: between two windows that are looked at
+ENOUGH = 0.9  #: fraction of the rate before
+STEP_S = 0.1  #: between two candidate windows
 SETTLED_S = 3.0  #: after a disturbance has passed, before a window counts as undisturbed
 
 Interval = tuple[float, float]
 
 
 class ProgressLog:
-    """Rollouts learned from, as the pages of one learner after the other say. Updates that were undone stay counted."""
+    """Rollouts learned from, by the pages of successive learners. Updates that were undone stay counted."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -49,7 +49,7 @@ class ProgressLog:
         self._used = used
 
     def total(self, at: float) -> float:
-        """Learned from until then; between two pages, in a straight line."""
+        """Rollouts learned from until then, interpolated linearly between pages."""
         after = bisect.bisect_left(self.times, at)
         if after in (0, len(self.times)):
             return self.totals[max(0, after - 1)] if self.times else 0.0
@@ -61,11 +61,11 @@ class ProgressLog:
         return (self.total(stop) - self.total(start)) / (stop - start)
 
     def usual(self, before: float, disturbed: Sequence[Interval]) -> float | None:
-        """The rate of undisturbed windows before a moment; None if there are none.
+        """The median rate of undisturbed windows before a moment; None if there are none.
 
         Args:
           before: the moment.
-          disturbed: when a fault began, and when the run was back, or would have been.
+          disturbed: for each fault, when it began and when the run was back, or would have been.
         """
         rates: list[float] = []
         stop = before
@@ -80,7 +80,7 @@ class ProgressLog:
         return statistics.median(rates) if rates else None
 
     def back(self, since: float, goal: float) -> float | None:
-        """When the first window from `since` on begins that reaches `goal` rollouts per second, or None."""
+        """Start of the first window from `since` on that reaches `goal` rollouts per second, or None."""
         at, last = since, self.times[-1] if self.times else since
         while at + WINDOW_S <= last:
             if self.rate(at, at + WINDOW_S) >= goal:

@@ -25,12 +25,12 @@ from typing import Any, Self
 from zerobeast.common.runtime.endpoints import Endpoint
 
 CHUNK = 1 << 18
-CHUNK_S = 0.05  #: of a slow proxy: what it takes at once, in seconds of its rate
+CHUNK_S = 0.05  #: how much a slow proxy reads at once, in seconds of its rate
 SHUTDOWN_S = 5.0
-SHORT_S = 0.002  #: the event loop does not sleep more precisely
-RESET = struct.pack("ii", 1, 0)  #: SO_LINGER with which closing sends RST
+SHORT_S = 0.002  #: the event loop does not sleep more precisely than this
+RESET = struct.pack("ii", 1, 0)  #: SO_LINGER that makes closing send RST
 
-Queue = asyncio.Queue[tuple[float, bytes]]  #: when it is due, and what; nothing at the end
+Queue = asyncio.Queue[tuple[float, bytes]]  #: when data is due, and the data; empty at the end
 
 
 class Proxy:
@@ -66,16 +66,16 @@ class Proxy:
 
     @property
     def ports(self) -> list[int]:
-        """That it listens on."""
+        """The ports that it listens on."""
         return [self.listen.port + index for index in self._sockets]
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """How many connections there are now."""
         return len(self._connections)
 
     def slow(self, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
-        """How long every byte is under way, each way, and how many pass each connection, each way."""
+        """Set the delay of every byte and the bytes a second of each connection, in each direction."""
         self.delay_s, self.bytes_per_s = delay_s, bytes_per_s
 
     def cut(self, *, reset: bool) -> None:
@@ -88,11 +88,11 @@ class Proxy:
         self._call(self._each(partial(_Connection.hold, directions=self._held)))
 
     def release(self) -> None:
-        """Let pass what is held."""
+        """Let the held bytes pass."""
         self.hold(to_server=False, to_clients=False)
 
     def stall(self) -> None:
-        """Let nothing pass ever again on the connections of now, as a firewall does that has forgotten them."""
+        """Let nothing pass ever again on the current connections, like a firewall that has forgotten them."""
         self._call(self._each(_Connection.stall))
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
@@ -125,7 +125,7 @@ class Proxy:
         return await asyncio.open_connection(place.host, place.port + index, limit=CHUNK)
 
     async def _join(self, index: int, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        # a server that is not there yet is a connection that ends: the client tries again
+        # if the server is not there yet, the connection ends and the client tries again
         with closing(to_client), suppress(OSError, asyncio.CancelledError):
             from_server, to_server = await self._reach(index)
             with closing(to_server):
@@ -139,7 +139,7 @@ class Proxy:
 
 
 class _Connection:
-    """One connection of a client, and the one to the server that belongs to it."""
+    """A connection of a client, and the matching one to the server."""
 
     def __init__(self, proxy: Proxy, *writers: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -176,10 +176,10 @@ class _Connection:
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event
     ) -> None:
-        """One way: what was read waits until it is due."""
+        """Forward in one direction: what was read waits until it is due."""
         proxy, queue = self._proxy, Queue()
         deliver = asyncio.create_task(self._deliver(queue, writer, is_open))
-        free_at = 0.0  # when the bytes before have left
+        free_at = 0.0  # when the previous bytes have left
         with suppress(OSError):
             while data := await reader.read(int(max(1, min(CHUNK, CHUNK_S * proxy.bytes_per_s)))):
                 await is_open.wait()

@@ -42,7 +42,7 @@ STANDSTILL_S = 120.0  #: the harshest trials take a minute from one batch to the
 
 
 class SearchTrial(NamedTuple):
-    """One configuration and what is done to it."""
+    """One configuration and its faults."""
 
     seed: int
     services: dict[str, int]  #: how many actors, env-servers and brokers
@@ -82,17 +82,17 @@ class SearchTrial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     agent_steps: int
     longest_pause_s: float
-    why: str  #: it is broken; empty: it is not
+    why: str  #: why it is broken; empty if it is not
 
 
 def main(argv: list[str]) -> int:
     """Search; returns the exit code: 1 if a trial stood still or a service ended."""
     options = _parse(argv)
-    logging.disable(logging.ERROR)  # every fault is noted, and there are many
+    logging.disable(logging.ERROR)  # every fault is logged, and there are many
     try:
         return _searched(options)
     finally:
@@ -118,7 +118,7 @@ def _searched(options: argparse.Namespace) -> int:
 
 
 def attempt(trial: SearchTrial, seconds: float, standstill_s: float = STANDSTILL_S) -> Outcome:
-    """Turn the services of a trial for some seconds, and on until there is progress or it has stood still."""
+    """Turn the services of a trial for `seconds`, then on until there is progress or it counts as stood still."""
     with private_folder() as folder, ExitStack() as stack:
         try:
             return _turned(*_opened(trial, folder, stack), seconds, standstill_s)

@@ -29,9 +29,9 @@ from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.plot import draw_soak
 from zerobeast.tools.chaos.witness.env import ENV_ID
 
-FIRST_LOOK_S = 15.0  #: of training in peace: what is usual
-#: a run that is as fast as its environments, so that its rate says nothing about the machine; small messages and a
-#: batch that messages do not divide
+FIRST_LOOK_S = 15.0  #: of undisturbed training, to see the usual rate
+#: a run that is only as fast as its environments, so that its rate does not depend on the machine; small messages, and
+#: a batch that is no whole number of them
 SETTINGS = (
     *("--local.actors", "3", "--local.env_servers", "2", "--local.workers", "2"),
     *("--actor.env_groups", "2", "--learner.window", "2"),
@@ -41,7 +41,7 @@ WITNESS = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04}', "--actor.envs_per_group", "3"),
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
 )
-#: the same pace for any algorithm, whose preset says the rest
+#: the same pace for any algorithm; its preset sets the rest
 ANY_ACTION = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04, "strict": false}', "--actor.envs_per_group", "3"),
     *("--net.normalize_obs", "true", "--learner.batch_size", "8"),
@@ -81,7 +81,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 class Soak:
-    """What is said of one run, and what broke."""
+    """The log and result of one run, and what broke."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -91,7 +91,7 @@ class Soak:
         self._lines: list[str] = []
 
     def run(self, flags: Sequence[str], folder: Path) -> None:
-        """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError: what broke the run."""
+        """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError if the run breaks."""
         named = {flag.partition("=")[0] for flag in flags} & OWN
         game = ANY_ACTION if named == {"--algo"} else () if named else WITNESS
         witnesses = STORING if self.options.store else WITNESSES
@@ -116,7 +116,7 @@ class Soak:
             self.options.log.write_text("\n".join(self._lines) + "\n")
 
     def say(self, text: str) -> None:
-        """A line of the log."""
+        """Write a line of the log."""
         self._lines.append(f"{time.monotonic() - self._started_at:8.1f}  {text}")
         sys.stdout.write(self._lines[-1] + "\n")
         sys.stdout.flush()
@@ -125,7 +125,7 @@ class Soak:
         watch, seed = injector.watch, injector.fleet.config.seed
         watch.until(time.monotonic() + FIRST_LOOK_S)
         faults = draw(seed, [child.spec.name for child in injector.fleet.children])
-        dice = random.Random(seed)  # noqa: S311 - has to repeat itself
+        dice = random.Random(seed)  # noqa: S311 - has to be repeatable
         next_at = time.monotonic()
         end = next_at + 60 * self.options.minutes
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What became of each sort of fault, as a table for people."""
+"""The outcomes of each sort of fault, as a table for people."""
 
 from __future__ import annotations
 

@@ -15,28 +15,28 @@ from numpy.typing import NDArray
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind
 
-BURST_S = 2.0  #: all messages that a burst hits are hit for this long
-#: kinds that a client asks for again; WELCOME and HERE have to come through, or it is no test of anything else
+BURST_S = 2.0  #: duration of a burst of faults
+#: replies that a client requests again; WELCOME and HERE have to get through, or nothing else is tested
 SPOILED = frozenset({Kind.OBS, Kind.ACT, Kind.ACK})
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How often which fault hits a message: probabilities from 0 to 1."""
+    """How often each fault hits a message: probabilities from 0 to 1."""
 
     late: float = 0.0
     late_s: float = 0.0  #: by how much
     lost: float = 0.0
     malformed: float = 0.0
-    burst: bool = False  #: faults come in bursts of BURST_S, between which there are none for as long
+    burst: bool = False  #: faults come in bursts of BURST_S, with pauses of the same length
 
 
 class UnreliablePort:
-    """Stands for a `ServerPort`, and passes on everything that is not hit.
+    """Stands in for a `ServerPort`, and passes on everything that no fault hits.
 
     Args:
       port: the real one.
-      faults: of replies; `malformed` also spoils the values of what is received.
+      faults: of replies; `malformed` also spoils the values of received rollouts.
       seed: of the draws.
     """
 
@@ -46,11 +46,11 @@ class UnreliablePort:
         self._late: deque[tuple[float, Header, Sequence[bytes]]] = deque()
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever a port has."""
+        """All other attributes are those of the port."""
         return getattr(self._port, name)
 
     def receive(self) -> Incoming | Spoiled | None:
-        """The next request, after replies whose time has come."""
+        """The next request; late replies that are due are sent first."""
         while self._late and self._late[0][0] <= time.monotonic():
             _, header, frames = self._late.popleft()
             self._port.send(header, *frames)
@@ -65,7 +65,7 @@ class UnreliablePort:
             return header.kind in SPOILED or self._port.send(header, *frames)
         copies = [np.ascontiguousarray(frame).tobytes() for frame in frames]
         if copies and self._hits(self._faults.malformed):
-            size = len(copies[0])  # half of it, or floats that are no numbers and booleans that are neither
+            size = len(copies[0])  # half of it, or NaN floats and booleans that are neither 0 nor 1
             copies[0] = self._random.choice([copies[0][: size // 2], b"\xff" * size])
         if self._hits(self._faults.late):
             self._late.append((time.monotonic() + self._faults.late_s, header, copies))
@@ -78,14 +78,14 @@ class UnreliablePort:
 
 
 class Spoiled:
-    """A ROLLOUT whose first reward is no number."""
+    """A ROLLOUT with all bits of its rows set."""
 
     def __init__(self, message: Incoming) -> None:
         self.header = message.header
         self._message = message
 
     def into(self, buffer: NDArray[Any]) -> bool:
-        """Receive it, then spoil it: all bits set are no float."""
+        """Receive it, then spoil it: a float with all bits set is NaN."""
         whole = self._message.into(buffer)
         buffer.view(np.uint8)[...] = 0xFF
         return whole

@@ -9,10 +9,10 @@ from zerobeast.tools.chaos.balance import Balance
 
 Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
 
-YOUNG_S = 15.0  #: a process still fills its pools and caches
-FEW_POINTS = 40  #: of a service, below which nothing is said about its growth
-GROWTH_SHARE, GROWTH_MIB = 0.1, 16.0  #: from the first third to the last, what is no growth
-HARMLESS = {"session"}  #: reasons of refusals that restarts bring: requests to a start that does not know them
+YOUNG_S = 15.0  #: until this age a process still fills its pools and caches
+FEW_POINTS = 40  #: of a service; with fewer, nothing is said about its growth
+GROWTH_SHARE, GROWTH_MIB = 0.1, 16.0  #: the tolerated growth from the first third to the last
+HARMLESS = {"session"}  #: refusals that restarts cause: requests to a start that does not know the session
 
 
 def accounts(balance: Balance, window: int, steps: int, unroll_length: int) -> Iterator[str]:
@@ -44,7 +44,7 @@ def memory(series: Mapping[str, Points]) -> Iterator[str]:
 
 
 def ends(points: Points) -> tuple[float, float]:
-    """Median size in the first and in the last third of a series, of processes that are not young; 0, 0 of too few."""
+    """Median size in the first and last third of a series, without young processes; 0, 0 if points are too few."""
     sizes = [size for _, uptime_s, size in points if uptime_s >= YOUNG_S]
     if len(sizes) < FEW_POINTS:
         return 0.0, 0.0
@@ -56,10 +56,10 @@ def versions(epochs: int, starts: int, drops: int, groups: int) -> Iterator[str]
     """What is wrong with the order of the weights. A learner that starts again continues at its checkpoint's version.
 
     Args:
-      epochs: of learners, whose weights came.
-      starts: of learners, after the first.
-      drops: answers of a broker that were chosen by older weights than the one before.
-      groups: of environments, each of which may meet each start of the learner once in that way.
+      epochs: starts of the learner whose weights arrived.
+      starts: of the learner, after the first.
+      drops: answers of a broker that were chosen by older weights than the answer before.
+      groups: env groups, each of which may see one drop per start of the learner.
     """
     if not 0 < epochs <= 1 + starts:
         yield f"weights came from {epochs} starts of the learner, expected 1 to {1 + starts}"

@@ -1,4 +1,4 @@
-"""What is seen of a run from outside, while time passes: pages, weights, memory."""
+"""Watches a run from outside while it lasts: pages, weights, memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 from zerobeast.tools.chaos.progress import ProgressLog
 
-TURN_S, PERIOD_S = 0.05, 0.25  #: between two looks at the weights, at the pages
+TURN_S, PERIOD_S = 0.05, 0.25  #: between two looks at the weights, and at the pages
 PAGE_LIMIT_S = 1.0
 MIB = 1 << 20
 QUIET_S = 1.5  #: without any change in the accounts, before they are settled: three pages of every service
@@ -26,7 +26,7 @@ QUIET_LIMIT_S = 60.0
 
 
 class RunWatch:
-    """Looks at a fleet while it lasts.
+    """Watches a fleet while it lasts.
 
     Args:
       fleet: whose services are to be started.
@@ -38,8 +38,8 @@ class RunWatch:
         self.progress = ProgressLog()
         self.memory: dict[str, list[tuple[float, float, float]]] = {}  #: name -> (moment, uptime, MiB)
         self.versions: dict[int, int] = {}  #: newest, by epoch of the learner, in order of appearance
-        self.ready: dict[str, float] = {}  #: since when a process is ready, by name; of the newest one
-        self._last_pages: dict[tuple[int, str], dict[str, Any]] = {}  #: of all services that ever were: process, role
+        self.ready: dict[str, float] = {}  #: name -> since when its newest process has been ready
+        self._last_pages: dict[tuple[int, str], dict[str, Any]] = {}  #: by pid and role, of all services so far
         self._look_at = 0.0
         self._context = Context()
         self._weights = WeightsSubscriber(self._context, fleet.learner_endpoint)
@@ -56,21 +56,21 @@ class RunWatch:
 
     @property
     def version(self) -> int:
-        """Newest of the weights that came from the newest learner."""
+        """Newest version of the weights from the newest learner."""
         return next(reversed(self.versions.values()), 0)
 
     @property
     def refused(self) -> Counter[str]:
-        """Messages, by reason, of all services that ever were."""
+        """Refused messages by reason, over all services that ever ran."""
         found = (Counter(page.get("refused_by_reason", {})) for page in self._last_pages.values())
         return sum(found, Counter[str]())
 
     def total(self, counter: str) -> int:
-        """A counter of the health pages, over all services that ever were."""
+        """A counter of the health pages, over all services that ever ran."""
         return sum(page.get(counter, 0) for page in self._last_pages.values())
 
     def until(self, moment: float, reached: Callable[[], Any] = lambda: False) -> Any:
-        """Look again and again until a moment, or until something is true, which is returned.
+        """Look again and again until a moment, or until `reached` returns something true, which is returned.
 
         Raises:
           BeastError: a service ended by itself, or weights came in the wrong order.
@@ -98,7 +98,7 @@ class RunWatch:
                     self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
 
     def _pages(self) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
-        """Each process all of whose services answer now, their pages, and when they were read.
+        """Each process whose services all answer now, with their pages and when they were read.
 
         Raises:
           BeastError: one has ended by itself.
@@ -113,7 +113,7 @@ class RunWatch:
                 yield name, pages, time.monotonic()
 
     def forget(self, name: str) -> None:
-        """A process has ended."""
+        """Note that a process has ended."""
         self.ready.pop(name, None)
         self.audit.actor_ended(name)
 
@@ -147,7 +147,7 @@ class RunWatch:
         return list(verdict.accounts(balance, learner.window, self.audit.steps, learner.unroll_length))
 
     def wrong_messages(self, starts: int) -> list[str]:
-        """What services that only restart must not send each other; `starts` of the learner, after the first."""
+        """What services that only restart must not send each other; `starts`: the learner's after the first."""
         placement, drops = self.fleet.placement, self.total("policy_version_drops")
         groups = placement.all_actors * placement.env_groups
         return [
@@ -177,7 +177,7 @@ class RunWatch:
 
 
 def is_ready(pages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all services of a process are; of a worker, which makes environments for itself, once it has them."""
+    """Whether all services of a process are ready; a worker, which makes its own environments, once it has them."""
     hosts = [page for page in pages if page["role"] == "envserver"] if len(pages) > 1 else []
     made = all(page.get("sessions") and not page["sessions_making"] for page in hosts)
     return made and all(page["state"] == "ready" for page in pages)

@@ -1,11 +1,11 @@
 """`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own.
 
 Exactly N episodes are counted, and how many each environment contributes is settled before the first step:
-counting the first N that end would prefer short ones. Returns are unclipped, a life is not an episode.
+counting the first N that end would prefer short ones. Returns are unclipped; a life is not an episode.
 
-Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and where only the
-no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for that one. It is the
-default of algorithms that learn values of actions: what these draw is exploration, and no policy.
+Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and if only the
+no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for the greedy one. It
+is the default of algorithms that learn action values: what these draw is exploration, not a policy.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     """Run `beast evaluate`; returns the exit code.
 
     Raises:
-      BeastError: it cannot be evaluated, for the reason it gives.
+      BeastError: the run cannot be evaluated, for the reason it gives.
     """
     if any(flag in ("-h", "--help") for flag in argv):
         sys.stdout.write(HELP)
@@ -109,13 +109,13 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
 
 
 def by_values(config: RunConfig) -> bool:
-    """Whether the run's algorithm learns values of actions."""
+    """Whether the run's algorithm learns action values."""
     return isinstance(getattr(config, config.algo), QSettings)
 
 
 @contextmanager
 def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
-    """Run an env-server for the time being.
+    """Run an env-server until the context is left.
 
     Yields:
       Its endpoint.
@@ -196,7 +196,7 @@ class EpisodeCounter:
 
     @property
     def complete(self) -> bool:
-        """Whether every environment has given its share."""
+        """Whether every environment has filled its quota."""
         return not self._left.any()
 
     def add(self, rows: NDArray[Any]) -> list[Episode]:
@@ -211,7 +211,7 @@ class EpisodeCounter:
 
 
 def describe(episodes: list[Episode], frame_skip: int) -> dict[str, Any]:
-    """Every episode and the figures over them."""
+    """Every episode, and statistics over all of them."""
     returns, lengths = [episode.value for episode in episodes], [episode.length for episode in episodes]
     return {
         "episodes": len(episodes),

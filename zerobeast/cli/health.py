@@ -42,15 +42,15 @@ def main(argv: list[str]) -> int:
 
 
 def _of_pages(services: Sequence[ServiceView]) -> Verdict:
-    """Of pages that were named one by one: the run's, unless they are of some roles only."""
+    """The verdict on pages that were named one by one: on the run, unless some roles are missing."""
     missing = [role for role in ROLES if role not in {view.role for view in services}]
-    if missing and all(view.role for view in services):  # one that does not answer may be any of them
+    if missing and all(view.role for view in services):  # a page that does not answer may be of any role
         return _of_some(services, f"no verdict on the run: it takes an --endpoint of {' and '.join(missing)} too")
     return judge(services)
 
 
 def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
-    """What can be said without the others."""
+    """What can be said of some services without the others."""
     return Verdict(sentence, good=all(map(healthy, services)))
 
 

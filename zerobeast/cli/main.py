@@ -1,4 +1,4 @@
-"""The `beast` command. Imports nothing heavy before it knows what is asked."""
+"""The `beast` command. Imports nothing heavy before it knows what was asked for."""
 
 from __future__ import annotations
 

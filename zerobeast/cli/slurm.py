@@ -1,7 +1,7 @@
-"""`beast slurm`: a run as a job of a Slurm cluster, whose folder every node sees.
+"""`beast slurm`: a run as a job of a Slurm cluster, in a folder that every node sees.
 
-The batch script starts one learner on the job's first node and workers on all of them: an env-server, an actor and a
-broker in each, one for every core. They find the learner by the name of that node, and everything between nodes is
+The batch script starts one learner on the job's first node and one worker per core on all nodes, each with an
+env-server, an actor and a broker. They find the learner by the address of its node, and everything between nodes is
 encrypted with keys of the run.
 """
 
@@ -47,7 +47,7 @@ another job for the same --name.
 """
 
 JOB = "job.sh"  #: in the run's folder
-SAVE_S = 120  #: before the time limit, at which the learner is asked to end
+SAVE_S = 120  #: how long before the time limit the learner is asked to end
 SCRIPT = Template("""#!/bin/bash
 #SBATCH --job-name=$name
 #SBATCH --nodes=$nodes
@@ -137,8 +137,8 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
     """The batch script of a run.
 
     Args:
-      config: of the run.
-      flags: of the job.
+      config: settings of the run.
+      flags: flags of the job.
       here: folder from which the user's own environments are imported.
     """
     folder = (here / config.folder).resolve()
@@ -158,13 +158,13 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
 
 
 def command(role: str, folder: Path, *flags: str) -> str:
-    """What starts a service of the run on any node."""
+    """The command that starts a service of the run on any node."""
     config = ("--config", str(folder / run_files.CONFIG), "--security.keys", str(folder / KEYS))
     return shlex.join(service_command(role, *config, "--root", str(folder.parent), *flags))
 
 
 def submit(job: Path) -> None:
-    """Hand a script to sbatch, which says the job's number.
+    """Hand a script to sbatch, which prints the job's number.
 
     Raises:
       BeastError: it failed.

@@ -1,7 +1,7 @@
 """`beast train`: settle what to run, start every service on this machine, show it, end it.
 
-A run is its folder. A name that is new makes one; a name that exists continues it with its saved settings, under
-whatever flags are new; --fresh moves the old folder aside and starts over.
+A run is its folder. A new name makes one; an existing name continues it with its saved settings, which new flags
+override; --fresh moves the old folder aside and starts over.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _help(argv: list[str]) -> int:
 
 
 def evaluation_of(argv: list[str]) -> list[str] | None:
-    """What TorchBeast's `--mode test` asks of `beast evaluate`: the run's or the newest policy, at its likeliest."""
+    """Arguments of `beast evaluate` for TorchBeast's `--mode test`, if given: the named or the newest run, greedily."""
     mistakes: list[str] = []
     flags = list(split(argv, mistakes))
     if ("mode", "test") not in [(flag.key, flag.text) for flag in flags]:
@@ -106,8 +106,8 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     """Train under these settings.
 
     Args:
-      argv: flags of the tree of settings, and those of `TrainFlags`.
-      environ: of this process.
+      argv: flags of the tree of settings and of `TrainFlags`.
+      environ: the environment of this process.
 
     Returns:
       The exit code: see `zerobeast.launcher.supervisor`.
@@ -146,14 +146,14 @@ Flags = TypeVar("Flags", bound=RunFlags)
 class Settled(NamedTuple, Generic[Flags]):
     config: RunConfig
     flags: Flags
-    saved: RunConfig | None  #: of the run that continues
+    saved: RunConfig | None  #: settings of the run that continues
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
 
 
 def settle(
     argv: list[str], environ: Mapping[str, str], now: datetime, *, own: type[Flags], describe: Describe = spec_of
 ) -> Settled[Flags]:
-    """Read every layer: what is given now, over what the run of that name was saved with.
+    """Read every layer: what is given now overrides what the run of that name was saved with.
 
     Raises:
       ConfigError: a line for every mistake.
@@ -185,7 +185,7 @@ def _refuse_idle_tasks(config: RunConfig) -> None:
 
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A line for each layer that gives values, and one for where the rest can be read."""
+    """A line for each layer that gives values, and one that says where to read the rest."""
     told = ("name", "root", "algo", "preset", "env.id")
     for origin, values in by_origin(config, origins).items():
         if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
@@ -207,7 +207,7 @@ def _ineffective(given: Loaded) -> Iterator[str]:
 
 
 def with_keys(config: RunConfig) -> RunConfig:
-    """The same settings with keys of the run's own, in its folder."""
+    """The same settings, with the run's own keys in its folder."""
     from zerobeast.common.transport import make_keys
 
     keys = config.folder.absolute() / KEYS
@@ -231,7 +231,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
     if ending.sentence:
         _say(f"beast train: {ending.sentence}", sys.stderr)
     if ending.finished or page.get("agent_steps"):
-        # a page is as old as a second; the last row is the end itself, unless the learner was killed
+        # a page may be a second old; the last row is the end itself, unless the learner was killed
         newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
         _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
     elif not ending.sentence:
@@ -266,13 +266,13 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
-    if config.local.placement != "serve":  # whose environments are elsewhere
+    if config.local.placement != "serve":  # then the environments are elsewhere
         _say(f"evaluate:   {beast()} evaluate {config.name}{same}")
     _say(f"continue:   {beast()} train --name {config.name}{same}{more}")
 
 
 def beast() -> str:
-    """How to call this command again: the way it was called, where a shell does not find it by its name."""
+    """How to call this command again: as it was called, if a shell does not find it by its name."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"
 

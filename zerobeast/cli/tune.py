@@ -25,7 +25,7 @@ from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.tools.bench.train import measure as measure_training
 
-CLEARLY = 1.05  #: times faster, from where on a change is more than noise
+CLEARLY = 1.05  #: times faster, above which a change is more than noise
 
 THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
 
@@ -38,7 +38,7 @@ def _both_precisions(best: Values) -> Iterator[Values]:
 
 
 def _placements(best: Values) -> Iterator[Values]:
-    """Another placement shares the cores out in another way."""
+    """Every other placement, without the numbers of threads, since it shares out the cores differently."""
     others = {path: value for path, value in best.items() if path not in THREADS}
     return ({**others, "local.placement": name} for name in ("fused", "apart") if name != best["local.placement"])
 
@@ -51,7 +51,7 @@ class Dimension(NamedTuple):
 
 
 def _one_by_one(paths: tuple[str, ...], around: Callable[[int], Iterable[int]]) -> Dimension:
-    """Settings that are varied one at a time, to the positive ones of the values `around` theirs."""
+    """Settings that are varied one at a time, to each positive value that `around` gives for theirs."""
 
     def candidates(best: Values) -> Iterator[Values]:
         return ({**best, path: value} for path in paths for value in around(best[path]) if value > 0)
@@ -73,7 +73,7 @@ class Trial(NamedTuple):
     """One combination and the rate that it reached."""
 
     values: Values
-    rate: float  #: agent steps a second; 0 where it did not train
+    rate: float  #: agent steps a second; 0 if it did not train
 
 
 Measure = Callable[[Values], Trial]
@@ -118,11 +118,11 @@ def main(argv: list[str]) -> int:
 
 
 def climb(start: Values, names: list[str], given: set[str], measure: Measure) -> Trial:
-    """The fastest of what was tried.
+    """The best of what was tried: a change counts only if it is clearly faster.
 
     Args:
       start: a value for every setting of the dimensions.
-      names: of the dimensions, in the order in which they are varied.
+      names: names of the dimensions, in the order in which they are varied.
       given: settings that stay as they are.
       measure: tries one combination.
     """
@@ -143,7 +143,7 @@ def climb(start: Values, names: list[str], given: set[str], measure: Measure) ->
 
 
 def _start(config: RunConfig, names: list[str]) -> Values:
-    """What `beast train` would do with these settings."""
+    """The values that `beast train` would use with these settings."""
     placement = placement_of(config)
     shared_out = {**placement.threads, "local.placement": placement.name}
     paths = [path for name in names for path in DIMENSIONS[name].paths]

@@ -1,4 +1,4 @@
-"""The containers of a compose project, each asked by the health command that its image has.
+"""The containers of a compose project, each queried with the health command of its image.
 
 Pages are not published to the host, and containers come and go with `--scale`: Docker itself knows them best.
 """
@@ -20,7 +20,7 @@ def services_of(project: Sequence[str] = ()) -> list[ServiceView]:
     """One view for every service in the containers of the project in this folder.
 
     Args:
-      project: flags for `docker compose` that name another one.
+      project: flags for `docker compose` that name another project.
 
     Raises:
       ConfigError: Docker cannot be asked, or knows no such project.

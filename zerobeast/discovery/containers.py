@@ -17,7 +17,7 @@ LAST_LINE = 200  #: characters of a line that says why a container cannot be ask
 
 
 def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
-    """The services in a running container, by the health command of its image, which `execute` runs there.
+    """The services in a running container, as told by its image's health command, which `execute` runs there.
 
     Args:
       execute: a command that runs another one in the container.

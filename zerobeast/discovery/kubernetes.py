@@ -1,6 +1,6 @@
-"""The pods of a run in a namespace, each container asked by the health command that its image has.
+"""The pods of a run in a namespace, each container queried with the health command of its image.
 
-Through `kubectl` with its own settings: a user who may list pods and use `kubectl exec` may look, and no network policy
+It uses `kubectl` with its own settings: a user who may list pods and use `kubectl exec` may look, and no network policy
 has to admit anything.
 """
 
@@ -17,14 +17,14 @@ from zerobeast.common.runtime.roles import PROCESSES
 from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
 
 NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
-PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced and not restarted
+PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced, not restarted
     "--selector=app.kubernetes.io/part-of=zerobeast",
     "--field-selector=status.phase!=Failed,status.phase!=Succeeded",
 )
 
 
 class _Container(NamedTuple):
-    """One container of a pod: its name is that of its process, a role or `worker`."""
+    """One container of a pod, named after its process: a role or `worker`."""
 
     process: str
     pod: str
@@ -53,7 +53,7 @@ def services_of(namespace: str = NAMESPACE) -> list[ServiceView]:
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
-    """The containers of a pod, an env-server beside an actor among them; no status is there before it has a node."""
+    """The containers of a pod, including an env-server beside an actor; none has a status before the pod has a node."""
     named, status = pod["metadata"], pod["status"]
     reported = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     statuses = {each["name"]: each for each in reported}

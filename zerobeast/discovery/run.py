@@ -1,4 +1,4 @@
-"""The services of a run folder: each has written there where its health page is."""
+"""The services of a run folder, in which each has left the address of its health page."""
 
 from __future__ import annotations
 

@@ -35,19 +35,19 @@ class ChildSpec:
     role: str  #: of the service, as in `python -m zerobeast.services.<role>`
     index: int  #: which of the processes of that role
     command: Sequence[str]  #: argv, the interpreter first
-    environ: Mapping[str, str]  #: all of it
+    environ: Mapping[str, str]  #: the whole environment
     log: Path  #: file that stdout and stderr are appended to
-    status: Path  #: file in which it says where its health page is; services that it hosts have files beside it
+    status: Path  #: file that says where its health page is; services that it hosts have files beside it
     keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """What people call it."""
         return f"{self.role} {self.index}"
 
     @property
     def statuses(self) -> dict[str, Path]:
-        """Where each of its services says where its health page is, by role."""
+        """The files that say where the health page of each of its services is, by role."""
         if HOSTED[self.role] == (self.role,):
             return {self.role: self.status}
         return {role: status_of(self.status, role, self.index) for role in HOSTED[self.role]}
@@ -69,7 +69,7 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """The exit code as `poll` last saw it; for other threads than the one that polls."""
+        """The exit code as `poll` last saw it, for threads other than the one that polls."""
         return self._process.returncode if self._process else None
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class Child:
         return self._process is not None and self.poll() is None
 
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
-        """The health page of its service of a role, or of its first; empty while it does not answer."""
+        """The health page of its service with a role, or of its first service; empty while it does not answer."""
         statuses = self.spec.statuses
         found = announced_page(statuses[role or next(iter(statuses))], timeout_s) or {}
         return found if found.get("pid") == self.pid else {}
@@ -131,7 +131,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def explain(self) -> str:
-        """Why it ended, in words: its own last sentence, or else the end of its log without the routine."""
+        """Why it ended, in words: its own last sentence, or else the end of its log without routine lines."""
         code = self.poll()
         assert code is not None, "it still runs"
         lines = self._last_lines()
@@ -145,7 +145,7 @@ class Child:
         return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
 
     def _own_words(self, lines: list[str]) -> str:
-        """How a service announces a failure that it understands: the last lines that read "role: sentence"."""
+        """The failure as the service itself announced it: the last lines that read "role: sentence"."""
         prefix = f"{self.spec.role}: "
         from_last = itertools.dropwhile(lambda line: not line.startswith(prefix), reversed(lines))
         own = itertools.takewhile(lambda line: line.startswith(prefix), from_last)

@@ -1,6 +1,6 @@
-"""How long each hop took, as TensorBoard curves over agent_steps: of all services, which only the launcher sees.
+"""TensorBoard curves of how long each hop took, over agent_steps, for all services, which only the launcher sees.
 
-The learner writes its own curves. These stand beside them, in a folder of their own: two writers, two files.
+The learner writes its own curves. These go beside them, in a folder of their own: two writers, two files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Curves:
 
 
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:
-    """Tag -> mean milliseconds over the last seconds, of every hop that anything passed."""
+    """Tag -> mean milliseconds over the last seconds, for every hop that anything passed."""
     pages = {role: [view.page for view in snapshot.services if view.role == role] for role in HOPS}
     means = {f"{role}.{hop}": recent(pages[role], hop).mean_s for role, hops in HOPS.items() for hop in hops}
     return {f"hops_ms/{name}": 1000 * mean_s for name, mean_s in means.items() if mean_s is not None}

@@ -1,4 +1,4 @@
-"""The services of a run as processes of this machine: what each is started with, and how they are ended.
+"""The services of a run as processes of this machine: how each is started, and how they are ended.
 
 `beast train` hands all of them to the supervisor; benchmarks and fault tests start, stop and kill them one by one.
 """
@@ -25,23 +25,23 @@ from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 
-USED = ("envserver", "broker")  #: by an actor, one of each
+USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 STOP_LIMIT_S = 10.0  #: for all services to end in order
-END_LIMIT_S = 60.0  #: for one that is ended on its own, also on a machine with other work
+END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy machine
 
 
 class Fleet:
-    """Child processes, which leaving the context ends.
+    """Child processes, which are ended when the context is left.
 
-    Actor i uses env-server i and broker i, counted around.
+    Actor i uses env-server i and broker i, modulo how many there are.
 
     Args:
-      config: of the run, as written to its folder.
+      config: settings of the run, as written to its folder.
       sockets: private folder with a short path, for the unix sockets of the planes.
-      environ: of this process.
+      environ: the environment of this process.
       keep_open: file descriptors that the services inherit.
-      brokers: how many.
-      modules: to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.
+      brokers: how many brokers.
+      modules: modules to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Fleet:
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
-        self.frozen: set[str] = set()  #: names of those that are stopped and will go on
-        self.down: set[str] = set()  #: names of those that are meant to have ended
+        self.frozen: set[str] = set()  #: names of services that are suspended and will go on
+        self.down: set[str] = set()  #: names of services that are meant to have ended
         self._counts = self.placement.processes
         if self._counts.get("broker"):
             self._counts["broker"] = brokers
@@ -74,14 +74,14 @@ class Fleet:
         stop(self.children, STOP_LIMIT_S)
 
     def add(self, role: str, *flags: str) -> Child:
-        """One more service, which is not started yet.
+        """Add one more service, which is not started yet.
 
         Args:
-          role: which.
-          flags: over those of the run.
+          role: its role.
+          flags: flags that override those of the run.
         """
         index = sum(child.spec.role == role for child in self.children)
-        if role == "worker":  # its services are numbered after those that are processes
+        if role == "worker":  # its services are numbered after those that are processes of their own
             index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
         status = self.config.folder / run_files.SERVICES / f"{role}-{index}.json"
         command = service_command(
@@ -100,11 +100,11 @@ class Fleet:
         return child
 
     def add_all(self) -> list[Child]:
-        """As many services of each role as the settings say, none of them started yet."""
+        """Add as many services of each role as the settings say, none of them started yet."""
         return [self.add(role) for role, count in self._counts.items() for _ in range(count)]
 
     def add_hosts(self, hosts: Sequence[Host]) -> None:
-        """Workers on other machines, which the supervisor starts and ends with the rest."""
+        """Add workers on other machines, which the supervisor starts and ends with the rest."""
         first = 0
         for index, host in enumerate(hosts):
             log, status = (self.config.folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
@@ -125,12 +125,12 @@ class Fleet:
             child.start()
 
     def _endpoints(self, index: int) -> Iterator[str]:
-        """Flags that let the services of this machine meet; one that serves others stays where the settings say."""
+        """Flags by which this machine's services find each other; those that serve others use the settings."""
         if self.placement.name != "serve":
             yield from endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED))
 
     def _health_port(self) -> int:
-        """A free port or, if one is given, that for the learner and those behind it for the others."""
+        """0 for any free port; if a port is given, the learner has that one and the others those after it."""
         first = self.config.health.port
         return first + sum(len(child.spec.statuses) for child in self.children) if first else 0
 
@@ -139,7 +139,7 @@ class Fleet:
         return f"ipc://{self._sockets}/l"
 
     def child(self, name: str) -> Child:
-        """The process that people call "broker 1"."""
+        """The process with a name such as "broker 1"."""
         return next(child for child in self.children if child.spec.name == name)
 
     def pages(self, role: str) -> list[dict[str, Any]]:
@@ -147,21 +147,21 @@ class Fleet:
         return [page for child in self.children if role in child.spec.statuses and (page := child.page(role))]
 
     def freeze(self, name: str) -> None:
-        """SIGSTOP, to the process alone and not to its helpers."""
+        """Send SIGSTOP to the process alone, not to its helpers."""
         self.frozen.add(name)
         os.kill(self.child(name).pid, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.frozen.discard(name)
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others as they are
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others frozen
             os.kill(self.child(name).pid, signal.SIGCONT)
 
     def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
-        """Send SIGTERM or SIGKILL to some at once and wait; returns exit codes by name.
+        """Send SIGTERM or SIGKILL to several services at once and wait; returns exit codes by name.
 
         Raises:
-          BeastError: one does not end.
+          BeastError: a service does not end.
         """
         self.down.update(names)
         for name in names:
@@ -172,7 +172,7 @@ class Fleet:
         return {name: self.child(name).poll() or 0 for name in names}
 
     def restart(self, name: str) -> None:
-        """Start one that has ended again."""
+        """Restart a service that has ended."""
         self.child(name).start()
         self.down.discard(name)
 
@@ -185,7 +185,7 @@ class Fleet:
 
 
 def files_needed(config: RunConfig) -> int:
-    """Files that any one service of a run on this machine may have open, connections among them."""
+    """How many files one service of a run on this machine may have open, connections included."""
     placement = placement_of(config)
     actors, servers = placement.all_actors, placement.env_servers + placement.workers or 1
     groups = placement.env_groups * -(-actors // servers)  #: of one env-server
@@ -202,10 +202,10 @@ def service_command(role: str, *flags: str, module: str = "") -> list[str]:
 
 
 def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
-    """Flags that make a service a child of this process, which says in `status` where its health page is."""
+    """Flags that make a service a child of this process and have it say in `status` where its health page is."""
     yield from ("--config", str(config), "--supervisor-pid", str(os.getpid()))
     yield from ("--status-file", str(status), "--health.port", str(health_port))
-    yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here its exit is the end of the run
+    yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here the learner's exit ends the run
 
 
 def endpoint_flags(sockets: Path, env_server: int = 0, broker: int = 0) -> Iterator[str]:

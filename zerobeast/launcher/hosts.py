@@ -33,11 +33,11 @@ from zerobeast.common.runtime.signals import handled
 
 log = logging.getLogger(__name__)
 
-KEYS = "keys"  #: folder of them there
-#: of those, what a worker needs
+KEYS = "keys"  #: name of the folder of keys
+#: the keys that a worker needs
 FOR_WORKERS = ("public", "secret/actor.key_secret", "secret/broker.key_secret")
 PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 0.2
-#: the user's own, with what ~/.ssh/config says
+#: the user's own ssh, with the settings of ~/.ssh/config
 SSH = (
     "ssh",
     "-o",
@@ -50,7 +50,7 @@ SSH = (
     "ServerAliveCountMax=4",
 )
 
-#: on the host. Standard input has the archive and then nothing: its end is that of the connection.
+#: runs on the host. Standard input has the archive and then nothing: it ends when the connection does.
 SCRIPT = """
 finish() {{
   trap "" TERM
@@ -90,11 +90,11 @@ class Host(NamedTuple):
 
     address: str  #: as ssh takes it
     workers: int
-    python: str  #: that has zerobeast installed
+    python: str  #: interpreter that has zerobeast installed
 
 
 def read_hosts(path: Path) -> list[Host]:
-    """Hosts of a file: on each line what ssh calls it, how many workers, and its Python unless that is this one's path.
+    """Hosts of a file: each line has the name for ssh, the number of workers, and its Python if not at this one's path.
 
     Raises:
       ConfigError: a line for every mistake.
@@ -127,13 +127,13 @@ def command(host: Host, first: int, config: RunConfig) -> Iterator[str]:
 
 
 def of_workers(config: RunConfig, index: str) -> str:
-    """Flags of a worker that has others beside it on a machine, in the words of a shell.
+    """Flags of a worker that shares its machine with others, as words for a shell.
 
     Args:
-      config: of the run.
-      index: of the worker there, as an arithmetic expression of the shell.
+      config: settings of the run.
+      index: index of the worker on its machine, as an arithmetic expression of the shell.
     """
-    device = "cpu" if config.broker.device == "auto" else config.broker.device  # one for each core: too many for a GPU
+    device = "cpu" if config.broker.device == "auto" else config.broker.device  # one per core is too many for a GPU
     port = f"$(({config.health.port + 1} + {len(HOSTED['worker'])} * {index}))" if config.health.port else "0"
     return f"--broker.device {shlex.quote(device)} --health.port {port}"
 
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> int:
 
 
 def unreachable(host: str, python: str) -> str:
-    """Why ssh cannot connect to a host, or its Python not start a worker, in a sentence; empty if all is well."""
+    """A sentence that says why ssh cannot connect or the host's Python cannot start a worker; empty if all is well."""
     probe = [*SSH, host, f"{_quoted(python)} -P -c 'import zerobeast.services.worker'"]
     try:
         tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -188,7 +188,7 @@ def unreachable(host: str, python: str) -> str:
 
 
 def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool]) -> int:
-    """Have a host run the script until that ends, or it is `over` within some seconds; returns ssh's exit code."""
+    """Run the script on a host until it ends or `over` returns true; returns ssh's exit code."""
     with subprocess.Popen([*SSH, host, f"exec sh -c {shlex.quote(script)}"], stdin=subprocess.PIPE) as ssh:
         assert ssh.stdin is not None, "it is a pipe"
         try:
@@ -206,7 +206,7 @@ def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool
 
 
 def pack(folder: Path, keys: Path) -> bytes:
-    """The settings of a run, and of its keys what workers need, as an uncompressed tar."""
+    """The settings of a run and the keys that workers need, as an uncompressed tar."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         archive.add(folder / run_files.CONFIG, arcname=run_files.CONFIG)
@@ -216,7 +216,7 @@ def pack(folder: Path, keys: Path) -> bytes:
 
 
 def script_of(options: argparse.Namespace, size: int) -> str:
-    """What the host's shell does."""
+    """The script that the host's shell runs."""
     flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
     worker = shlex.join(["-P", "-m", "zerobeast.services.worker", *flags])
     return SCRIPT.format(
@@ -231,7 +231,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
 
 
 def _quoted(path: str) -> str:
-    """A path for the shell of a host, where ~ is the home."""
+    """A path quoted for the shell of a host, with ~ as the home there."""
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 

@@ -38,7 +38,7 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
 
     def page(self, role: str) -> dict[str, Any]:
-        """The page of the first child of a role, empty where there is none."""
+        """The page of the first service of a role, empty if there is none."""
         return next((service.page for service in self.services if service.role == role), {})
 
 
@@ -48,8 +48,8 @@ class Gatherer:
     Usage: `with Gatherer(children) as pages: pages.snapshot()`.
 
     Args:
-      children: whose pages.
-      watch: is called in the gatherer's thread with what was found, each time.
+      children: the children whose pages are read.
+      watch: called in the gatherer's thread with each new snapshot.
     """
 
     def __init__(self, children: Sequence[Child], watch: Callable[[Snapshot], None] | None = None) -> None:
@@ -82,7 +82,7 @@ class Gatherer:
                 self._watch(self.snapshot())
 
     def _note(self, warnings: list[str]) -> None:
-        """Keep what is not shown already: a service may say the same of each of its peers."""
+        """Keep warnings that are not shown already: a service may give the same one for each of its peers."""
         for warning in warnings:
             if warning not in self._warnings:
                 self._warnings.append(warning)
@@ -99,7 +99,7 @@ class _Source:
         self._log_at = child.spec.log.stat().st_size if child.spec.log.exists() else 0
 
     def views(self, now: float) -> Iterator[ServiceView]:
-        """Each service of it. What the process uses is divided as its pages say."""
+        """Each of its services. The CPU share of the process is divided as their pages say."""
         total = sum(page.get("cpu_s", 0.0) for page in self._pages.values())
         for role, page in self._pages.items():
             part = 1 / len(self._pages) if not total else page.get("cpu_s", 0.0) / total

@@ -1,8 +1,9 @@
 """How the services of a run are placed on one machine: in which processes, and with how many threads.
 
-What is learned does not depend on the machine: there are as many env groups as the settings say, of as many
-environments, whatever processes they are in. Threads use the cores, and no service gets more of them than there are,
-since threads that wait for a core in turn are slower than fewer of them.
+What is learned does not depend on the machine: the settings say how many env groups there are, of how many
+environments, whatever processes they are in; only `mixed` without `local.workers` has as many workers as cores. Threads
+use the cores, and no service gets more threads than there are cores, since threads that take turns on a core are slower
+than fewer threads.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.usage import cores
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
-#: of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
+#: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
-FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they may move
-FOR_THREADS = ("shallow", "deep")  #: torsos whose products of matrices are large enough for several threads
+FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they are not bound to cores
+FOR_THREADS = ("shallow", "deep")  #: torsos whose matrix products are large enough for several threads
 
 
 class Placement(NamedTuple):
-    """Which processes a run has on this machine, beside the learner's."""
+    """Which processes a run has on this machine, besides the learner's."""
 
     name: str  #: apart, fused, mixed, serial or serve
     brokers: int
     env_servers: int
-    actors: int  #: that are processes
-    workers: int  #: that host an actor, an env-server and a broker each
+    actors: int  #: those that are processes of their own
+    workers: int  #: each hosts an actor, an env-server and a broker
     env_groups: int  #: of each actor, in a worker or not
     threads: dict[str, int]  #: by setting
     why: str
-    worker_cores: tuple[int, ...] = ()  #: numbers of the cores that workers stay on, one each; none: wherever
+    worker_cores: tuple[int, ...] = ()  #: cores that the workers stay on, one each; empty: any core
 
     @property
     def all_actors(self) -> int:
-        """Actors, wherever they are."""
+        """How many actors there are, in workers or not."""
         return self.actors + (1 if self.name == "serial" else self.workers)
 
     @property
     def processes(self) -> dict[str, int]:
-        """How many by role."""
+        """How many processes there are, by role."""
         if self.name == "serial":
             return {"serial": 1}
         return {
@@ -55,7 +56,7 @@ class Placement(NamedTuple):
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Settings that have no effect here."""
+        """Settings that have no effect with this placement."""
         if self.name == "fused":
             return ("local.env_servers",)
         if self.name == "serial":
@@ -65,14 +66,14 @@ class Placement(NamedTuple):
         return ("local.workers",) if self.name == "apart" else ()
 
     def flags(self) -> list[str]:
-        """Settings that the services get over those of the run."""
+        """Flags with which the services override settings of the run."""
         settings = {**self.threads, "actor.env_groups": self.env_groups}
         if self.name == "serial":
             settings["envserver.in_process"] = True
         return [text for name, value in settings.items() for text in (f"--{name}", str(value))]
 
     def core_of(self, worker: int) -> tuple[str, ...]:
-        """The flag that keeps a worker of this number on its core."""
+        """The flag that keeps the worker of this number on its core."""
         cores = self.worker_cores
         return ("--core", str(cores[worker % len(cores)])) if cores else ()
 
@@ -85,12 +86,12 @@ class Placement(NamedTuple):
 
 
 def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool | None = None) -> Placement:
-    """Where the services of a run are on this machine.
+    """How the services of a run are placed on this machine.
 
     Args:
-      config: of the run.
-      available: cores; None: those that there are.
-      gpu: whether learner and broker compute on one; None: look.
+      config: settings of the run.
+      available: cores; None: as many as there are.
+      gpu: whether learner and broker compute on a GPU; None: look for one.
     """
     available = max(1, int(cores())) if available is None else available  # a container may have half a core
     gpu = _uses_gpu(config) if gpu is None else gpu
@@ -123,13 +124,13 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
 
 
 def groups_of(config: RunConfig) -> int:
-    """Env groups of a run on this machine, of all its actors."""
+    """How many env groups a run has on this machine, over all its actors."""
     placement = placement_of(config)
     return placement.all_actors * placement.env_groups
 
 
 def spread(groups: int, available: int) -> tuple[int, int]:
-    """Workers, at most one for each core, and groups of each, so that there are as many groups in all."""
+    """Number of workers, at most one for each core, and of groups in each, so that there are `groups` in all."""
     workers = next(count for count in range(min(groups, available), 0, -1) if groups % count == 0)
     return workers, groups // workers
 
@@ -139,8 +140,8 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool, uses: float = 1
 
     Args:
       available: cores.
-      envs_per_group: environments that step side by side: more threads than these have nothing to do.
-      gpu: learner and broker compute on one and need a core each to feed it.
+      envs_per_group: environments that step in parallel: more threads than that have nothing to do.
+      gpu: learner and broker compute on a GPU and need a core each to feed it.
       uses: how often each agent step is learned from.
     """
     cost = uses * LEARNER_SHARE + 1 - LEARNER_SHARE
@@ -150,7 +151,7 @@ def share_out(available: int, envs_per_group: int, *, gpu: bool, uses: float = 1
 
 
 def _one_each(workers: int) -> tuple[int, ...]:
-    """Cores of so many workers: all, if each worker can have one to itself, what the learner takes of it aside."""
+    """The cores of the workers: all, if each worker can have one to itself, apart from what the learner takes of it."""
     usable = sorted(os.sched_getaffinity(0))
     return tuple(usable) if workers == len(usable) <= cores() else ()
 
@@ -165,7 +166,7 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
         steppers = max(1, steppers // config.local.env_servers)
     if name == "mixed":
         broker = steppers = 1
-    elif name == "fused":  # what a worker's services do, they do in turns
+    elif name == "fused":  # the services of a worker take turns
         broker = max(1, (available - learner) // workers)
         steppers = min(envs, broker)
     elif name == "serial":
@@ -177,6 +178,6 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
 
 
 def _uses_gpu(config: RunConfig) -> bool:
-    """Whether both torch services will find one. Looking with torch would take seconds."""
+    """Whether both torch services will find a GPU. Looking with torch would take seconds."""
     devices = {config.learner.device, config.broker.device}
     return "cpu" not in devices and NVIDIA.is_dir() and any(NVIDIA.iterdir())

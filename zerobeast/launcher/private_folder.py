@@ -1,7 +1,7 @@
-"""Folders for unix sockets: short of path, closed to other users, gone with the process that made them.
+"""Folders for unix sockets: with a short path, closed to other users, gone with the process that made them.
 
-A process that is killed cannot remove its folder. The kernel lets go of the lock in it, though, and the process that
-makes the next folder removes those that are not held any more.
+A process that is killed cannot remove its folder. The kernel releases the lock in it, however, and the process that
+makes the next folder removes those that are no longer locked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def private_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Lock a file that takes its name when it is locked: it is never seen free while its owner lives."""
+    """Lock a file and only then give it its name, so that it is never seen unlocked while its owner lives."""
     draft = folder / f"{LOCK}.new"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -52,7 +52,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def remove_abandoned(place: Path) -> None:
-    """Remove this user's folders in `place` whose owner was killed. What cannot be told or removed stays."""
+    """Remove this user's folders in `place` whose owner was killed. What cannot be checked or removed stays."""
     for folder in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

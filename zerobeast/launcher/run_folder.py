@@ -1,6 +1,6 @@
 """The folder of a run: its name, the lock that keeps a second launcher out, and what a resumed run may not change.
 
-The lock is inherited by every child. It is therefore held until the last service has ended, also where the launcher
+The lock is inherited by every child. It is therefore held until the last service has ended, even if the launcher
 itself was killed, and two learners never write into one folder.
 """
 
@@ -41,7 +41,7 @@ def default_name(config: RunConfig, now: datetime) -> str:
 
 
 def _free(folder: Path) -> Path:
-    """This folder or, if it exists, one with a number behind its name that does not."""
+    """This folder or, if it exists, one with a number after its name that does not."""
     numbered = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 100))
     return next(path for path in (folder, *numbered) if not path.exists())
 
@@ -112,7 +112,7 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
 
 
 def _demand_no_learner(folder: Path) -> None:
-    """Raise ConfigError if one that no launcher started trains the run: it would go on writing to this path."""
+    """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
     with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,7 +150,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
 
 
 def _bound_by_replay(saved: RunConfig, wanted: RunConfig) -> Iterator[str]:
-    """Settings that the file of a replay was made for: room for so many rollouts of a length, and what is in each."""
+    """Settings that the file of a replay was made for: its size, the length of rollouts, and what is in each."""
     settings, exponent = getattr(saved, saved.algo), f"{saved.algo}.priority_exponent"
     if isinstance(settings, ReplaySettings):
         yield from ("learner.unroll_length", f"{saved.algo}.replay_size")
@@ -167,12 +167,12 @@ def trained(folder: Path) -> bool:
 
 
 def start(folder: Path) -> int:
-    """Agent steps that the run continues after, at least 1; 0 where it begins."""
+    """Agent steps after which the run continues, at least 1; 0 without a checkpoint."""
     return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
 
 
 def final_figures(folder: Path) -> dict[str, float]:
-    """Steps and mean return of the run so far, as the last row of its metrics says; empty where there is none."""
+    """Steps and mean return of the run so far, from the last row of its metrics; empty if there is none."""
     try:
         with (folder / run_files.METRICS).open(newline="") as file:
             *_, row = csv.DictReader(file)

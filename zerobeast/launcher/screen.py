@@ -21,10 +21,10 @@ MIN_WIDTH = 40
 
 
 class _Console(Console):
-    """Of rich, but a pipe without a reader costs the picture and not the process."""
+    """A rich console on which a pipe without a reader costs the picture, not the process."""
 
     def on_broken_pipe(self) -> None:
-        """Called where a write fails; ours is handled in `Screen.update`."""
+        """Called when a write fails; the error is handled in `Screen.update`."""
         raise BrokenPipeError
 
 
@@ -98,7 +98,7 @@ class LineScreen(Screen):
 
 
 def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
-    """The live view on a terminal that can show it, lines elsewhere or where `plain`."""
+    """The live view on a terminal that can show it; lines elsewhere, or if `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII
     console = _Console()

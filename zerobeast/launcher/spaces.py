@@ -1,4 +1,4 @@
-"""What an environment looks like: asked of a process that makes it once, since nothing here may import simulators."""
+"""What an environment looks like, as told by a process that makes it once: nothing here may import simulators."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LIMIT_S = 60.0
 
 
 def spec_of(given: Mapping[str, Given], limit_s: float = LIMIT_S) -> EnvSpec:
-    """The observations and actions of the environment, of several the first, that settings name.
+    """The observations and actions of the environment that settings name; of several, the first.
 
     Args:
-      given: path -> value and layer, of `env.id` at least; unchecked.
+      given: path -> value and layer, at least for `env.id`; unchecked.
       limit_s: how long making it may take.
 
     Raises:
-      ConfigError: it cannot be made, or shall not, or a file names a module to import for it.
+      ConfigError: it cannot or must not be made, or a file names a module to import for it.
     """
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
@@ -46,7 +46,7 @@ def _ask(env_id: str, kwargs: str, limit_s: float) -> EnvSpec:
                 check=False,
                 env=child_environ(os.environ),
                 stdin=subprocess.DEVNULL,
-                stdout=answer,  # files: a pipe would stay open for as long as anything that the environment has started
+                stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
                 timeout=limit_s,
             ).returncode

@@ -21,8 +21,8 @@ from zerobeast.common.runtime.roles import STOPPING
 from zerobeast.common.runtime.signals import handled
 from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
 
-SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the clearest of them first
-#: how long the next role waits for one to stop; the learner is asked after at most 2 s
+SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most telling one first
+#: how long the next role waits for one to stop; the learner is asked after at most 3 s
 HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,7 +31,7 @@ PASSED_ON = (BAD_INPUT, PeerLost.exit_code)
 
 @dataclass(frozen=True)
 class Ending:
-    """How it ended: the exit code of the launcher and, where something went wrong, a sentence."""
+    """How it ended: the exit code of the launcher and, if something went wrong, a sentence."""
 
     code: int
     sentence: str = ""
@@ -110,7 +110,7 @@ class Supervisor:
         return self._signals.count(signal.SIGINT) >= 2
 
     def _truth(self, ending: Ending) -> Ending:
-        """Correct the exit code where the learner could not do its last duty."""
+        """Correct the exit code if the learner did not end properly."""
         code = self.learner.poll()
         if ending.sentence or ending.finished or self._impatient or code in (None, 0, -signal.SIGTERM):
             return ending

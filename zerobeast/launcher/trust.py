@@ -12,7 +12,7 @@ def names_code(env_id: str) -> bool:
 
 
 def refuse_code(loaded: Loaded) -> None:
-    """Raise ConfigError where a file, and neither flag nor environment, names a module to import."""
+    """Raise ConfigError if a file, rather than a flag or the environment, names a module to import."""
     refuse_named(loaded.config.env.id, loaded.origins.get("env.id", ""))
 
 

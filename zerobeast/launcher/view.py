@@ -75,7 +75,7 @@ def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finis
 
 
 def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
-    """What limits the run; of one that ends the launcher says why."""
+    """What limits the run; empty while it ends, since the launcher says why."""
     ending = stopping or any(view.code is not None for view in snapshot.services)
     return "" if ending else verdict(snapshot.services)
 
@@ -93,7 +93,7 @@ def _lag(learner: Mapping[str, Any]) -> str:
 
 
 def _batch(snapshot: Snapshot) -> str:
-    """Rows of a mean forward pass, of how many would fit."""
+    """Mean rows of a forward pass, out of how many would fit."""
     broker = snapshot.page("broker")
     return f"{decimal(number(broker, 'batch_rows_mean'))}/{count(number(broker, 'max_batch_rows'))}"
 
@@ -143,7 +143,7 @@ def _figures(snapshot: Snapshot) -> Table:
 
 
 def _times(snapshot: Snapshot) -> str:
-    """Means of the last seconds: a step's way, and an update's."""
+    """Mean times over the last seconds: of the parts of a step, and of an update."""
     pages = [view.page for view in snapshot.services]
     wires = hops.wires(pages)
     times = {name: hops.recent(pages, name).mean_s for name in ("env_step", "forward", "update", "learner_wait")}

@@ -1,4 +1,4 @@
-"""One gymnasium vector environment over many env-servers, which goes on when some of them are gone.
+"""One gymnasium vector environment over many env-servers; it goes on when some of them are gone.
 
 envs = ClusterVectorEnv(["tcp://a:5550", "tcp://b:5550"], "CartPole-v1", num_envs=64)
 """
@@ -22,24 +22,26 @@ from zerobeast.remote.vector_env import RowsVectorEnv, mode_of
 
 
 class ClusterVectorEnv(RowsVectorEnv):
-    """N environments spread evenly over env-servers, which step side by side.
+    """N environments spread evenly over env-servers that step in parallel.
 
     An env-server that is killed, stopped or cut off costs one step of `step_timeout_s`. Its environments are then lost:
-    see `RowsVectorEnv`. They keep their last observations, with reward 0, until they are made anew and an episode
-    begins, as after any other end. No method waits longer than the time that it was given.
+    see `RowsVectorEnv`. They repeat their last observation with reward 0 until they are made anew and a new episode
+    begins, as after any other end of an episode. No method waits longer than the time that it was
+    given, but a step in SAME_STEP mode that ends episodes makes two requests and may take twice `step_timeout_s`.
 
     Args:
-      endpoints: of the env-servers; environments are dealt to them in slices.
-      env_id, num_envs, env, autoreset_mode, context: as those of `RemoteVectorEnv`.
+      endpoints: the endpoints of the env-servers; each hosts a slice of the environments.
+      env_id, num_envs, env, autoreset_mode, context: as in `RemoteVectorEnv`.
       on_loss: where lost environments are made anew. "mask": at their own env-server, when it is back; until then the
-        rest goes on without them. "remake": wherever an env-server answers, first where the fewest environments are.
+        others go on without them. "remake": at any env-server that answers, first at the one with the fewest
+        environments.
       step_timeout_s: how long a step may take.
-      timeout_s: how long opening a session and a reset of all environments may take, and how long all of them may be
+      timeout_s: how long opening the sessions or a reset of all environments may take, and how long all of them may be
         lost before PeerLost is raised.
 
     Raises:
-      ConfigError: an env-server refuses, or two do not have the same environments.
-      PeerLost: an env-server does not answer in time; later, none of them does.
+      ConfigError: an env-server refuses, or two of them have different environments.
+      PeerLost: at the start, an env-server does not answer in time; later, none of them does.
     """
 
     def __init__(  # noqa: PLR0913 - a constructor for users, who name what they mean

@@ -1,4 +1,4 @@
-"""N environments spread over several env-servers, of which some may be gone: a step has a deadline."""
+"""N environments spread over several env-servers, some of which may be gone: every step has a deadline."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ OnLoss = Literal["mask", "remake"]
 
 
 class ClusterFleet:
-    """The environments of a `ClusterVectorEnv`. Opens a session with each env-server in the constructor.
+    """The environments of a `ClusterVectorEnv`. The constructor opens a session with each env-server.
 
     Args:
-      context: of this process.
-      endpoints: of the env-servers.
-      terms: of HELLO, `num_envs` and `seed` those of all environments together.
-      on_loss: "mask": lost environments come back where they were; "remake": at any of the env-servers.
+      context: the context of this process.
+      endpoints: the endpoints of the env-servers.
+      terms: the terms of HELLO, with `num_envs` and `seed` for all environments together.
+      on_loss: "mask": lost environments come back at their own env-server; "remake": at any of the env-servers.
       step_timeout_s: how long a step may take.
-      timeout_s: how long a session may take to open, and a reset of all; how long all may be lost.
+      timeout_s: how long opening the sessions or a reset of all may take, and how long all may be lost.
 
     Raises:
-      ConfigError: an env-server refuses, or two do not have the same environments.
-      PeerLost: one does not answer in time; later, none does.
+      ConfigError: an env-server refuses, or two of them have different environments.
+      PeerLost: at the start, an env-server does not answer in time; later, none of them does.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class ClusterFleet:
             self._parts.append(ClusterPart(context, {**terms, **share}, slot, home, self._place))
         self._poller, self._polled = Poller(), list[Any]()
         self._began = self._limit_s = self._deadline = 0.0
-        self._heard_at = time.monotonic()  #: when one was here
-        self._resets_all = False  #: with what is under way
+        self._heard_at = time.monotonic()  #: when any part was last here
+        self._resets_all = False  #: whether the request under way resets all environments
         try:
             self._open()
         except BaseException:
@@ -72,7 +72,7 @@ class ClusterFleet:
         self._actions = np.zeros(self._num_envs, action_record(self.spec.action).dtype)["action"]
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """As `EnvSource`. Environments that come back later begin anew without a seed or options."""
+        """As in `EnvSource`. Environments that come back later are reset without a seed or options."""
         self._begin(self._step_timeout_s if mask is not None else self._timeout_s)
         self._resets_all = mask is None
         for part in self._parts:
@@ -81,10 +81,10 @@ class ClusterFleet:
                 part.begin_reset(part_seed, options, None if mask is None else mask[part.slot])
 
     def begin_step(self, actions: Any) -> None:
-        """As `EnvSource`. Actions of environments that are lost lead to nothing."""
+        """As in `EnvSource`. Actions of lost environments have no effect."""
         fill_actions(self._actions, self.spec.action, actions)
         for space, chosen in by_array(self.spec.action, self._actions):
-            if sentence := unfit(chosen, space):  # else one env-server would refuse what others had begun
+            if sentence := unfit(chosen, space):  # otherwise one env-server would refuse a step that others have begun
                 raise ConfigError(sentence)
         self._begin(self._step_timeout_s)
         self._resets_all = False
@@ -92,13 +92,13 @@ class ClusterFleet:
             part.begin_step(self._actions[part.slot])
 
     def finish(self) -> EnvAnswer:
-        """Wait until all that are here have answered. Those that have not when the time is over are lost.
+        """Wait until all parts that are here have answered. Those that have not by the deadline are lost.
 
         Raises:
-          ConfigError: an env-server refuses a reset; no environments are lost by that but those that fail.
+          ConfigError: an env-server refuses a reset. That loses no environments except those that fail.
           PeerLost: all have been lost for too long.
         """
-        self._deadline = time.monotonic() + self._limit_s  # what the caller has done since it asked is not its time
+        self._deadline = time.monotonic() + self._limit_s  # the caller's own work since the request does not count
         while not self._is_done() and time.monotonic() < self._deadline:
             self._wait()
         refusals = []
@@ -116,7 +116,7 @@ class ClusterFleet:
         return self._merged()
 
     def close(self) -> None:
-        """Say goodbye to all."""
+        """Say goodbye to all env-servers."""
         for part in self._parts:
             part.close()
 
@@ -125,7 +125,7 @@ class ClusterFleet:
         self._begin(self._timeout_s)
         while not (self._is_done() and all(part.here for part in self._parts)):
             for part in self._parts:
-                if not isinstance(part.trouble, PeerLost | None):  # which may pass
+                if not isinstance(part.trouble, PeerLost | None):  # a lost peer may come back
                     raise part.trouble
                 if not part.here and time.monotonic() > self._deadline:
                     raise PeerLost(part.complaint(self._timeout_s))
@@ -160,7 +160,7 @@ class ClusterFleet:
         self._poller.wait(max(0.0, min(pause_s, self._deadline - time.monotonic())))
 
     def _place(self, part: ClusterPart) -> tuple[int, str]:
-        """Where environments are looked for: at home, or in turn with it where the fewest of the others are."""
+        """Where to look for a part's environments: at home or, with "remake", alternately where the fewest are."""
         host, hosting = part.home, Counter[int]()
         for other in self._parts:
             hosting[other.host] += other.size if other.here else 0
@@ -198,7 +198,7 @@ class ClusterFleet:
 
 
 def _has_failed(refusal: ConfigError) -> bool:
-    """Whether environments could not do what was asked, and not: what was asked cannot be."""
+    """Whether the environments failed at a valid request, as opposed to the request being invalid."""
     return isinstance(refusal, Refused) and refusal.reason == Reason.ENVIRONMENT
 
 

@@ -1,4 +1,4 @@
-"""Infos in the form of gymnasium's vector environments: values [N, ...] of a name, and whose they are in _name [N]."""
+"""Infos in the form of gymnasium's vector environments: name -> values [N, ...], _name -> [N] bool: which have one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source
     """Add infos of some environments to those of N.
 
     Args:
-      into: infos of N.
-      infos: where they are now.
+      into: infos of all N.
+      infos: the infos to add.
       num_envs: N.
-      rows: the environments.
-      source: their places in `infos`.
+      rows: indices of the environments in `into`.
+      source: their indices in `infos`.
     """
     for name, values in infos.items():
         mask = infos.get(f"_{name}")
@@ -29,7 +29,7 @@ def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source
         else:
             place = into.setdefault(name, np.zeros((num_envs, *values.shape[1:]), values.dtype))
             if isinstance(place, dict) or place.shape[1:] != values.shape[1:]:
-                continue  # two env-servers do not agree what it is
+                continue  # two env-servers disagree on its structure
             if (both := np.result_type(place, values)) != place.dtype:
                 place = into[name] = place.astype(both)
             place[rows[given]] = values[source[given]]
@@ -37,7 +37,7 @@ def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source
 
 
 def select(infos: Infos, mask: NDArray[np.bool_], into: Infos | None = None) -> Infos:
-    """What of infos is of the environments in a mask [N], added to `into` if given."""
+    """The infos of the environments in a mask [N], added to `into` if given."""
     into, rows = {} if into is None else into, np.flatnonzero(mask)
     put(into, infos, len(mask), rows, rows)
     return into

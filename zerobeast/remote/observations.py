@@ -1,4 +1,4 @@
-"""Observations of N environments out of their rows, frames stacked where the environment says so."""
+"""Observations of N environments from their rows, with frames stacked if the environment says so."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from zerobeast.remote.spaces import composed
 class Observations:
     """The newest observation of each environment, of `frame_stack` frames.
 
-    A stack of a young episode has its first frame in place of those that are missing, as
-    `gymnasium.wrappers.FrameStackObservation` fills it.
+    Early in an episode, copies of its first frame stand in for the missing ones, as in
+    `gymnasium.wrappers.FrameStackObservation`.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
@@ -30,8 +30,8 @@ class Observations:
 
         Args:
           rows: [N] of `step_record`.
-          chosen: [N] whose frames.
-          first: [N] of which an episode begins.
+          chosen: [N] whose frames to take.
+          first: [N] which environments begin an episode.
         """
         for kept, (_, column) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
             if not self._stacked:
@@ -43,11 +43,11 @@ class Observations:
             kept[chosen & first] = column[chosen & first, None]
 
     def all(self) -> Any:
-        """Copies, [N, ...] each, as gymnasium nests them."""
+        """Copies of all observations, [N, ...] each, nested as gymnasium does."""
         return composed(self._space, iter([array.copy() for array in self._arrays]))
 
     def each(self, chosen: Mask) -> NDArray[np.object_]:
-        """[N] observations of single environments, None of those that are not chosen: gymnasium's `final_obs`."""
+        """[N] observations of single environments, None for those not chosen, as in gymnasium's `final_obs`."""
         found = np.full(len(chosen), None, dtype=object)
         for i in np.flatnonzero(chosen):
             found[i] = composed(self._space, iter([array[i].copy() for array in self._arrays]))

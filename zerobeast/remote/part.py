@@ -1,4 +1,4 @@
-"""The share of a cluster's environments that one env-server has, or is to have again."""
+"""The share of a cluster's environments that one env-server hosts, or is to host again."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from zerobeast.remote.source import Mask
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 10.0  #: of an env-server, after which an attempt to open a session there is given up
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 8.0  #: before the second of several attempts in a row, and before later ones
+SILENCE_S = 10.0  #: after this much silence of an env-server, an attempt to open a session there is given up
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 8.0  #: before the second attempt in a row, doubling up to the longest
 
 
 class ClusterPart:
     """Some of the environments. They are *here* while a session has them and its env-server answers.
 
-    When they are lost, attempts follow until a session has them again: each looks the endpoint up, opens a session,
-    and resets its environments. `tend` does all of it, and never waits.
+    Once they are lost, attempts follow until a session has them again: each looks up the endpoint, opens a session,
+    and resets its environments. `tend` does all of this, and never waits.
 
     Args:
-      context: of this process.
-      terms: of HELLO.
+      context: the context of this process.
+      terms: the terms of HELLO.
       slot: which environments of the cluster.
-      home: the number of their endpoint.
-      place: says where the next attempt is made: number and endpoint.
+      home: index of the endpoint they belong to.
+      place: returns where the next attempt is made: index and endpoint.
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class ClusterPart:
         self._context, self._terms, self._place = context, terms, place
         self.slot, self.home = slot, home
         self.here = False
-        self.asked = False  #: for what has not come yet
-        self.answered = False  #: since the newest request was begun, or they have come back since
-        self.refusal: ConfigError | None = None  #: of what was asked
-        self.trouble: BeastError | None = None  #: why they were lost, or an attempt failed
-        self.attempts = 0  #: since then
+        self.asked = False  #: whether an answer is outstanding
+        self.answered = False  #: the newest request, or they have come back since it was begun
+        self.refusal: ConfigError | None = None  #: of the newest request
+        self.trouble: BeastError | None = None  #: why they were lost, or why an attempt failed
+        self.attempts = 0  #: since they were lost
         self.spec: EnvSpec | None = None
         self._resets = False
-        self._asks: tuple[EnvSeeds, dict[str, Any] | None] = (None, None)  #: of a reset of all that is under way
+        self._asks: tuple[EnvSeeds, dict[str, Any] | None] = (None, None)  #: of a reset of all in progress
         self._session: EnvSession | None = None
         self._seek(0.0)
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """How many environments these are."""
         return int(self.slot.stop - self.slot.start)
 
     @property
@@ -71,15 +71,15 @@ class ClusterPart:
 
     @property
     def ports(self) -> list[Any]:
-        """What to wait on."""
+        """What to poll."""
         return [self._session.port] if self._session else []
 
     def pause_s(self) -> float:
-        """For how long `tend` has nothing to do, if no message comes."""
-        return self._session.pause_s() if self._session else FIRST_PAUSE_S / 4  # a name is looked up beside this thread
+        """Seconds until `tend` has something to do, unless a message arrives first."""
+        return self._session.pause_s() if self._session else FIRST_PAUSE_S / 4  # a name is looked up in another thread
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """As `EnvClient.begin_reset`; environments that come back while a reset of all goes on have a part in it."""
+        """As `EnvClient.begin_reset`; environments that come back during a reset of all take part in it."""
         self._asks = (seed, options) if mask is None else (None, None)
         if self.here:
             self.session.begin_reset(seed, options, mask)
@@ -95,7 +95,7 @@ class ClusterPart:
             self.tend()
 
     def tend(self) -> None:
-        """Send and receive what can be."""
+        """Send and receive whatever is possible now."""
         try:
             if self._session is None:
                 self._greet()
@@ -113,7 +113,7 @@ class ClusterPart:
             self.lose(error)
 
     def lose(self, trouble: BeastError) -> None:
-        """Give the session up."""
+        """Give up the session."""
         if self.here:
             log.warning("%d environments are lost: %s", self.size, trouble)
             self.attempts = 0
@@ -125,7 +125,7 @@ class ClusterPart:
         self._seek(pause_s)
 
     def complaint(self, silence_s: float) -> str:
-        """What is wrong with the env-server after so long without an answer, as a sentence."""
+        """A sentence that says what is wrong with the env-server after `silence_s` without an answer."""
         if self._session is None:
             return f"the name of the env-server has not been found for {silence_s:g} s"
         return self._session.complaint(silence_s)
@@ -145,19 +145,19 @@ class ClusterPart:
             return
         self._lookup.start()
         if found := self._lookup.take():
-            if self.spec is not None:  # the seed of the first session would repeat the episodes that it began with
+            if self.spec is not None:  # the first session's seed would repeat its first episodes
                 self._terms["seed"] = secrets.randbelow(MAX_ENV_SEED)
             self._session, self._greeted_at = EnvSession(self._context, str(found[0]), self._terms), time.monotonic()
 
     def _get_on(self) -> None:
-        """The session has nothing unanswered."""
+        """Go on, now that nothing in the session is unanswered."""
         if self.asked:
             self.asked, self.answered = False, True
         elif self._resets:
             self.here, self.answered, self._resets, self.attempts = True, True, False, 0
             log.warning("%d environments are here again, at the %s", self.size, self.session.server)
         elif not self.here and self.spec is None:
-            self.here, self.spec = True, self.session.spec  # the first session: its reset is the user's
+            self.here, self.spec = True, self.session.spec  # the first session: the user resets it
         elif not self.here:
             if self.session.spec != self.spec:
                 raise ConfigError(f"the {self.session.server} has {self.session.spec}, expected {self.spec}")
@@ -166,7 +166,7 @@ class ClusterPart:
             self.session.advance()
 
     def _judge(self) -> None:
-        """Raise PeerLost if nothing comes of this attempt."""
+        """Raise PeerLost if this attempt has failed."""
         late = time.monotonic() - self._greeted_at > SILENCE_S
         if late and (self.session.busy or self.session.silent_s() > SILENCE_S):
             raise PeerLost(self.session.complaint(SILENCE_S))

@@ -16,12 +16,12 @@ Mask = NDArray[np.bool_]  #: [N]
 
 
 class EnvAnswer(NamedTuple):
-    """What has become of one step or reset."""
+    """The result of one step or reset."""
 
     rows: NDArray[Any]  #: [N] of `step_record`
     infos: Infos
     episodes: Episodes  #: whole ones that ended
-    lost: Mask  #: whose env-server does not answer: their rows are the last that came, without reward, end or start
+    lost: Mask  #: whose env-server does not answer: their rows repeat the last ones, with no reward, end or start
 
 
 class EnvSource(Protocol):
@@ -30,13 +30,13 @@ class EnvSource(Protocol):
     spec: EnvSpec
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """Begin new episodes, as `EnvClient.reset`."""
+        """Begin new episodes, as in `EnvClient.reset`."""
 
     def begin_step(self, actions: Any) -> None:
-        """Begin a step, as `EnvClient.step`."""
+        """Begin a step, as in `EnvClient.step`."""
 
     def finish(self) -> EnvAnswer:
-        """Wait for what was begun."""
+        """Wait for the answer to what was begun."""
 
     def close(self) -> None:
         """Release the environments."""

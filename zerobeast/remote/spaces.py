@@ -1,4 +1,4 @@
-"""Spaces and values as they travel, as gymnasium has them."""
+"""Conversion between gymnasium's spaces and values and those on the wire."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from zerobeast.common.wire.spaces import ArraySpace, Space
 
 
 def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
-    """The gymnasium space of one environment's observations or actions, whose choices count from 0.
+    """The gymnasium space of one environment's observations or actions; its choices count from 0.
 
     Args:
       space: as an env-server describes it.
-      stack: newest observations that are seen as one, [stack, *shape] if more than 1.
+      stack: how many of the newest observations are seen as one, [stack, *shape] if more than 1.
     """
     if not isinstance(space, ArraySpace):
         parts = [(part.name, gym_space(part.space, stack)) for part in space.spaces]
@@ -39,7 +39,7 @@ def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
 
 
 def _bound(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
-    """Of a box of this type. It travels as float64, which tells neither infinity nor 2^63 - 1 from what is beyond."""
+    """A box's bound in its dtype. Sent as float64, it may lie beyond an integer's limits: infinity, or 2^63."""
     if (kind := np.dtype(dtype).kind) == "f":
         return bound.astype(dtype)
     least, most = (0, 1) if kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -51,7 +51,7 @@ def _bound(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
 
 
 def composed(space: Space, values: Iterator[Any]) -> Any:
-    """One value per array, in order, as gymnasium nests them: dicts and tuples."""
+    """Nest one value per array, in order, as gymnasium does: in dicts and tuples."""
     if isinstance(space, ArraySpace):
         return next(values)
     if space.kind == "dict":
@@ -60,7 +60,7 @@ def composed(space: Space, values: Iterator[Any]) -> Any:
 
 
 def named(space: Space, values: Any) -> Any:
-    """The inverse, by names as values travel: a tuple becomes a map.
+    """Values as they are sent, keyed by the names of their parts: gymnasium's tuples become maps.
 
     Raises:
       ConfigError: a part is missing.

@@ -1,4 +1,4 @@
-"""A gymnasium vector environment over rows, and the one whose environments live in one env-server.
+"""A gymnasium vector environment over rows, and the one for a single env-server.
 
 envs = RemoteVectorEnv("tcp://host:5550", "CartPole-v1", num_envs=64)    # in place of gymnasium.make_vec(...)
 """
@@ -30,26 +30,26 @@ from zerobeast.remote.spaces import gym_space, named
 
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
 
-ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` has
-MASK = "reset_mask"  #: gymnasium's name of it in the options of `reset`
+ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` knows
+MASK = "reset_mask"  #: gymnasium's name for the mask in the options of `reset`
 
 
 class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
-    """N environments of a source, as gymnasium has them.
+    """N environments of a source, as a gymnasium vector environment.
 
-    An environment is *lost* while its env-server does not answer, and in the step after which its env-server has made
-    it anew because it failed. Its episode is then cut off where it was last seen, truncated with reward 0. The mask
-    `infos["lost"]` says so in that step, and in every further one in which there is nothing new of the environment.
+    An environment is *lost* while its env-server does not answer, and in the step in which its env-server makes it
+    anew because it failed. Its episode is then cut off where it was last seen, truncated with reward 0. The mask
+    `infos["lost"]` marks it in that step, and in every later step that brings nothing new from it.
 
     Args:
-      source: of their rows.
-      env_id: of the environments.
+      source: where their rows come from.
+      env_id: the id of the environments.
       num_envs: N.
       autoreset_mode: how episodes restart.
 
     Attributes:
-      episodes: (return, length) of the whole, unclipped episodes that ended in the newest step: of whole games even
-        where a setting ends episodes with each life.
+      episodes: (unclipped return, length) of the whole episodes that ended in the newest step: whole games, even if a
+        setting ends an episode with each life.
     """
 
     def __init__(self, source: EnvSource, env_id: str, num_envs: int, autoreset_mode: AutoresetMode) -> None:
@@ -67,28 +67,28 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self._begun = ""  #: "step" or "reset", while it is under way
         self._reset_of: Mask = self._none()  #: the environments of the newest reset
         self._was_reset = False
-        self._over = self._none()  #: whose newest step has ended an episode, and no other has begun
+        self._over = self._none()  #: environments whose newest step ended an episode, with no new one begun yet
         self._lost = self._none()  #: whose env-server did not answer
-        self._unseen = self._none()  #: whose env-server is in an episode that has not been shown to have begun
-        self._to_cut = self._none()  #: whose episode is gone, which has not been shown either
-        self._first = self._none()  #: of the newest rows
+        self._unseen = self._none()  #: whose new episode has not been shown yet
+        self._to_cut = self._none()  #: whose episode is gone without this having been shown yet
+        self._first = self._none()  #: the flag `first` of the newest rows
 
     def reset(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Begin new episodes: in all environments, or in those of `options["reset_mask"]`, [N] booleans.
 
         Args:
-          seed: environment i is seeded with seed + i, or with entry i of a list, in which None leaves it as it is.
-          options: of the environments' own `reset`, beside the mask.
+          seed: environment i is seeded with seed + i, or with entry i of a list; None: its generator goes on.
+          options: options of the environments' own `reset`, besides the mask.
 
         Raises:
-          ConfigError: seed, options or mask cannot be.
+          ConfigError: seed, options or mask are invalid.
           PeerLost: no answer in time.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
 
     def reset_async(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> None:
-        """The first half of `reset`, which does not wait."""
+        """Begin a `reset`, without waiting for the answer."""
         self._expect_nothing_begun()
         seeds = self._checked_seeds(seed)
         rest = dict(options or {})
@@ -100,7 +100,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         super().reset(seed=seeds if isinstance(seeds, int) else None)
 
     def reset_wait(self) -> tuple[Any, Infos]:
-        """The second half of `reset`."""
+        """Wait for the answer to `reset_async`; returns the same as `reset`."""
         answer, asked = self._finish("reset"), self._reset_of
         rows, lost = answer.rows, answer.lost
         back = self._lost & ~lost
@@ -110,21 +110,21 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         for mask in (self._over, self._unseen, self._to_cut):
             mask[asked | back] = False
         self._was_reset, self.episodes, self._first = True, [], rows["first"].copy()
-        self._lost = lost & (asked | self._lost)  # the others are shown to be lost by the next step
+        self._lost = lost & (asked | self._lost)  # the next step shows that the others are lost
         return self._observations.all(), self._with_flags(select(answer.infos, shown), rows, self._lost)
 
     def step(self, actions: Any) -> Step:
         """One step of all environments.
 
         Raises:
-          ConfigError: actions of another shape, kind or range, or an environment has ended and nothing resets it.
+          ConfigError: actions of the wrong shape, kind or range, or an environment has ended and nothing resets it.
           PeerLost: no answer in time.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """The first half of `step`, which does not wait."""
+        """Begin a `step`, without waiting for the answer."""
         self._expect_nothing_begun()
         if not self._was_reset:
             raise ConfigError("step before reset: expected reset first")
@@ -138,7 +138,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self._begun = "step"
 
     def step_wait(self) -> Step:
-        """The second half of `step`."""
+        """Wait for the answer to `step_async`; returns the same as `step`."""
         answer = self._finish("step")
         rows, lost, first = answer.rows, answer.lost, answer.rows["first"]
         begins = (first & (self._over | self._lost)) | self._unseen
@@ -157,14 +157,14 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return self._observations.all(), reward, terminated, truncated, self._with_flags(infos, rows, gone)
 
     def _begin_anew(self, answer: EnvAnswer, cut: Mask) -> tuple[NDArray[Any], Infos, Mask]:
-        """SAME_STEP: show a new episode in place of each that has ended, and what came with its end as final.
+        """SAME_STEP: show a new episode in place of each ended one, whose last observation and infos become final.
 
         Args:
-          answer: of the step.
-          cut: which of the ends were no ends of the environments' own.
+          answer: the answer to the step.
+          cut: which episodes were cut off, not ended by their environments.
 
         Returns:
-          Rows and infos of what is shown now, and which episodes were cut off meanwhile.
+          The rows and infos to show now, and which episodes were cut off meanwhile.
         """
         ended, infos = self._over, select(answer.infos, ~self._over)
         final_obs, rows, late = self._observations.each(ended), answer.rows, self._none()
@@ -192,7 +192,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         raise ConfigError("render: an env-server sends no frames, expected observations to suffice")
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """What each environment has under a name, of the few names that are known here.
+        """An attribute of each environment, of the few whose names are known here.
 
         Raises:
           ConfigError: another name, which only the env-server could look up.
@@ -206,7 +206,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return (value,) * self.num_envs
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """As `get_attr`: nothing is called in an env-server. Raises ConfigError."""
+        """As `get_attr`: nothing is called in an env-server. Raises ConfigError for arguments or another name."""
         if args or kwargs:
             raise ConfigError(f"call({short(name)}, ...): an env-server runs no methods of its environments")
         return self.get_attr(name)
@@ -233,7 +233,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             raise ConfigError(f"a {self._begun} is under way, expected {self._begun}_wait first")
 
     def _checked_seeds(self, seed: Any) -> EnvSeeds:
-        """As integers of Python, which can travel."""
+        """The seeds as Python integers, which can be sent."""
         is_list = isinstance(seed, Sequence | np.ndarray)
         seeds = list(seed) if is_list else [seed]
         are_seeds = all(
@@ -270,22 +270,22 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 class RemoteVectorEnv(RowsVectorEnv):
     """N environments of one env-server.
 
-    Actions and observations are those of the environments, with choices counted from 0 and float64 as float32. Infos
-    are the numbers among theirs.
+    Actions and observations are those of the environments, except that choices count from 0 and float64 becomes
+    float32. Infos have only the numeric entries.
 
     Args:
-      endpoint: of the env-server.
-      env_id: of the environments.
+      endpoint: the endpoint of the env-server.
+      env_id: the id of the environments.
       num_envs: N.
-      env: further settings by the names of `EnvConfig`, such as {"kwargs": {...}, "frame_stack": 1}.
+      env: further settings, named as in `EnvConfig`, such as {"kwargs": {...}, "frame_stack": 1}.
       autoreset_mode: gymnasium's, by name or value. SAME_STEP costs a second request in each step that ends an episode.
       timeout_s: how long any answer may take.
-      context: whose keys protect the connection; None for a connection without keys.
+      context: context whose keys protect the connection; None: a connection without keys.
 
     Raises:
       ConfigError: the env-server refuses, for instance because it does not know the environment.
-      PeerLost: no answer in time, in any method, or the env-server has lost the session.
-      RemoteProtocolError: it answers what cannot be.
+      PeerLost: no answer in time (in any method), or the env-server lost the session.
+      RemoteProtocolError: the env-server sent an invalid answer.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class RemoteVectorEnv(RowsVectorEnv):
 
 
 def mode_of(name: str | AutoresetMode) -> AutoresetMode:
-    """gymnasium's autoreset mode of a name or value.
+    """gymnasium's autoreset mode for a name or value.
 
     Raises:
       ConfigError: there is no such mode.
@@ -334,7 +334,7 @@ def mode_of(name: str | AutoresetMode) -> AutoresetMode:
 
 
 def _gymnasium_spec(env_id: str) -> GymnasiumSpec | None:
-    """What gymnasium says of an id here, or no more than the id."""
+    """gymnasium's spec of an id if it is registered here, else one with no more than the id."""
     with contextlib.suppress(gymnasium.error.Error):
         return gymnasium.registry.get(env_id) or GymnasiumSpec(env_id)
     return None

@@ -1,7 +1,7 @@
 """A2C: policy gradient with the advantages of n-step returns (Mnih et al. 2016, section 4).
 
-Steps that another policy took are corrected by V-trace, with both clips at 1. On policy its ratios are 1, and what is
-left are the n-step returns.
+Off-policy steps are corrected by V-trace, with both clips at 1. On policy its ratios are 1, which leaves the n-step
+returns.
 """
 
 from __future__ import annotations

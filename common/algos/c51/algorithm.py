@@ -1,4 +1,4 @@
-"""C51: a distribution over the returns of each action, towards the target network's after the rewards of n steps."""
+"""C51: a distribution over returns per action, learned from n rewards and the target network's after them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class C51(QAlgorithm[Settings]):
 
     @property
     def values(self) -> Distributions:
-        """Distributions."""
+        """One distribution per action."""
         return Distributions(self.settings.atoms, self.settings.v_min, self.settings.v_max)

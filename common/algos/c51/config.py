@@ -16,7 +16,7 @@ class C51Config(r.QSettings):
     v_max: float = setting(10.0, "the highest")
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
-    target_period: r.TargetPeriod = 2_500  # DQN's counts agent steps, 10,000
+    target_period: r.TargetPeriod = 2_500  # in updates; DQN's 10,000 are agent steps
     learning_rate: s.LearningRate = 2.5e-4
     epsilon: s.Epsilon = 3.125e-4  # 0.01 / batch_size
     max_grad_norm: s.MaxGradNorm = 10.0  # Stooke & Abbeel 2019 (rlpyt)

@@ -20,10 +20,10 @@ Settings = TypeVar("Settings", bound=DDPGConfig)
 
 
 class Deterministic(BoxControl[Settings]):
-    """See `zerobeast.common.algos.protocol.Algorithm`: one action for each state, and noise of one size around it."""
+    """See `zerobeast.common.algos.protocol.Algorithm`: one action per state, plus noise of constant size."""
 
     def best(self, outputs: Tensor) -> Tensor:
-        """What the policy says."""
+        """The policy's action."""
         return torch.tanh(outputs)
 
     def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
@@ -44,9 +44,9 @@ class DDPGLearning(BoxLearning):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings and box these are.
-      net: the policy that acts, and is trained.
-      n_critics: estimates of Q; the smallest target counts, and the policy climbs the first.
+      algorithm: provides the settings and the box.
+      net: the policy that acts and is trained.
+      n_critics: number of Q estimates; targets use the smallest, and the policy climbs the first.
     """
 
     def __init__(self, algorithm: Deterministic[Any], net: BoxPolicy, n_critics: int = 1) -> None:
@@ -74,7 +74,7 @@ class DDPGLearning(BoxLearning):
         return step.applied, {"policy_loss": loss.detach()}
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember besides the policy."""
+        """The training state besides the policy, for a checkpoint."""
         return {
             **super().state(),
             "policy_target": self._policy.state(other=self._policy.copy),

@@ -1,1 +1,1 @@
-"""DQN (Mnih et al. 2015) and what was added to it: double, dueling, prioritised, over n steps."""
+"""DQN (Mnih et al. 2015) and its extensions: double, dueling, prioritised and n-step learning."""

@@ -1,4 +1,4 @@
-"""DQN: one value per action, towards the rewards of n steps and the target network's value after them."""
+"""DQN: one value per action, learned from the rewards of n steps and the target network's value after them."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class DQN(QAlgorithm[DQNConfig]):
 
     @property
     def values(self) -> Scalars:
-        """Numbers."""
+        """One number per action."""
         return Scalars(self.settings.huber)

@@ -13,7 +13,7 @@ class DQNConfig(r.QSettings):
     huber: float = setting(1.0, "TD error from which on the loss is linear", gt=0)
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
-    target_period: r.TargetPeriod = 2_500  # theirs counts agent steps, 10,000
-    learning_rate: s.LearningRate = 1e-4  # with Adam: Stooke & Abbeel 2019 (rlpyt), as the clip
+    target_period: r.TargetPeriod = 2_500  # in updates; the paper's 10,000 are agent steps
+    learning_rate: s.LearningRate = 1e-4  # with Adam: Stooke & Abbeel 2019 (rlpyt), as is the clip
     epsilon: s.Epsilon = 1e-5  # as for PPO here
     max_grad_norm: s.MaxGradNorm = 10.0

@@ -1,4 +1,4 @@
-"""IMPACT learns from old batches as from new ones, and never far from a target that stands still for a while."""
+"""IMPACT: learn from old batches as well as new ones, staying near a target that is replaced periodically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KeptBatch:
     """A batch in the circular buffer."""
 
     batch: Batch  #: packed
-    target_logits: Tensor | None = None  #: [T, B, A], once it was used, until the target changes
+    target_logits: Tensor | None = None  #: [T, B, A], from the first use until the target changes
 
 
 class Impact(ActorCritic[ImpactConfig]):
@@ -40,11 +40,11 @@ class Impact(ActorCritic[ImpactConfig]):
 class ImpactLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
-    Batches are held with each frame once.
+    Held batches store each frame once.
 
     Args:
-      algorithm: whose settings and distributions these are.
-      net: the policy, which is what is trained.
+      algorithm: provides the settings and the distributions.
+      net: the policy to train.
     """
 
     def __init__(self, algorithm: Impact, net: PolicyAndValue) -> None:
@@ -58,17 +58,17 @@ class ImpactLearning(OneBatch):
         self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch, and from those that came before it."""
+        """Learn from a batch, and from earlier ones."""
         due = self._circular.add(KeptBatch(batch.packed(self._frame_stack)))
         learned = summary([self._step(kept, agent_steps) for kept in due])
-        self._net.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
         return learned
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember.
+        """The training state, for a checkpoint.
 
-        Batches that will be used again are in it whole: without them the steps after a restart would be other ones.
-        What the target says of them is not: it can say it again.
+        It holds the batches that will be used again: without them, the steps after a restart would be different ones.
+        The target's answers to them are left out, because they can be computed again.
         """
         return {
             "optimizer": self._descent.state(),
@@ -99,7 +99,7 @@ class ImpactLearning(OneBatch):
         return step, terms
 
     def _replaced(self) -> None:
-        """What follows from a new target."""
+        """Adapt the weight, and forget the old target's logits."""
         self._weight.adapt()
         for each in self._circular.held:
             each.target_logits = None

@@ -9,7 +9,7 @@ from zerobeast.common.settings.section import setting
 class ImpactConfig(s.ActorCriticSettings):
     """Clipped surrogate against a target network. Sources: RLlib's APPO and its tuned Pong, if not said otherwise.
 
-    They are by the paper's first author.
+    Both are by the paper's first author.
     """
 
     batches: s.Batches = 4

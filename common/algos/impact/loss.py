@@ -20,8 +20,8 @@ from zerobeast.common.ops.distributions import Family
 def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:
     """log R of R = min(mu / pi_target, rho) pi / mu = pi / max(pi_target, mu / rho), from three log-probabilities.
 
-    Where the behaviour is near the target R is PPO's ratio to the target; where an action has become much less likely
-    since it was chosen, the behaviour keeps R from growing.
+    If mu is near the target, R is PPO's ratio to the target; if an action has become much less likely since it was
+    chosen, mu keeps R from growing.
     """
     return learner - torch.maximum(target, behaviour - math.log(rho))
 
@@ -35,8 +35,8 @@ def loss(
       config: of IMPACT.
       family: of the policy's distributions.
       net: the policy that learns, and its values.
-      batch: of any policy mu.
-      target_logits: [T, B, A] of the target in this batch, without gradient.
+      batch: from any behaviour policy mu.
+      target_logits: [T, B, A] of the target on this batch, without gradient.
       kl_cost: weight of KL(target || policy).
     """
     logits, values = unroll(net, batch)
@@ -44,8 +44,8 @@ def loss(
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
     actions, mask = batch.actions, batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    # the target stands for the policy (section 3.1): what is estimated moves with the values, not with every step
-    vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R weighs advantages, not `weights`
+    # the target stands in for the policy (section 3.1): estimates follow the values, not every step of it
+    vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R takes the place of `weights`
     log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
         advantages = losses.normalized(advantages, mask)

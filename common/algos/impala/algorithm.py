@@ -1,4 +1,4 @@
-"""IMPALA: V-trace on every batch, and on old rollouts and batches where the settings say so."""
+"""IMPALA: V-trace on every batch, and on old rollouts and batches if the settings say so."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Impala(VTraceActorCritic[ImpalaConfig]):
 
 
 class ImpalaLearning(OneBatch):
-    """With replay, with a weight of the entropy that adapts, or with values that have units.
+    """Learning with a replay, batch reuse, an adaptive entropy weight or PopArt.
 
-    Batches and rollouts are held with each frame once. See `zerobeast.common.algos.protocol.Learning`.
+    Held batches and rollouts store each frame once. See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings and distributions these are.
-      net: the policy, which is what is trained.
+      algorithm: provides the settings and the distributions.
+      net: the policy to train.
     """
 
     def __init__(self, algorithm: Impala, net: PolicyAndValue) -> None:
@@ -61,14 +61,14 @@ class ImpalaLearning(OneBatch):
         self._circular: Circular[Batch] = Circular(config.batches, config.uses)
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch, and from those that came before it: V-trace corrects for their age."""
+        """Learn from a batch, and from earlier ones: V-trace corrects for their age."""
         mixed = self._replay.mix(batch.packed(self._frame_stack))
         learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
-        self._net.observe(steps(batch.obs, slice(-1)))  # once, however often it is used; not before, as in `OneStep`
+        self._net.observe(steps(batch.obs, slice(-1)))  # once, however often it is used; not earlier, as in `OneStep`
         return learned
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember; rollouts and batches that may be used again are in it whole."""
+        """The training state, for a checkpoint; it holds all rollouts and batches that may be used again."""
         return {
             "optimizer": self._descent.state(),
             "batches": [batch._asdict() for batch in self._circular.unfinished],
@@ -77,7 +77,7 @@ class ImpalaLearning(OneBatch):
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, or from that of a run without replay and an entropy that adapts."""
+        """Continue from `state`, or from that of a run without a replay and an adaptive entropy weight."""
         self._descent.load(state["optimizer"])
         device = self._net.device
         self._circular.load([Batch.restored(entries, device) for entries in state.get("batches", ())])

@@ -9,9 +9,9 @@ from zerobeast.common.settings.section import setting
 class ImpalaConfig(s.VTraceSettings):
     """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, where nothing else is said.
 
-    The optimiser is TorchBeast's: torch's RMSProp under the table's numbers. The table is for TensorFlow 1, in which
-    epsilon 0.01 stands inside the root and damps as 0.1 does outside, where torch has it. So the defaults are ten times
-    less damped than the paper's optimiser. That is `rmsprop_tf`, which the preset `impala-atari` takes.
+    The optimiser is TorchBeast's: torch's RMSProp with the table's numbers. The table is for TensorFlow 1, which adds
+    epsilon inside the root: 0.01 there damps as much as 0.1 does outside, where torch adds it. So the defaults are ten
+    times less damped than the paper's optimiser, which is `rmsprop_tf`; the preset `impala-atari` uses that one.
     """
 
     entropy_target: float = setting(
@@ -34,7 +34,7 @@ class ImpalaConfig(s.VTraceSettings):
     replay_rollouts: int = setting(
         1000, "how many old ones are held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
     )
-    batches: s.Batches = 4  # as for IMPACT here; without effect where uses is 1
+    batches: s.Batches = 4  # as for IMPACT here; no effect if uses is 1
     uses: s.Uses = 1
     optimizer: s.Optimizer = "rmsprop"  # monobeast.py
     learning_rate: s.LearningRate = 6e-4

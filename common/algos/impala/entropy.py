@@ -1,7 +1,7 @@
-"""A weight of the entropy bonus that adapts, so that the policy keeps a given entropy. From the code of SEED RL.
+"""An adaptive weight of the entropy bonus, so that the policy keeps a given entropy. From the code of SEED RL.
 
-Its optimiser is its own. In the policy's, its gradient would count in the norm that is clipped, its pace would follow
-the policy's learning rate, and a checkpoint could not go on with it where it was made without, or the other way round.
+It has its own optimiser. In the policy's optimiser, its gradient would count towards the clipped norm, its pace would
+follow the policy's learning rate, and a run could not continue with it from a checkpoint without it, or vice versa.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.spaces import Space
 
-PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by about so much per step at most
+PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by at most about this much per step
 
 
 class EntropyWeight:
     """The multiplier of `entropy >= entropy_target`, which starts at `entropy_cost`.
 
-    It never falls to 0, so a policy of more entropy than asked for is hardly rewarded for it, but not punished.
+    It never falls to 0, so a policy with more entropy than the target is hardly rewarded for it, but not punished.
 
     Args:
       config: of the run.
       settings: of its algorithm.
-      device: where entropies are.
+      device: of the entropies.
     """
 
     def __init__(self, config: Run, settings: ImpalaConfig, device: torch.device) -> None:
@@ -47,12 +47,12 @@ class EntropyWeight:
         return self._dual.value.detach().clone()
 
     def step(self, entropy: Tensor, agent_steps: int) -> None:
-        """Grow where the mean `entropy` [] is below the target, shrink where it is above."""
+        """Grow if the mean `entropy` [] is below the target, shrink if it is above."""
         self._descent.step(self._dual.loss(-entropy), agent_steps)
         self._dual.project()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to hold."""
+        """What a checkpoint must hold."""
         return {"weight": self._dual.state_dict(), "optimizer": self._descent.state()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -62,10 +62,10 @@ class EntropyWeight:
 
 
 def check(settings: ImpalaConfig, action: Space) -> None:
-    """Look whether there can be such a policy and such a weight.
+    """Check that a policy can have the target entropy, and that the weight can adapt.
 
     Raises:
-      ConfigError: no.
+      ConfigError: either is impossible.
     """
     target = settings.entropy_target
     if not target:

@@ -11,16 +11,16 @@ from zerobeast.common.algos.batch import Batch
 
 
 class OldRollouts:
-    """The newest rollouts, first in, first out; each batch goes on with some of those that came before it.
+    """The newest rollouts, first in, first out; each batch is extended by some earlier ones.
 
-    They are drawn at random with equal chances, one may come twice, and stay where they are. V-trace corrects for their
-    age. With a share of 0 batches pass through as they are, and nothing is held. Batches are packed, each frame once.
+    They are drawn uniformly with replacement and stay in the replay. V-trace corrects for their age. With a share of 0,
+    batches pass through unchanged and nothing is held. Batches are packed, each frame once.
 
-    What rounding takes from a batch the next ones get back, so that the share holds on average, however small it is.
+    What rounding takes from a batch is added to later ones, so the share holds on average, however small it is.
 
     Args:
-      share: of a batch's rows that are old, below 1; so n new ones are joined by n share / (1 - share).
-      rollouts: held at most.
+      share: of a batch's rows that are old, below 1: n new rows are joined by n share / (1 - share) old ones.
+      rollouts: maximum number held.
       seed: of the draws.
     """
 
@@ -31,25 +31,25 @@ class OldRollouts:
         self._generator = torch.Generator().manual_seed(seed)
 
     def mix(self, batch: Batch) -> Batch:
-        """The batch and old rows behind its own; those are held from now on. The first batch comes back alone."""
+        """The batch, followed by old rows; its own rows are held from now on. The first batch is returned alone."""
         if not self._per_new:
             return batch
         wanted = batch.mask.shape[1] * self._per_new + self._owed
         old = round(wanted)
         self._owed = wanted - old
         if self._held and len(self._held[0].mask) != len(batch.mask):
-            self._held.clear()  # of a run with another unroll_length, which this one continues
+            self._held.clear()  # they were collected with another unroll_length, before this run was resumed
         mixed = Batch.joined([batch, *self._drawn(old)])
         self._hold(batch)
         return mixed
 
     def state(self) -> dict[str, Any]:
-        """Every rollout held, and what the next draws depend on."""
+        """All held rollouts, and what the next draws depend on."""
         held = [Batch.joined(self._held)._asdict()] if self._held else []
         return {"held": held, "generator": self._generator.get_state(), "owed": self._owed}
 
     def load(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from `state`, with the newest of its rollouts where there is less room, and none without a share."""
+        """Continue from `state`, with only its newest rollouts if there is less room, and none if the share is 0."""
         self._generator.set_state(state["generator"].cpu())
         self._held.clear()
         if not self._per_new:

@@ -34,11 +34,11 @@ class PPO(ActorCritic[PPOConfig]):
 class PPOLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
-    `minibatches` are those of a full batch, of `learner.batch_size`; one with fewer rollouts makes fewer of that size.
+    `minibatches` refers to a full batch of `learner.batch_size` rollouts; a smaller batch makes fewer of the same size.
 
     Args:
-      algorithm: whose settings and distributions these are.
-      net: the policy, which is what is trained.
+      algorithm: provides the settings and the distributions.
+      net: the policy to train.
     """
 
     def __init__(self, algorithm: PPO, net: PolicyAndValue) -> None:
@@ -49,15 +49,15 @@ class PPOLearning(OneBatch):
         self._scale = ReturnScale().to(net.device) if config.normalize_returns else None
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
-        """Learn from a batch, up to the divergence that is allowed."""
+        """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
         samples, metrics = self._prepare(batch)
         minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
         learned = summary(list(self._steps(samples, minibatches, agent_steps)))
-        self._net.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """The training state, for a checkpoint."""
         scale = None if self._scale is None else self._scale.state_dict()
         return {"optimizer": self._descent.state(), "return_scale": scale}
 
@@ -78,7 +78,7 @@ class PPOLearning(OneBatch):
 
     @torch.no_grad()
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
-        """What the epochs need, and curves of the batch as a whole."""
+        """The samples for the epochs, and metrics of the batch as a whole."""
         with self._descent.autocast():
             (logits, values), _ = self._net(batch.inputs, batch.core_state)
         actions, mask = batch.actions, batch.mask
@@ -105,13 +105,13 @@ class PPOLearning(OneBatch):
         return samples if self._net.core_size else samples.single_steps(), metrics
 
     def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
-        """Targets of the values, and advantages, [T, B] each: GAE(lambda), where `vtrace` is off."""
+        """Value targets and advantages, [T, B] each: GAE(lambda) if `vtrace` is off."""
         log_rhos = log_rhos if self._config.vtrace else torch.zeros_like(log_rhos)
         estimated = partial(estimate, self._config, batch, values, log_rhos)
         if (scale := self._scale) is None:
             return estimated()
         if not scale.count:
-            scale.observe(estimated().vs[batch.mask])  # so that the first batch too is learned from in its own units
+            scale.observe(estimated().vs[batch.mask])  # so that the first batch, too, is in units of its own returns
         scaled = estimated(scale=scale)
         scale.observe(scale.deviation * scaled.vs[batch.mask])
         return scaled

@@ -15,7 +15,7 @@ from zerobeast.common.ops.distributions import Family
 def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Samples) -> tuple[Tensor, Metrics]:
     """The weighted sum of the three terms, and its parts, all means over valid steps.
 
-    `kl` among them is the exact divergence of the policy from what it was before the batch.
+    The part `kl` is the exact divergence of the policy from the one before the batch.
     """
     (logits, values), _ = net(samples.inputs, samples.core_state)
     policy, before = (family.of(each, samples.inputs.action_mask) for each in (logits, samples.logits))

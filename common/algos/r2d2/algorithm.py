@@ -1,4 +1,4 @@
-"""R2D2: Q-learning of a recurrent network from replayed sequences, which begin with the memory that was stored."""
+"""R2D2: Q-learning of a recurrent network from replayed sequences, which begin with a stored recurrent state."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class R2D2(QActing[R2D2Config]):
 
     @property
     def values(self) -> Scalars:
-        """Numbers, whose errors are squared."""
+        """One number per action; errors are squared."""
         return Scalars(math.inf)
 
     def learning(self, net: QNetwork) -> R2D2Learning:
-        """Steps on sequences of the replay."""
+        """Learn from sequences of the replay."""
         return R2D2Learning(self, net)
 
 
@@ -38,8 +38,8 @@ class R2D2Learning(ValueLearning[Sequences]):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings these are.
-      net: the policy, which is what is trained.
+      algorithm: provides the settings.
+      net: the policy to train.
     """
 
     def __init__(self, algorithm: R2D2, net: QNetwork) -> None:
@@ -48,7 +48,7 @@ class R2D2Learning(ValueLearning[Sequences]):
         super().__init__(algorithm, net, items, partial(first_priorities, settings), settings.sequence_length)
 
     def update(self, batch: Sequences, weights: Tensor, agent_steps: int) -> Updated:
-        """One step on what was drawn."""
+        """Take one optimiser step on the drawn items."""
         with self._descent.autocast():
             total, priorities, metrics = loss(self._config, self._net, self._target.copy, batch, weights)
         learned = tree_map(lambda entry: entry[:-1][batch.mask].unsqueeze(0), batch.inputs.obs)

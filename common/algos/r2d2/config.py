@@ -11,9 +11,10 @@ class R2D2Config(r.QSettings):
     """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, if not said
     otherwise.
 
-    `samples_per_insert` is SEED RL's replay ratio, how often each of its unrolls is drawn: they have no step to learn
-    from in common, so each step is drawn as often. Sequences here overlap. With `learner.unroll_length` T there is one
-    for every T steps, and it is drawn T / sequence_length as often as a step: by the published numbers 0.375 times.
+    `samples_per_insert` is SEED RL's replay ratio, which says how often each of its unrolls is drawn. Its unrolls share
+    no step to learn from, so each step is drawn as often as its unroll. Sequences here overlap: with
+    `learner.unroll_length` T there is one for every T steps, and it is drawn T / sequence_length times as often as a
+    step: 0.375 times with the published numbers.
     """
 
     burn_in: int = setting(

@@ -25,7 +25,7 @@ from zerobeast.common.replay.samples import Sequences
 
 
 class Loss(NamedTuple):
-    """Of a batch."""
+    """The loss of a batch."""
 
     total: Tensor  #: [], with gradient
     priorities: Tensor  #: [N], of its sequences
@@ -33,14 +33,14 @@ class Loss(NamedTuple):
 
 
 def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, weights: Tensor) -> Loss:
-    """The mean over sequences of w sum_t (y_t - Q(x_t, a_t))^2 / 2: a sum over time, as SEED has it.
+    """The mean over sequences of w sum_t (y_t - Q(x_t, a_t))^2 / 2: a sum over time, as in SEED.
 
     Args:
       config: of R2D2.
-      net: that learns.
-      target: that says what the actions chosen by `net` are worth.
+      net: the network to train.
+      target: the network that values the actions chosen by `net`.
       batch: N sequences.
-      weights: [N] of them.
+      weights: [N], of the sequences.
     """
     answers = unroll(net, batch)
     with torch.no_grad():
@@ -65,26 +65,26 @@ def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, 
 
 
 def unroll(net: QNetwork, batch: Sequences) -> Tensor:
-    """Values of actions [M + 1, N, A], behind a burn-in without gradient from the state that was stored."""
+    """Action values [M + 1, N, A], after a burn-in without gradient from the stored state."""
     core = batch.core_state
     if batch.burn_in and net.core_size:
         with torch.no_grad():
             _, core = net(steps(batch.inputs, slice(batch.burn_in)), core)
-        torch.clear_autocast_cache()  # torch before 2.10 would go on with weights that were converted without a graph
+        torch.clear_autocast_cache()  # torch before 2.10 would reuse weights that were cast without a graph
     answers: Tensor = net(steps(batch.inputs, slice(batch.burn_in, None)), core)[0]
     return answers
 
 
 def targets(config: R2D2Config, batch: Sequences, values: Tensor, mask: Tensor) -> Tensor:
-    """y, [M, N]; n is less where the sequence or its episode ends before.
+    """y, [M, N]; n is smaller where the sequence or its episode ends earlier.
 
     Args:
       config: of R2D2.
-      batch: N sequences; their observations are not looked at.
-      values: [M + 1, N] on the network's scale, of the observations from the first to learn from.
+      batch: N sequences; their observations are not used.
+      values: [M + 1, N] on the network's scale, from the first observation to learn from onwards.
       mask: [M, N] bool, as `batch.mask`.
     """
-    begin = batch.burn_in + 1  # what came of the first transition arrived with the observation after it
+    begin = batch.burn_in + 1  # the first transition's outcome arrived with the observation after it
     returns = n_step_returns(
         rewards=shaped(batch.inputs.reward[begin:], config),
         discounts=(~batch.terminated[begin:]).float() * config.discount,
@@ -100,8 +100,8 @@ def priorities(config: R2D2Config, sizes: Tensor, mask: Tensor) -> Tensor:
 
     Args:
       config: of R2D2.
-      sizes: [M, N] of the errors.
-      mask: [M, N] bool, which of them there are.
+      sizes: [M, N], absolute errors.
+      mask: [M, N] bool, True where an error is valid.
     """
     sizes = sizes.masked_fill(~mask, 0.0)
     mean = sizes.sum(0) / mask.sum(0).clamp(min=1)
@@ -109,10 +109,10 @@ def priorities(config: R2D2Config, sizes: Tensor, mask: Tensor) -> Tensor:
 
 
 def first_priorities(config: R2D2Config, batch: Sequences) -> Tensor:
-    """[N]: what `loss` would say under the weights that acted, which are their own target.
+    """[N]: the priorities that `loss` would give with the weights that acted, as their own target.
 
-    What the policy answers to the observation behind the last transition is not there yet. So that transition is left
-    out unless it terminated, and the sums of those before it end one step earlier.
+    The policy's answer to the observation after the last transition does not exist yet. So that transition is left out
+    unless it terminated, and the sums of those before it end one step earlier.
     """
     q, highest = (batch.extras[name][batch.burn_in :] for name in ("q", "q_max"))
     mask = batch.mask[batch.burn_in :]
@@ -123,5 +123,5 @@ def first_priorities(config: R2D2Config, batch: Sequences) -> Tensor:
 
 
 def _of(answers: Tensor, actions: Tensor) -> Tensor:
-    """[T, N] of answers [T, N, A]: those of the actions [T, N]."""
+    """The answers for actions [T, N]: [T, N, A] -> [T, N]."""
     return answers.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)

@@ -15,6 +15,6 @@ class RainbowConfig(C51Config):
     n_step: r.Steps = 3
     priority_exponent: r.PriorityExponent = 0.5
     importance_exponent: r.ImportanceExponent = 0.4
-    target_period: r.TargetPeriod = 2_000  # theirs counts frames, 32,000
+    target_period: r.TargetPeriod = 2_000  # in updates; the paper's 32,000 are frames
     learning_rate: s.LearningRate = 6.25e-5
     epsilon: s.Epsilon = 1.5e-4

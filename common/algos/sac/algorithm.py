@@ -1,4 +1,4 @@
-"""SAC: a stochastic policy that climbs Q and keeps an entropy, by a temperature that is learned."""
+"""SAC: a stochastic policy that climbs Q and keeps a given entropy, by a learned temperature."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class SAC(BoxControl[SACConfig]):
 class SACLearning(BoxLearning):
     """See `zerobeast.common.algos.protocol.Learning`.
 
-    Policy and temperature have one optimiser: neither of their losses has a gradient for the other, and Adam treats
-    each number by itself.
+    Policy and temperature share one optimiser: neither of their losses has a gradient for the other, and Adam treats
+    each parameter separately.
 
     Args:
-      algorithm: whose settings and box these are.
-      net: the policy that acts, and is trained.
+      algorithm: provides the settings and the box.
+      net: the policy that acts and is trained.
     """
 
     def __init__(self, algorithm: SAC, net: BoxPolicy) -> None:
@@ -56,7 +56,7 @@ class SACLearning(BoxLearning):
         self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
 
     def next_values(self, vectors: Tensor) -> Tensor:
-        """[N]: the smaller target of a fresh action, and its entropy (Haarnoja et al. 2018b, equation 3)."""
+        """[N]: the smaller target value of a fresh action, plus its entropy (Haarnoja et al. 2018b, equation 3)."""
         drawn = self._draw(vectors)
         values: Tensor = self._critics.copy(vectors, drawn.units)
         return values.amin(0) - self._temperature.value * drawn.log_prob
@@ -73,7 +73,7 @@ class SACLearning(BoxLearning):
         return step.applied, {"policy_loss": policy_loss.detach(), "entropy": entropy, "temperature": alpha}
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember besides the policy."""
+        """The training state besides the policy, for a checkpoint."""
         return {
             **super().state(),
             "temperature": self._temperature.state_dict(),

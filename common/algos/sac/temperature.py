@@ -1,4 +1,4 @@
-"""The weight of entropy against rewards, which is learned so that the policy has a given entropy (Haarnoja et al.
+"""The weight of entropy against rewards, learned so that the policy keeps a given entropy (Haarnoja et al.
 2018b, section 5)."""
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 class Temperature(nn.Module):
-    """alpha, by its logarithm, which keeps it positive and moves it by a share of itself: as in the authors' code.
+    """alpha, stored as its logarithm, so it stays positive and moves in proportion to itself: as in the authors' code.
 
     Args:
       initial: of alpha.
-      target: entropy, nats.
+      target: entropy, in nats.
     """
 
     def __init__(self, initial: float, target: float) -> None:
@@ -28,7 +28,7 @@ class Temperature(nn.Module):
         return self.log.detach().exp()
 
     def loss(self, log_prob: Tensor) -> Tensor:
-        """What lowers alpha while there is more entropy than the target, and raises it while there is less.
+        """A loss that lowers alpha while the entropy is above the target, and raises it while it is below.
 
         Equation 18, with log alpha for alpha.
 

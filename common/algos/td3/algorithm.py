@@ -25,15 +25,15 @@ class TD3Learning(DDPGLearning):
     """See `zerobeast.common.algos.protocol.Learning` (Fujimoto et al. 2018, algorithm 1).
 
     Args:
-      algorithm: whose settings and box these are.
-      net: the policy that acts, and is trained.
+      algorithm: provides the settings and the box.
+      net: the policy that acts and is trained.
     """
 
     def __init__(self, algorithm: TD3, net: BoxPolicy) -> None:
         super().__init__(algorithm, net, algorithm.settings.critics)
         self._td3 = algorithm.settings
         self._updates = 0  #: of the critics
-        self._improved: Metrics = {"policy_loss": torch.zeros((), device=net.device)}  #: when the policy last was
+        self._improved: Metrics = {"policy_loss": torch.zeros((), device=net.device)}  #: of its last update
 
     def next_actions(self, vectors: Tensor) -> Tensor:
         """[N, d] by the target policy, with clipped noise (equation 14)."""
@@ -45,7 +45,7 @@ class TD3Learning(DDPGLearning):
         return noise.add_(actions).clamp_(-1.0, 1.0)
 
     def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
-        """As DDPG, but after every d-th update of the critics."""
+        """As DDPG, but only at every d-th update of the critics."""
         self._updates += 1
         applied = True
         if self._updates % self._td3.policy_delay == 0:
@@ -53,13 +53,13 @@ class TD3Learning(DDPGLearning):
         return applied, self._improved
 
     def step(self, agent_steps: int) -> Learned:
-        """The policy is another one only if an update of it was among these."""
+        """As DDPG, but `changed` only if at least one of these updates was of the policy."""
         before = self._updates // self._td3.policy_delay
         learned = super().step(agent_steps)
         return learned._replace(changed=self._updates // self._td3.policy_delay > before)
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember besides the policy."""
+        """The training state besides the policy, for a checkpoint."""
         return {**super().state(), "updates": self._updates, "improved": self._improved}
 
     def load(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""V-MPO: a copy of the policy that acts is trained, and the policy follows it in leaps."""
+"""V-MPO: a copy of the policy that acts is trained, and replaces the policy periodically."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class VMPO(ActorCritic[VMPOConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: PolicyAndValue) -> VMPOLearning:
-        """An optimiser each for policy and multipliers: neither rate nor clip of the one touches the other."""
+        """Policy and multipliers each have an optimiser, so that neither's rate or clip affects the other."""
         return VMPOLearning(self, net)
 
 
 def _is_real(action: Space) -> bool:
-    """Whether mean and deviation have a limit each."""
+    """Whether actions are continuous, so that mean and deviation have a limit each."""
     return isinstance(action, ArraySpace) and action.kind == "box"
 
 
@@ -38,7 +38,7 @@ class VMPOLearning(OneBatch):
     """See `zerobeast.common.algos.protocol.Learning`.
 
     Args:
-      algorithm: whose settings and distributions these are.
+      algorithm: provides the settings and the distributions.
       net: the policy that acts; a copy of it is trained.
     """
 
@@ -66,13 +66,13 @@ class VMPOLearning(OneBatch):
             self._pace.step(found.multipliers, agent_steps)
             self._multipliers.project()
             online.observe_targets(found.targets, batch.mask, batch.task)
-            online.observe(steps(batch.obs, slice(-1)))  # not before: the loss compares with the policy that acted
+            online.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
         changed = step.applied and self._target.count()
         self._version += changed
         return summary([(step, found.metrics)])._replace(changed=changed)
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """The training state, for a checkpoint."""
         return {
             "target": self._target.state(other=self._target.source),
             "multipliers": self._multipliers.state_dict(),
@@ -90,7 +90,7 @@ class VMPOLearning(OneBatch):
         self._version = state["version"]
 
     def _target_logits(self, batch: Batch) -> Tensor:
-        """[T, B, A] of the policy that acts now: as rollouts of its version say, and asked again for all others."""
+        """[T, B, A] of the policy that acts now: taken from rollouts of its version, and computed for all others."""
         others = (batch.policy_version != self._version).any(0).nonzero().squeeze(-1)
         if not len(others):
             return batch.extras["logits"]

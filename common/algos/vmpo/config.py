@@ -19,7 +19,7 @@ class VMPOConfig(s.ActorCriticSettings):
     kl_std_limit: float = setting(5e-5, "epsilon_alpha: likewise for their standard deviations", gt=0)
     multiplier_rate: float = setting(
         1e-2, "learning rate of eta and alpha, constant, in an Adam of their own", gt=0
-    )  # Stoix; the paper shares the policy's
+    )  # Stoix; in the paper they share the policy's
     baseline_cost: s.BaselineCost = 1.0
     popart: s.PopArt = False
     learning_rate: s.LearningRate = 1e-4

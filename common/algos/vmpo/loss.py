@@ -19,11 +19,11 @@ from zerobeast.common.ops.losses import baseline_loss, masked_reduce
 
 
 class VmpoLoss(NamedTuple):
-    """What one look at a batch gives."""
+    """The result of one pass over a batch."""
 
     policy: Tensor  #: [], imitation, divergence and value regression: for the network
     multipliers: Tensor  #: [], for temperature and weights
-    targets: Tensor  #: [T, B] of the values, without gradient
+    targets: Tensor  #: [T, B] value targets, without gradient
     metrics: Metrics
 
 
@@ -35,29 +35,29 @@ def loss(
     batch: Batch,
     target_logits: Tensor,
 ) -> VmpoLoss:
-    """Two sums, one for the network and one for the multipliers.
+    """Two losses, one for the network and one for the multipliers.
 
-    The target stands for the policy that acted, whatever did: a batch that an older target began counts by its ratio to
-    the target, which is 1 if nothing else acted.
+    The target stands in for the behaviour policy: steps of an older target are weighted by their ratio to the current
+    one, which is 1 if the current target acted.
 
     Args:
       config: of V-MPO.
       family: of the policy's distributions.
-      net: that is trained, which also says what states are worth.
+      net: the network to train, which also gives the state values.
       multipliers: trained beside it.
-      batch: with at least one valid transition, of any policy mu.
-      target_logits: [T, B, A] of the policy that the new one stays near to, without gradient.
+      batch: with at least one valid transition, from any behaviour policy mu.
+      target_logits: [T, B, A] of the target, which the new policy stays near, without gradient.
     """
     logits, values = unroll(net, batch)
     answers = (logits, target_logits, batch.extras["logits"])
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
     actions, mask = batch.actions, batch.mask
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
-    targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w weighs, not `weights`
+    targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w takes the place of `weights`
     scale = net.value_scale(batch.task)
     best, log_weights = _better_half(advantages / scale, (aimed - taken).clamp(max=0.0), mask)
     psi = multipliers.weights(best.values, log_weights)
-    pg = -(psi * learner[mask][best.indices]).sum()  # a sum: its weights add up to 1
+    pg = -(psi * learner[mask][best.indices]).sum()  # a sum, because psi adds up to 1
     penalty, pressure, metrics = _limits(config, multipliers, target, policy, mask)
     baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
     total = pg + penalty + config.baseline_cost * baseline
@@ -78,7 +78,7 @@ def loss(
 def _better_half(advantages: Tensor, log_weights: Tensor, mask: Tensor) -> tuple[torch.return_types.topk, Tensor]:
     """The half of the valid steps with the largest advantages, and their log w.
 
-    A threshold at the median, instead of a number of steps, would drop or add those of equal rank.
+    A threshold at the median, instead of a number of steps, would drop or add steps with equal advantages.
     """
     valid = advantages[mask]
     best = valid.topk(max(1, len(valid) // 2))
@@ -88,9 +88,9 @@ def _better_half(advantages: Tensor, log_weights: Tensor, mask: Tensor) -> tuple
 def _limits(
     config: VMPOConfig, multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor
 ) -> tuple[Tensor, Tensor, Metrics]:
-    """Equation 5, over all valid steps, summed over what is limited: for the network, and for the weights.
+    """Equation 5 over all valid steps, summed over the limited divergences: for the network, and for the weights.
 
-    With a weight of 0 divergences are only measured.
+    With a weight of 0, divergences are only measured.
     """
     zero = torch.zeros_like(multipliers.eta.value)
     penalty, pressure, metrics = zero, zero, Metrics()

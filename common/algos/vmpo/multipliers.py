@@ -9,11 +9,11 @@ from zerobeast.common.algos.vmpo.config import VMPOConfig
 
 
 class Multipliers(nn.Module):
-    """Parameters with an optimiser of their own.
+    """The temperature and the weights, as parameters of an optimiser of their own.
 
     Args:
       config: their initial values and limits.
-      real: whether actions are real numbers, whose means and deviations have a limit each.
+      real: whether actions are continuous, so that means and deviations have a limit each.
     """
 
     def __init__(self, config: VMPOConfig, *, real: bool) -> None:
@@ -29,20 +29,20 @@ class Multipliers(nn.Module):
 
         Args:
           advantages: [n].
-          log_weights: [n] log w: how much each action counts to begin with, 0 if it was drawn from the target.
+          log_weights: [n] log w, the importance weight of each action: 0 if it was drawn from the target.
         """
         return (advantages / self.eta.value + log_weights).softmax(0).detach()
 
     def temperature_loss(self, advantages: Tensor, log_weights: Tensor) -> Tensor:
-        """Equation 4: at its minimum psi is as far from w, normalised, as its limit. Arguments as for `weights`.
+        """Equation 4: at its minimum, the KL of psi from normalised w is at its limit. Arguments as for `weights`.
 
-        The largest advantage stands apart, so that large numbers do not cancel if the temperature is low.
+        The largest advantage is factored out, so that large numbers do not cancel at a low temperature.
         """
         largest, eta = advantages.max(), self.eta.value
         log_mean = ((advantages - largest) / eta + log_weights).logsumexp(0) - log_weights.logsumexp(0)
         return eta * (self.eta.limit + log_mean) + largest
 
     def project(self) -> None:
-        """Keep them positive, after each step of the optimiser."""
+        """Keep them positive; call after each optimiser step."""
         for dual in (self.eta, *self.alphas.values()):
             dual.project()

@@ -26,11 +26,11 @@ from zerobeast.tools.throwaway_run import settings
 from zerobeast.version import __version__
 
 RUNNERS = Path(__file__).parent / "runners"
-MARGIN_S = 600.0  #: for imports, the first update and an orderly end, on a busy machine too
+MARGIN_S = 600.0  #: for imports, the first update and an orderly end, even on a busy machine
 
 
 class Row(NamedTuple):
-    """What became of a peer, or of ours."""
+    """The result of a peer, or ours."""
 
     peer: str
     version: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """`beast bench peers`; exit code 1 where a row has no rate.
+    """`beast bench peers`; exit code 1 if a row has no rate.
 
     Raises:
       ConfigError: a peer is unknown, or a setting is wrong.
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     options, flags = parser.parse_known_args(argv)
     work = WORKS[options.work]
     names, flags = choose(options.only, work), [*flags, *work.flags]
-    settings(flags)  # a wrong one ends here, before anything runs
+    settings(flags)  # a wrong setting fails here, before anything runs
     root, warmup, seconds = options.venvs.expanduser().resolve(), options.warmup, options.seconds
     rows = []
     for name in names:
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row:
-    """Train with a peer in its own virtual environment in `root`; what goes wrong is the row's failure."""
+    """Train with a peer in its own virtual environment in `root`; an error becomes the row's failure."""
     try:
         python = prepare(peer, root)
         command = [str(python), str(RUNNERS / peer.runner), "--warmup", str(warmup_s), "--seconds", str(seconds)]
@@ -103,7 +103,7 @@ def parse_line(output: str) -> tuple[float, str]:
       Agent steps a second, after frame skip, and the version of the package.
 
     Raises:
-      PeerFailed: there is none.
+      PeerFailed: there is no measurement.
     """
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError, TypeError, KeyError, ZeroDivisionError):
@@ -115,7 +115,7 @@ def parse_line(output: str) -> tuple[float, str]:
 
 
 def figures(rows: Sequence[Row], work: Work) -> list[Figure]:
-    """Our rate beside theirs; theirs alone where ours is not known."""
+    """Our rate beside theirs; theirs alone if ours is not known."""
     ours = next((row.rate for row in rows if row.peer == OURS), None)
     found = []
     for row in rows:

@@ -9,24 +9,24 @@ from typing import NamedTuple
 from zerobeast.common.errors import ConfigError
 
 OURS = "zerobeast"
-TORCH = "torch==2.13.0"  #: goes first, so that every peer computes with the build that this machine keeps
+TORCH = "torch==2.13.0"  #: installed first, so that every peer computes with the build that this machine keeps
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
 
 
 class Peer(NamedTuple):
     """A public package that does the same work."""
 
-    name: str  #: as `--only` knows it; also that of its virtual environment, which is the same for every work
-    settings: str  #: for its row; those of `pong` were the fastest of several on two cores, the others are not searched
-    packages: tuple[str, ...]  #: what its virtual environment holds besides torch, itself first; every version exact
+    name: str  #: for `--only`; also the name of its virtual environment, which all works share
+    settings: str  #: shown in its row; for `pong` the fastest of several on two cores, for other works not searched
+    packages: tuple[str, ...]  #: in its virtual environment besides torch, its own package first; all versions exact
     runner: str  #: the script in `runners/` that trains with it
-    goal: float  #: of the ratio of our rate to its
-    environ: Mapping[str, str] = MappingProxyType({})  #: variables that its process gets
+    goal: float  #: for the ratio of our rate to its rate
+    environ: Mapping[str, str] = MappingProxyType({})  #: environment variables for its process
     rom: bool = False  #: whether its emulator has to be given Pong's ROM
 
     @property
     def version(self) -> str:
-        """Of the package, for the row of a peer that does not run."""
+        """Version of its package, for the row of a peer that does not run."""
         return self.packages[0].partition("==")[2]
 
 
@@ -35,11 +35,11 @@ class Work(NamedTuple):
 
     name: str  #: as `--work` knows it
     what: str  #: for the help text
-    flags: tuple[str, ...]  #: settings of ours that make the work the same
+    flags: tuple[str, ...]  #: our settings that make the work the same
     peers: tuple[Peer, ...]
 
     def peer(self, name: str) -> Peer:
-        """The one of that name."""
+        """The peer of that name."""
         return next(peer for peer in self.peers if peer.name == name)
 
 
@@ -86,7 +86,7 @@ _PONG_PEERS = (
         environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
     ),
 )
-#: 8 samples for each agent step, uniform; random actions are over soon, since most steps of a long run infer
+#: 8 uniform samples for each agent step; random actions end early, since most steps of a long run need inference
 _DQN_FLAGS = """
     --env PongNoFrameskip-v4 --algo dqn --net.torso shallow --dqn.batch_size 32 --dqn.samples_per_insert 8
     --dqn.n_step 1 --dqn.double false --dqn.dueling false --dqn.priority_exponent 0

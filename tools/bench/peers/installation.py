@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made once: their pins contradict one another, and ours."""
+"""A virtual environment for each peer, made once: their pins contradict one another and ours."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zerobeast.tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Peer
 from zerobeast.tools.bench.peers.process import PeerFailed, run
 
 INSTALL_LIMIT_S = 3600.0  #: of one pip command; a slow line and a compiler need their time
-READY = ".ready"  #: in the virtual environment: what it was made of, written last
+READY = ".ready"  #: file in the virtual environment that says what was installed; written last
 ROM = Path("ale_py/roms/pong.bin")
 
 
 def prepare(peer: Peer, root: Path) -> Path:
-    """Make the peer's virtual environment where it is missing or made of other versions; returns its interpreter.
+    """Make the peer's virtual environment if it is missing or made of other versions; returns its interpreter.
 
     Raises:
       PeerFailed: something could not be installed.

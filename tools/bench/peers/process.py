@@ -1,6 +1,6 @@
-"""One child process at a time, its output in a file, and nothing of it left when it is over.
+"""Runs one child process at a time, with its output in a file, and leaves none of its descendants behind.
 
-Packages start daemons in sessions of their own, so every process of a run is known by a variable that it inherits.
+Packages start daemons in sessions of their own, so a run's processes are identified by a variable that they inherit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import psutil
 from zerobeast.common.errors import BeastError
 from zerobeast.launcher.child import signal_name
 
-STOP_LIMIT_S = 15.0  #: between the request to stop and the end by force
+STOP_LIMIT_S = 15.0  #: between SIGTERM and SIGKILL
 TIDY_LIMIT_S = 3.0  #: for daemons that clear away shared memory once the others are gone
 SENTENCE_WIDTH = 160
-MARK = "BEAST_BENCH_CHILD"  #: variable that only the processes of one run have in common
+MARK = "BEAST_BENCH_CHILD"  #: environment variable whose value only the processes of one run share
 
 
 class PeerFailed(BeastError):
@@ -40,14 +40,14 @@ def run(
       command: argv.
       log: file that stdout and stderr are written to.
       limit_s: how long it may take.
-      environ: variables that it gets besides ours.
-      folder: where it runs; here without one.
+      environ: environment variables that it gets besides ours.
+      folder: its working directory; ours by default.
 
     Raises:
       PeerFailed: it could not be started, took too long or ended with an error.
     """
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    # without those that would lead another virtual environment to our packages
+    # without the variables that would lead another virtual environment to our packages
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
         with log.open("wb") as output:
@@ -76,12 +76,12 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """Stop it where it still runs, then whatever carries its mark."""
+    """Stop the process if it still runs, then everything that carries its mark."""
     try:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_LIMIT_S)
-    finally:  # a second Ctrl-C comes while it waits
+    finally:  # a second Ctrl-C may come while it waits
         process.kill()
         process.wait()
         deadline = time.monotonic() + TIDY_LIMIT_S

@@ -1,6 +1,6 @@
 """A policy that remembers whom it saw, and a learner that checks what it is given: any mix-up ends their service.
 
-In place of an algorithm, for the environment beside it. The recurrent state is the observation that the policy saw
+It replaces the algorithm, for the environment in `env`. The recurrent state is the observation that the policy saw
 last. It has to be the one before the newest: the same environment, the same episode, one step earlier. What the policy
 answers follows from the observation alone, so the learner can check every entry of every rollout.
 """
@@ -25,7 +25,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
 SEEN = 3  #: size of the recurrent state: the observation seen last
-DECAY = 1e-4  #: of the weights, which serve nothing else than to be published
+DECAY = 1e-4  #: of the weights, which serve only to be published
 
 
 class Mixed(BeastError):
@@ -45,7 +45,7 @@ class Witness(impala.Impala):
         self.policy = PolicySpec(logits_and_value(ACTIONS), SEEN)
 
     def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        """Answer what must be answered. Raises Mixed where the recurrent state is another environment's."""
+        """Give the only right answers. Raises Mixed if the recurrent state is another environment's."""
         del net, sampling
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
@@ -53,14 +53,14 @@ class Witness(impala.Impala):
         return Act(right_action(*obs.long().unbind(-1)), {"logits": told(obs), "value": obs[:, 2]}), obs.clone()
 
     def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The size of the weights. Raises Mixed where a rollout is not in itself in step."""
+        """The size of the weights. Raises Mixed if a rollout is inconsistent."""
         check(batch)
         loss = DECAY * torch.stack([weights.square().sum() for weights in net.parameters()]).sum()
         return loss, {"checked": batch.mask.sum().float()}
 
 
 def check(batch: Batch) -> None:
-    """Hold every entry of a batch of rollouts against what the environment shows and the policy answers."""
+    """Check every entry of a batch of rollouts against what the environment shows and the policy answers."""
     obs, first = batch.obs, batch.first
     here, there, opens = obs[:-1], obs[1:], first[1:]
     demand(opens | (there == after(here)).all(-1), "an observation does not follow the one before it", here, there)

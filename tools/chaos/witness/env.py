@@ -1,4 +1,4 @@
-"""An environment that can tell: whose observation it is, which episode and which step, and which action it must get.
+"""An environment whose observations tell who it is, which episode and which step, and so which action it must get.
 
 obs = (who, episode, step), all whole numbers; `zerobeast.tools.chaos.witness.algorithm` knows the right action and
 checks every rollout. An action that was meant for another environment, episode or step raises.
@@ -29,12 +29,12 @@ def right_action(who: Any, episode: Any, step: Any) -> Any:
 
 
 def reward_of(who: Any, step: Any) -> Any:
-    """What the step that leads to this observation pays."""
+    """The reward of the step that leads to this observation."""
     return (who + step) % 3
 
 
 class WitnessEnv(gymnasium.Env[Obs, Any]):
-    """Episodes of random length that end by turns, terminated and truncated.
+    """Episodes of random length that end alternately terminated and truncated.
 
     Args:
       pace_s: seconds from one step to the next, at least.
@@ -58,7 +58,7 @@ class WitnessEnv(gymnasium.Env[Obs, Any]):
         return self._obs(), {}
 
     def step(self, action: int) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
-        """Take one step. Raises ValueError where the action is not the answer to the newest observation."""
+        """Take one step. Raises ValueError if the action is not the answer to the newest observation."""
         wanted = right_action(self._who, self._episode, self._step)
         if self._strict and action != wanted:
             raise ValueError(f"step {self._step} of episode {self._episode} got action {action}, expected {wanted}")

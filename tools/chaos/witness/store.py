@@ -1,7 +1,7 @@
 """The witness with a store: its learner acknowledges rollouts as soon as a file has them, before it learns from them.
 
-What a replay has to do across kills, without the replay: an append-only file says of every row where it came from, and
-the next learner goes on behind the last. It runs a learner with itself, as
+It does what a replay has to do across kills, without the replay: an append-only file holds the origin of every row, and
+the next learner continues after the last one. It runs a learner with itself, as
 `python -m zerobeast.tools.chaos.witness.store learner`.
 """
 
@@ -31,7 +31,7 @@ class OriginFile:
     """Origins of rows, in the order in which they were stored. An entry counts once it is whole.
 
     Args:
-      path: of the file; what a kill has torn at its end is cut off.
+      path: of the file; an entry at its end that a kill has torn is cut off.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class OriginFile:
         self.count = len(self.found)
 
     def append(self, origin: Sequence[int]) -> None:
-        """Store one."""
+        """Store one origin."""
         self.write(_ENTRY.pack(*origin))
         self.count += 1
 
@@ -60,7 +60,7 @@ class StoringLearning(OneStep):
       net: the policy, which is what is trained.
       descent: over its parameters.
       loss: as of `OneStep`.
-      store: the rows that were added.
+      store: the origins of the rows that were added.
     """
 
     credit: Credit = "after_store"

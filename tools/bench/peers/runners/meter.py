@@ -1,4 +1,4 @@
-"""The clock of every runner: training warms up, is measured, and becomes one line of JSON.
+"""The clock of every runner: lets training warm up, measures it, and prints one line of JSON.
 
 An agent step is one decision of the policy, after frame skip: a fourth of the emulator's frames.
 """
@@ -18,7 +18,7 @@ class Meter:
     Args:
       warmup_s: seconds after the first update before measuring begins.
       seconds: how long to measure.
-      clock: seconds that only grow.
+      clock: returns monotonic seconds.
     """
 
     def __init__(self, warmup_s: float, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:

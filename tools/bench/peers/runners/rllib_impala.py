@@ -28,7 +28,7 @@ def make_env(_: Any) -> Any:
 
 
 def configuration() -> Any:
-    """The package's defaults, but for what makes the work the same."""
+    """The package's defaults, except for what makes the work the same."""
     return (
         IMPALAConfig()
         .environment("pong", clip_rewards=True)
@@ -42,9 +42,9 @@ def configuration() -> Any:
 
 
 def agent_steps(result: dict[str, Any]) -> int:
-    """Steps that updates have used: the sampler would count those too that a busy learner drops.
+    """Steps that updates have used; the sampler's count would include those that a busy learner drops.
 
-    The learner appends a step to every fragment, for the value of what comes next, and counts it.
+    The learner appends a step to every fragment, for the bootstrap value, and counts it.
     """
     trained = result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0)
     return int(trained) * FRAGMENT // (FRAGMENT + 1)

@@ -32,13 +32,13 @@ FLAGS = (
 
 
 class RateObserver(AlgoObserver):
-    """Shows the meter each finished update."""
+    """Reports each finished update to the meter."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
     def on_training_step(self, runner: Any, _iteration: int) -> None:
-        """Called by the runner after each update; it asks for its limit right behind this."""
+        """Called by the runner after each update, just before it checks its limit."""
         if self._meter.saw(runner.env_steps.get(0, 0)):
             runner.cfg.train_for_env_steps = 0
 

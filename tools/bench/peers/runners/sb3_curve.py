@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 
-#: as our presets; the rest are the package's defaults
+#: as in our presets; the rest are the package's defaults
 SETTINGS = {"learning_starts": 10_000, "batch_size": 256, "policy_kwargs": {"net_arch": [256, 256]}}
 
 
@@ -28,7 +28,7 @@ HEADER = "elapsed_s,agent_steps,mean_return_100"
 
 
 class Curve(BaseCallback):
-    """Writes a row every so many agent steps: the mean return of the last 100 episodes, of the policy that explores."""
+    """Writes a row every `every` agent steps: the mean return of the exploring policy's last 100 episodes."""
 
     def __init__(self, out: Path, every: int) -> None:
         super().__init__()
@@ -55,12 +55,12 @@ class Curve(BaseCallback):
 
 
 def saved(out: Path) -> tuple[Path, Path]:
-    """Where the replay and the model of a curve are."""
+    """Paths of the saved replay and model of a curve."""
     return out.with_suffix(".replay.pkl"), out.with_suffix(".zip")
 
 
 def main() -> None:
-    """Train for so many steps."""
+    """Train for `--steps` agent steps."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--algo", choices=["sac", "td3"], required=True)
     parser.add_argument("--env", default="HalfCheetah-v5")
@@ -72,7 +72,7 @@ def main() -> None:
     algorithm = {"sac": SAC, "td3": TD3}[options.algo]
     envs = make_vec_env(options.env, n_envs=1, seed=options.seed)
     zero = np.zeros(envs.action_space.shape)
-    noise = NormalActionNoise(zero, zero + 0.1) if options.algo == "td3" else None  # the package has none by itself
+    noise = NormalActionNoise(zero, zero + 0.1) if options.algo == "td3" else None  # the package has none by default
     replay, last = saved(options.out)
     if last.exists():
         model = algorithm.load(last, envs, device="cpu")

@@ -31,7 +31,7 @@ def main() -> None:
         buffer_size=20_000,
         optimize_memory_usage=True,
         replay_buffer_kwargs={"handle_timeout_termination": False},  # the two exclude one another
-        exploration_fraction=LEARNING_STARTS / NEVER,  # most steps of a long run infer
+        exploration_fraction=LEARNING_STARTS / NEVER,  # most steps of a long run need inference
         exploration_final_eps=0.01,
         device="cpu",
         seed=0,

@@ -1,4 +1,4 @@
-"""The meter as Stable-Baselines3 calls it."""
+"""The meter as a callback of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEVER = 10**9  #: agent steps; the meter ends the training
 
 
 class RateCallback(BaseCallback):
-    """Shows the meter each finished update.
+    """Reports each finished update to the meter.
 
     Args:
       meter: the clock.

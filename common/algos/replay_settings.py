@@ -9,54 +9,55 @@ from pydantic import Field
 from zerobeast.common.algos.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
 
 # the replay
-ReplaySize = Annotated[int, Field(description="agent steps that the replay holds, the newest", ge=1, le=10**10)]
+ReplaySize = Annotated[int, Field(description="capacity of the replay, in agent steps", ge=1, le=10**10)]
 ReplayCompression = Annotated[
     Literal["none", "zstd"],
-    Field(description="of frames of bytes: zstd takes a tenth of the disk and of its cache, or less"),
+    Field(description="compression of uint8 frames; zstd needs a tenth of the disk and cache or less"),
 ]
-ReplayMinSize = Annotated[int, Field(description="agent steps in it before the first update", ge=1, le=10**10)]
+ReplayMinSize = Annotated[int, Field(description="agent steps in the replay before the first update", ge=1, le=10**10)]
 SamplesPerInsert = Annotated[
-    float, Field(description="how often each agent step is learned from: transitions drawn for each one stored", gt=0)
+    float, Field(description="transitions drawn for each agent step stored: how often each is learned from", gt=0)
 ]
-BatchSize = Annotated[int, Field(description="transitions, or sequences, that an update draws", ge=1, le=65_536)]
+BatchSize = Annotated[int, Field(description="transitions (R2D2: sequences) drawn for an update", ge=1, le=65_536)]
 UpdatesPerStep = Annotated[
-    int, Field(description="updates between two looks at messages; the policy is published after them", ge=1, le=1000)
+    int, Field(description="updates in a row before messages are handled and the policy is published", ge=1, le=1000)
 ]
 PriorityExponent = Annotated[
-    float, Field(description="alpha: drawn in proportion to |TD error|^alpha; 0: all alike", ge=0, le=1)
+    float, Field(description="alpha: draw in proportion to |TD error|^alpha; 0: uniformly", ge=0, le=1)
 ]
-ImportanceExponent = Annotated[float, Field(description="beta of the importance weights at the start", ge=0, le=1)]
-ImportanceSchedule = Annotated[Literal["linear", "constant"], Field(description="of beta; linear: to 1 at total_steps")]
-TargetPeriod = Annotated[int, Field(description="updates after which the target network follows", ge=1)]
-TargetRate = Annotated[float, Field(description="tau: the share of the way that the target follows", gt=0, le=1)]
-Steps = Annotated[
-    int, Field(description="n: rewards that are summed before a value stands for the rest", ge=1, le=1000)
+ImportanceExponent = Annotated[float, Field(description="initial beta of the importance weights", ge=0, le=1)]
+ImportanceSchedule = Annotated[
+    Literal["linear", "constant"], Field(description="schedule of beta; linear: to 1 at total_steps")
 ]
+TargetPeriod = Annotated[int, Field(description="updates between updates of the target network", ge=1)]
+TargetRate = Annotated[float, Field(description="tau: step size of target network updates; 1: a copy", gt=0, le=1)]
+Steps = Annotated[int, Field(description="n of the n-step return: rewards before the bootstrap value", ge=1, le=1000)]
 
 # action values
 Double = Annotated[
-    bool, Field(description="the network chooses the action that its target values (van Hasselt et al. 2016)")
+    bool,
+    Field(description="the target network values the action that the network chooses (van Hasselt et al. 2016)"),
 ]
-Dueling = Annotated[bool, Field(description="a value of the state, and advantages of actions (Wang et al. 2016)")]
+Dueling = Annotated[bool, Field(description="dueling head: state value plus action advantages (Wang et al. 2016)")]
 HeadSize = Annotated[
-    int, Field(description="width of a hidden layer in each stream of the head; 0: none", ge=0, le=65_536)
+    int, Field(description="width of the hidden layer in each stream of the head; 0: no hidden layer", ge=0, le=65_536)
 ]
 Exploration = Annotated[
     Literal["annealed", "ladder"],
-    Field(description="random actions: all environments less and less, or each its own share of Ape-X's ladder"),
+    Field(description="epsilon-greedy: annealed for all environments, or a ladder of fixed epsilons (Ape-X)"),
 ]
-ExplorationFinal = Annotated[float, Field(description="annealed: share of random actions, from 1 to this", ge=0, le=1)]
-ExplorationSteps = Annotated[int, Field(description="annealed: agent steps until that is reached", ge=1, le=10**10)]
+ExplorationFinal = Annotated[float, Field(description="annealed: final epsilon, from 1 at the start", ge=0, le=1)]
+ExplorationSteps = Annotated[
+    int, Field(description="annealed: agent steps until the final epsilon is reached", ge=1, le=10**10)
+]
 ExplorationPlaces = Annotated[
     int,
-    Field(
-        description="ladder: places of it, from a share of 0.4 to one of 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
-    ),
+    Field(description="ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536),
 ]
 
 # continuous actions
-RandomSteps = Annotated[int, Field(description="agent steps until which actions are uniform over their box", ge=0)]
-PolicyRate = Annotated[float, Field(description="learning rate of the policy, as a share of the critics'", gt=0)]
+RandomSteps = Annotated[int, Field(description="initial agent steps with uniformly random actions", ge=0)]
+PolicyRate = Annotated[float, Field(description="learning rate of the policy as a multiple of the critics'", gt=0)]
 
 
 class ReplaySettings(LearnerSettings):

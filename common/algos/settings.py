@@ -16,37 +16,45 @@ from zerobeast.common.settings.section import Section
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
-TraceDecay = Annotated[float, Field(description="lambda on the trace coefficients", ge=0, le=1)]
-RewardClipping = Annotated[Literal["abs_one", "none"], Field(description="abs_one: to [-1, 1], in the learner only")]
-RewardScale = Annotated[float, Field(description="factor on rewards, in the learner only, before clipping", gt=0)]
+TraceDecay = Annotated[float, Field(description="lambda: decay of the trace coefficients", ge=0, le=1)]
+RewardClipping = Annotated[
+    Literal["abs_one", "none"], Field(description="abs_one: clip rewards to [-1, 1], in the learner only")
+]
+RewardScale = Annotated[
+    float, Field(description="factor on rewards, in the learner only, applied before clipping", gt=0)
+]
 
 # the loss
 EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0)]
 BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
-PopArt = Annotated[
-    bool, Field(description="learn values in units of their deviation, task by task (Hessel et al. 2018)")
+PopArt = Annotated[bool, Field(description="PopArt: learn values normalised for each task (Hessel et al. 2018)")]
+Reduction = Annotated[
+    Literal["sum", "mean"], Field(description="reduction of the loss over time and batch; the paper and TorchBeast sum")
 ]
-Reduction = Annotated[Literal["sum", "mean"], Field(description="over time and batch; the paper and TorchBeast sum")]
-NormalizeAdvantages = Annotated[bool, Field(description="to mean 0, standard deviation 1 over a (mini)batch")]
+NormalizeAdvantages = Annotated[
+    bool, Field(description="normalise advantages to mean 0 and standard deviation 1 over a (mini)batch")
+]
 RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
 CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
 
 # batches that are kept
-Batches = Annotated[int, Field(description="N: how many batches the circular buffer holds", ge=1, le=1000)]
-Uses = Annotated[int, Field(description="K: how often each batch is learned from", ge=1, le=1000)]
+Batches = Annotated[int, Field(description="N: batches in the circular buffer", ge=1, le=1000)]
+Uses = Annotated[int, Field(description="K: how often each batch is used", ge=1, le=1000)]
 
 # the optimiser
 Optimizer = Annotated[
-    Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: TensorFlow 1's semantics")
+    Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: RMSProp with TensorFlow 1's semantics")
 ]
 #: the settings below that an optimiser does not use
 UNUSED: Mapping[str, tuple[str, ...]] = {"adam": ("alpha", "momentum")}
-LearningRate = Annotated[float, Field(description="at the start", gt=0)]
-Schedule = Annotated[Literal["linear", "constant"], Field(description="linear: to 0 at total_steps")]
-Alpha = Annotated[float, Field(description="RMSProp's decay", ge=0, lt=1)]
+LearningRate = Annotated[float, Field(description="initial learning rate", gt=0)]
+Schedule = Annotated[
+    Literal["linear", "constant"], Field(description="learning rate schedule; linear: to 0 at total_steps")
+]
+Alpha = Annotated[float, Field(description="decay of RMSProp's running average", ge=0, lt=1)]
 Momentum = Annotated[float, Field(description="RMSProp's momentum", ge=0, lt=1)]
-Epsilon = Annotated[float, Field(description="RMSProp's or Adam's", gt=0)]
-MaxGradNorm = Annotated[float, Field(description="clip on the global norm of the gradient", gt=0)]
+Epsilon = Annotated[float, Field(description="epsilon of RMSProp or Adam", gt=0)]
+MaxGradNorm = Annotated[float, Field(description="maximum global norm of the gradient", gt=0)]
 
 
 class OptimizerSettings(Section):

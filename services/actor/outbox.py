@@ -46,7 +46,7 @@ class Outbox:
         self.stream = stream
         self._no_progress_s = no_progress_s
         self.sent = 0
-        self.seq = 0  #: number of the newest rollout, and of rollouts so far
+        self.seq = 0  #: number of the newest rollout, which is how many there have been
         self.episodes_dropped = 0  #: because more ended than rollouts could carry
         self._episodes: deque[list[float]] = deque()
         self._window = 0

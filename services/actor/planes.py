@@ -52,7 +52,7 @@ class GroupPlane:
         """Take a message, and say what it means. An answer that cannot be used ends its session.
 
         Raises:
-          ConfigError: a peer refuses for good, or its offer is impossible or other than before.
+          ConfigError: a peer refuses for good, or offers something impossible or different from before.
         """
         if not self.greets:
             return Reply.STALE  # nothing was asked there yet

@@ -52,7 +52,7 @@ class AtariVectorEnv(InlineEnvs):
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
         self._lives = np.zeros(num_envs, np.int64)
-        self._life_lost = np.zeros(num_envs, np.bool_)  #: a lost life ended the newest row, and the game goes on
+        self._life_lost = np.zeros(num_envs, np.bool_)  #: a lost life ended the episode, and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:

@@ -88,7 +88,7 @@ class Shard:
                 self._open_episode(i, options)
 
     def step(self, actions: NDArray[Any]) -> None:
-        """Step all environments by actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
+        """Step all environments with actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
         self._forget_infos()
         for i, env in enumerate(self._envs):
             if self._done[i]:

@@ -96,7 +96,7 @@ def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> Non
 
 
 def _die_with_server() -> None:
-    """End even while an environment is stuck: a server that was killed cannot close its pipes in an orderly way."""
+    """End with the env-server even while an environment is stuck, when no read of the pipe would notice its end."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()

@@ -237,7 +237,7 @@ class Intake(RolloutPlane):
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self.epoch, seq, body))
 
     def _grant(self, now: float) -> None:
-        """Widen the window if so few streams could never fill a batch, and send it: they may all be waiting."""
+        """Adapt the window so that even few streams can fill a batch, and send it: they may all be waiting."""
         if self._lock_step or (not self._changed and now < self._grant_at):
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
@@ -263,7 +263,7 @@ class Intake(RolloutPlane):
                 self._left.pop(session.sender, None)
 
     def leave(self, sender: int) -> None:
-        """Note that an actor has gone; those of its messages that still wait in the socket are taken all the same."""
+        """Note that an actor has gone; its messages that still wait in the socket are taken all the same."""
         if sender in self._sessions.senders:
             self._left[sender] = None
             self._changed = True

@@ -100,7 +100,7 @@ class Meters:
         return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`; skips other environments, as a checkpoint with such is refused with its own error."""
+        """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])

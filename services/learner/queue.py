@@ -8,7 +8,7 @@
     acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-Rows leave in the order of arrival, each once. A message is done when its last row and every message before it are, even
+Rows leave once each, in the order of arrival unless `sort` has changed it. A message is done when its last row and every message before it are, even
 if it holds nothing to learn from, because an acknowledgement covers every message before it.
 """
 
@@ -122,7 +122,7 @@ class RolloutQueue:
                 self._judge(entry)
 
     def sort(self) -> None:
-        """Sort the messages by sender and slot, except that those used in part come first."""
+        """Sort the messages by sender, slot and number, those used in part first."""
         assert not self._taken, "not between take and release"
         self._entries = deque(sorted(self._entries, key=lambda entry: (not entry.row, *entry.message[:3])))
 
@@ -157,7 +157,7 @@ class RolloutQueue:
         return batch
 
     def release(self) -> list[Message]:
-        """Drop the rows of `take`, if any, and return the messages that are done now, in order of arrival."""
+        """Drop the rows of `take`, if any, and return the messages that are done now, in the order of the queue."""
         done = []
         self._usable -= self._taken
         while self._entries:

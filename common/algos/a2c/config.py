@@ -6,7 +6,7 @@ from zerobeast.common.algos import settings as s
 
 
 class A2CConfig(s.VTraceSettings):
-    """Advantage actor-critic. Sources: the defaults of OpenAI Baselines' a2c, where nothing else is said."""
+    """Advantage actor-critic. Sources: the defaults of OpenAI Baselines' a2c, unless noted."""
 
     trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
     baseline_cost: s.BaselineCost = 0.5

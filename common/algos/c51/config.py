@@ -8,12 +8,12 @@ from zerobeast.common.settings.section import setting
 
 
 class C51Config(r.QSettings):
-    """Categorical DQN. Sources: Bellemare et al. 2017, section 5, if not said otherwise."""
+    """Categorical DQN. Sources: Bellemare et al. 2017, section 5, unless noted."""
 
     double: r.Double = False
-    atoms: int = setting(51, "returns that a distribution is over", ge=2, le=1_000)
-    v_min: float = setting(-10.0, "the lowest of them; rewards are scaled and clipped first")
-    v_max: float = setting(10.0, "the highest")
+    atoms: int = setting(51, "atoms of a return distribution", ge=2, le=1_000)
+    v_min: float = setting(-10.0, "lowest atom, for rewards after scaling and clipping")
+    v_max: float = setting(10.0, "highest atom")
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
     target_period: r.TargetPeriod = 2_500  # in updates; DQN's 10,000 are agent steps

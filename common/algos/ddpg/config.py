@@ -8,9 +8,11 @@ from zerobeast.common.settings.section import setting
 
 
 class DDPGConfig(r.BoxSettings):
-    """Deep deterministic policy gradient. Sources: Lillicrap et al. 2016, appendix 7, where nothing else is said."""
+    """Deep deterministic policy gradient. Sources: Lillicrap et al. 2016, appendix 7, unless noted."""
 
-    noise: float = setting(0.1, "standard deviation of exploration, in units of half the box", ge=0)  # TD3's paper
+    noise: float = setting(
+        0.1, "standard deviation of the exploration noise, in units of half the action range", ge=0
+    )  # TD3's paper
     policy_rate: r.PolicyRate = 0.1
     learning_rate: s.LearningRate = 1e-3
     batch_size: r.BatchSize = 64

@@ -8,9 +8,9 @@ from zerobeast.common.settings.section import setting
 
 
 class DQNConfig(r.QSettings):
-    """Deep Q-learning. Sources: Mnih et al. 2015, extended data table 1, if not said otherwise."""
+    """Deep Q-learning. Sources: Mnih et al. 2015, extended data table 1, unless noted."""
 
-    huber: float = setting(1.0, "TD error from which on the loss is linear", gt=0)
+    huber: float = setting(1.0, "Huber loss: |TD error| above which the loss is linear", gt=0)
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
     target_period: r.TargetPeriod = 2_500  # in updates; the paper's 10,000 are agent steps

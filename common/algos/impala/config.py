@@ -7,7 +7,7 @@ from zerobeast.common.settings.section import setting
 
 
 class ImpalaConfig(s.VTraceSettings):
-    """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, where nothing else is said.
+    """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, unless noted.
 
     The optimiser is TorchBeast's: torch's RMSProp with the table's numbers. The table is for TensorFlow 1, which adds
     epsilon inside the root: 0.01 there damps as much as 0.1 does outside, where torch adds it. So the defaults are ten
@@ -15,7 +15,7 @@ class ImpalaConfig(s.VTraceSettings):
     """
 
     entropy_target: float = setting(
-        0.0, "nats that the mean entropy is kept at by adapting entropy_cost (SEED RL); 0: fixed"
+        0.0, "mean entropy in nats to hold by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
     popart: s.PopArt = False
@@ -27,12 +27,12 @@ class ImpalaConfig(s.VTraceSettings):
     trace_decay: s.TraceDecay = 1.0  # remark 2
     replay_share: float = setting(
         0.0,
-        "what part of a batch is old rollouts, which join the new ones, drawn at random; section 5.2.2: 0.5",
+        "share of a batch that is old rollouts drawn at random, beside the new ones; section 5.2.2: 0.5",
         ge=0,
         le=0.9,
     )
     replay_rollouts: int = setting(
-        1000, "how many old ones are held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
+        1000, "old rollouts held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
     )
     batches: s.Batches = 4  # as for IMPACT here; no effect if uses is 1
     uses: s.Uses = 1

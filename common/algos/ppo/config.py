@@ -7,15 +7,15 @@ from zerobeast.common.settings.section import setting
 
 
 class PPOConfig(s.ActorCriticSettings):
-    """Clipped surrogate. Sources: Schulman et al. 2017, table 3 (MuJoCo), where nothing else is said."""
+    """Clipped surrogate. Sources: Schulman et al. 2017, table 3 (MuJoCo), unless noted."""
 
     trace_decay: s.TraceDecay = 0.95
-    epochs: int = setting(10, "how often each batch is learned from", ge=1, le=1000)
-    minibatches: int = setting(32, "steps of the optimiser per epoch of a full batch", ge=1, le=65_536)
-    clip: float = setting(0.2, "epsilon: how far the ratio of the policies may matter", gt=0)
-    value_clip: float = setting(0.0, "how far a batch may move values (OpenAI Baselines: as clip); 0: no limit", ge=0)
-    target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is left out; 0: never", ge=0)
-    vtrace: bool = setting(True, "correct advantages for the lag of the policy that acted (APPO); false: plain GAE")
+    epochs: int = setting(10, "passes over each batch", ge=1, le=1000)
+    minibatches: int = setting(32, "optimiser steps per epoch of a full batch", ge=1, le=65_536)
+    clip: float = setting(0.2, "epsilon: clip range of the probability ratio", gt=0)
+    value_clip: float = setting(0.0, "clip range of the value update (OpenAI Baselines: as clip); 0: no clipping", ge=0)
+    target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is skipped; 0: never", ge=0)
+    vtrace: bool = setting(True, "correct advantages for policy lag with V-trace (APPO); false: plain GAE")
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.0

@@ -8,8 +8,8 @@ from zerobeast.common.settings.section import setting
 
 
 class R2D2Config(r.QSettings):
-    """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, if not said
-    otherwise.
+    """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, unless
+    noted.
 
     `samples_per_insert` is SEED RL's replay ratio, which says how often each of its unrolls is drawn. Its unrolls share
     no step to learn from, so each step is drawn as often as its unroll. Sequences here overlap: with
@@ -18,13 +18,15 @@ class R2D2Config(r.QSettings):
     """
 
     burn_in: int = setting(
-        40, "steps before those to learn from, which bring the stored recurrent state up to date", ge=0, le=10_000
+        40, "steps that only refresh the stored recurrent state, before those to learn from", ge=0, le=10_000
     )
-    sequence_length: int = setting(80, "steps of a sequence to learn from, behind the burn-in", ge=2, le=10_000)
+    sequence_length: int = setting(80, "steps of a sequence to learn from, after the burn-in", ge=2, le=10_000)
     value_rescaling: bool = setting(
-        True, "learn values on the scale of h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
+        True, "learn values rescaled by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
     )
-    priority_mix: float = setting(0.9, "eta: weight of a sequence's largest |TD error| against their mean", ge=0, le=1)
+    priority_mix: float = setting(
+        0.9, "eta: weight of a sequence's largest |TD error| relative to its mean", ge=0, le=1
+    )
     n_step: r.Steps = 5
     discount: s.Discount = 0.997
     dueling: r.Dueling = True

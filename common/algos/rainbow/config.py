@@ -8,7 +8,7 @@ from zerobeast.common.algos.c51.config import C51Config
 
 
 class RainbowConfig(C51Config):
-    """C51 with all that was added to DQN. Sources: Hessel et al. 2018, table 1, if not said otherwise."""
+    """C51 with the other extensions of DQN. Sources: Hessel et al. 2018, table 1, unless noted."""
 
     double: r.Double = True
     dueling: r.Dueling = True

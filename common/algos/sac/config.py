@@ -8,12 +8,12 @@ from zerobeast.common.settings.section import setting
 
 
 class SACConfig(r.BoxSettings):
-    """Soft actor-critic. Sources: Haarnoja et al. 2018b, appendix D, where nothing else is said."""
+    """Soft actor-critic. Sources: Haarnoja et al. 2018b, appendix D, unless noted."""
 
-    temperature: float = setting(1.0, "alpha at the start: weight of entropy against rewards", gt=0)  # authors' code
-    learn_temperature: bool = setting(True, "move it so that the policy has the target entropy")
+    temperature: float = setting(1.0, "initial alpha: weight of the entropy relative to rewards", gt=0)  # authors' code
+    learn_temperature: bool = setting(True, "adapt the temperature so that the policy has the target entropy")
     target_entropy: float | None = setting(
-        None, "of actions in units of half their box, nats; by default minus the components of an action"
+        None, "in nats, of actions in units of half their range; by default minus the number of action components"
     )
     learning_rate: s.LearningRate = 3e-4
     batch_size: r.BatchSize = 256

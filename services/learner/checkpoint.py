@@ -83,7 +83,8 @@ class Checkpoints:
         """Replace the newest, atomically and durably; it becomes the predecessor.
 
         Raises:
-          CheckpointError: it cannot be written; the newest one is still there under one of its names, and no partial file remains.
+          CheckpointError: it cannot be written; the newest is still there, under one of its two names, and no partial
+            file remains.
         """
         buffer = io.BytesIO()
         torch.save(state, buffer)

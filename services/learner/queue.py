@@ -8,8 +8,9 @@
     acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-Rows leave once each, in the order of arrival unless `sort` has changed it. A message is done when its last row and every
-message before it are, even if it holds nothing to learn from, because an acknowledgement covers every message before it.
+Rows leave once each, in the order of arrival unless `sort` has changed it. A message is done when its last row and
+every message before it are, even if it holds nothing to learn from, because an acknowledgement covers every message
+before it.
 """
 
 from __future__ import annotations

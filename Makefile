@@ -1,4 +1,4 @@
-# The list of commands. Each sets itself up: .venv is made on first use and again when its inputs change.
+# The commands. Each installs what it needs: .venv is made on first use, and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
 #   make test                               what to run before a commit: 5 to 11 minutes on two cores
@@ -12,7 +12,7 @@ DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
 RUNS ?= 2
-# most of the tests wait, for sockets and processes; a thread for each core in each of them would only be in the way
+# most tests wait for sockets and processes; one thread per core in each of them would only be in the way
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
 .PHONY: train test test-all lint bench setup clean
@@ -24,7 +24,7 @@ train: $(READY)
 test: lint
 	$(PYTEST) -n $(WORKERS) -m "unit or integration or smoke" $(ARGS)
 
-test-all: lint # whole runs by themselves: beside them, tests of seconds would wait for minutes
+test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
 	$(PYTEST) -n $(WORKERS) -m "unit or integration" $(ARGS)
 	$(PYTEST) -n $(RUNS) -m "e2e or chaos" $(ARGS)
 

@@ -1,4 +1,4 @@
-// The game of catch_game.py in JavaScript, with one player. Written from docs/protocol.md; sections are those of it.
+// The game of catch_game.py in JavaScript, with one player. Written from docs/protocol.md, whose sections it names.
 // npm install zeromq @msgpack/msgpack
 // node docs/examples/catch_game.js tcp://127.0.0.1:5555 tcp://127.0.0.1:5560 60
 "use strict";
@@ -31,7 +31,7 @@ const arrivals = (...lead) => [["obs", "<f4", [...lead, ...OBS.shape]], ["first"
 const [obs, first, ...others] = arrivals();
 const STEP_ROW = layout([obs, ...others, first]);
 
-// Sections 2, 3 and 7: slot 0 of this client on one plane. Its owner knows the terms, and hears WELCOMEs and answers.
+// Sections 2, 3 and 7: slot 0 of this client on one plane. Its owner has the terms and handles WELCOMEs and answers.
 class Session {
   constructor(letter, endpoint, owner) {
     Object.assign(this, { owner, open: false, number: 0, epoch: 0, seq: 0, request: null });
@@ -51,7 +51,7 @@ class Session {
   }
   send(kind, epoch, seq, body, ...frames) {
     const message = [encode([2, kind, sender, 0, epoch, seq, ...body], BIG), ...frames];
-    this.sending = this.sending.then(() => this.push.send(message)).catch(() => {}); // absent: it is sent again
+    this.sending = this.sending.then(() => this.push.send(message)).catch(() => {}); // absent: sent again
   }
   tick(now) {
     if (!this.open && this.owner.terms && now >= this.helloAt) {
@@ -62,10 +62,10 @@ class Session {
       this.request.patience = Math.min(2 * this.request.patience, 8000);
       this.send(INFER, this.epoch, this.seq, ...this.request.message);
     }
-    // Rule 8, a connection made anew, is left to whatever starts this program again.
+    // Rule 8, reconnecting, is left to whatever restarts this program.
     if (now - this.heardAt > 60000 && (!this.open || this.request)) fail("a server has not answered for 60 s");
   }
-  ask(...message) { // the answer of the broker, or null if the session is lost, maybe already
+  ask(...message) { // the broker's answer, or null if the session is lost, before or after the request
     if (!this.open) return null;
     this.seq += 1;
     this.heardAt = Date.now();
@@ -129,7 +129,7 @@ class Broker {
   }
 }
 
-// Section 10: at most a window of rollouts under way, each kept until it is acknowledged.
+// Section 10: at most `window` rollouts in flight, each kept until it is acknowledged.
 class Learner {
   constructor(policy) { Object.assign(this, { policy, kept: [], seq: 0, window: 0, progressAt: 0 }); }
   terms() {
@@ -175,7 +175,7 @@ class Player {
       ["policy_version", "<i8", [this.T]], ["core_state", "<f4", [policy.core_size]]]);
     Object.assign(this, { episodes: [], t: 0, row: null, action: 0n, acting: 0 });
   }
-  // Entry t of a field of the rollout in progress; one that has an entry for obs T as well has T + 1.
+  // Entry t of a field of the rollout in progress. A field has T + 1 entries if it has one for obs T, otherwise T.
   entry(name, t) {
     const { offset, bytes } = this.rollout.at[name];
     const size = bytes / (name in STEP_ROW.at || name === "last_action" ? this.T + 1 : this.T);
@@ -187,11 +187,11 @@ class Player {
     }
     this.entry("last_action", this.t).writeBigInt64LE(this.action);
   }
-  begin(step, action) { // a rollout whose first observation this is
+  begin(step, action) { // a rollout that starts with this observation
     Object.assign(this, { t: 0, row: Buffer.alloc(this.rollout.size), action });
     this.record(step);
   }
-  // Tell what has come of the last action; returns the next one.
+  // Report the outcome of the last action; returns the next action.
   async show(view, reward, terminated, truncated, isFirst) {
     const step = Buffer.alloc(STEP_ROW.size), at = STEP_ROW.at;
     view.forEach((value, index) => step.writeFloatLE(value, at.obs.offset + 4 * index));
@@ -203,7 +203,7 @@ class Player {
     if (this.row && this.t === this.T) await this.deliver(step);
     for (;;) {
       await until(() => this.broker.open);
-      if (this.session !== this.broker.number) { // another one, which remembers nothing: both sides begin here
+      if (this.session !== this.broker.number) { // a new session, which remembers nothing: both sides begin here
         this.session = this.broker.number;
         step[at.first.offset] = 1;
         this.begin(step, 0n);
@@ -253,7 +253,7 @@ async function main([broker, learner, seconds]) {
       paddle = Math.min(Math.max(paddle + action - 1, 0), COLUMNS - 1);
       const over = row === ROWS - 1, reward = over ? (ball === paddle ? 1 : -1) : 0;
       if (over) player.episodes.push([reward, row]);
-      action = await player.show(look(), reward, over, false, false); // of the last observation it is ignored
+      action = await player.show(look(), reward, over, false, false); // the action for the last observation is ignored
       if (over) returns.push(reward);
     }
     if (returns.length % 500 === 0) {

@@ -1,4 +1,4 @@
-"""A game with a loop of its own, whose players ask a run for their actions and let it learn from what comes of them.
+"""A game with its own loop, whose players ask a run for their actions and let it learn from the outcomes.
 
 beast train --local.placement serve --env Catch-v0 --algo ppo --preset classic-ppo &
 python docs/examples/catch_game.py tcp://127.0.0.1:5555 tcp://127.0.0.1:5560 60
@@ -17,7 +17,7 @@ ENV = EnvSpec("Catch-v0", ArraySpace.box((ROWS * COLUMNS,)), ArraySpace.discrete
 
 
 class Game:
-    """A ball falls by a row per step; the paddle below goes left, stays or goes right, and catches it or not."""
+    """A ball falls one row per step; the paddle below goes left, stays or goes right to catch it."""
 
     def restart(self):
         self.row, self.ball, self.paddle = 0, random.randrange(COLUMNS), COLUMNS // 2
@@ -35,7 +35,7 @@ class Game:
 
 
 def play(broker, learner, seconds):
-    """Play for so long, and say how well every few thousand games."""
+    """Play for that many seconds, and print the mean return every few thousand games."""
     games, returns, end = [Game() for _ in range(PLAYERS)], [], time.monotonic() + seconds
     with PolicyClient(broker, learner, ENV, agents=PLAYERS) as client:
         actions = client.start_many({player: game.restart() for player, game in enumerate(games)})

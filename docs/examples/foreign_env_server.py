@@ -15,7 +15,7 @@ SPEC["action"] = {"kind": "discrete", "shape": [], "sizes": [2], "low": [], "hig
 ACTION_ROW, STEP_ROW = struct.Struct("<q56x"), struct.Struct("<4f f4x ?7x ?7x ?23x")  # 64 bytes each
 
 
-class CartPole:  # of Barto, Sutton and Anderson (1983): Euler steps of 20 ms, at most 500 of them
+class CartPole:  # Barto, Sutton and Anderson (1983): Euler steps of 20 ms, at most 500 of them
     def __init__(self, seed):
         self.random, self.over = random.Random(seed), True
 
@@ -27,7 +27,7 @@ class CartPole:  # of Barto, Sutton and Anderson (1983): Euler steps of 20 ms, a
         if self.over:
             return self.reset()  # the restart rule: this action is ignored
         x, speed, angle, spin = self.state
-        mass, lever = 1.1, 0.1 * 0.5  # kg of both; kg of the pole times half its length in m
+        mass, lever = 1.1, 0.1 * 0.5  # kg of cart and pole; kg of the pole times half its length in m
         drive = ((10.0 if action else -10.0) + lever * spin**2 * math.sin(angle)) / mass
         twist = (9.8 * math.sin(angle) - math.cos(angle) * drive) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / mass))
         pull = drive - lever * twist * math.cos(angle) / mass
@@ -96,5 +96,5 @@ while zmq.select([pull, xpub], [], []):
             sessions = {key: value for key, value in sessions.items() if struct.pack("<Q", key[0]) != event[2:]}
         if pull.poll(0) and (frames := reply(epoch, sessions, *pull.recv_multipart())):
             xpub.send_multipart(frames)
-    except Exception as error:  # whatever a stranger sends must not end the server
+    except Exception as error:  # no message from a stranger may end the server
         print(f"refused a message: {error!r}"[:200], flush=True)

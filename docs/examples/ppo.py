@@ -4,8 +4,8 @@ python docs/examples/ppo.py                                            # in this
 python docs/examples/ppo.py tcp://10.0.0.7:5550 tcp://10.0.0.8:5550    # on two other machines, of which one may fail
 
 It is written for NEXT_STEP autoreset, gymnasium's default: the step after the end of an episode ignores its action and
-brings the first observation of the next. That transition is void and masked out of every loss. So is what comes of an
-environment while its env-server is lost.
+returns the first observation of the next. That transition is void and masked out of every loss, and so are the steps of
+an environment while its env-server is lost.
 """
 
 import sys
@@ -30,7 +30,7 @@ VALUE_COST, ENTROPY_COST, MAX_GRADIENT = 0.5, 0.01, 0.5
 
 
 def make_envs(endpoints: list[str]) -> VectorEnv[Any, Any, Any]:
-    """The one place that knows where the environments are."""
+    """Make the environments: the only place that knows where they are."""
     if not endpoints:
         return gymnasium.make_vec(ENV, NUM_ENVS)
     return zerobeast.ClusterVectorEnv(endpoints, ENV, NUM_ENVS, step_timeout_s=2.0)
@@ -42,7 +42,7 @@ class Agent(nn.Module):
     def __init__(self, obs_size: int, choices: int) -> None:
         super().__init__()
         self.policy, self.value = (self._mlp(obs_size, n) for n in (choices, 1))
-        with torch.no_grad():  # begin with a policy that prefers nothing
+        with torch.no_grad():  # begin with a nearly uniform policy
             self.policy[-1].weight *= 0.01
 
     def forward(self, obs: Tensor) -> tuple[Categorical, Tensor]:
@@ -69,7 +69,7 @@ class Steps(NamedTuple):
 
 
 class Collector:
-    """Steps the environments, and remembers where they are."""
+    """Steps the environments and keeps their current observations."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self.envs = RecordEpisodeStatistics(envs)
@@ -95,8 +95,8 @@ class Collector:
 def advantages(steps: Steps, values: Tensor) -> Tensor:
     """Generalised advantages (Schulman et al. 2016, arXiv:1506.02438), [T, N]; 0 where a step is not valid.
 
-    The last observation of each episode is in the sequence. Where the episode was truncated, the return goes on with
-    its value; where it terminated, it ends.
+    The last observation of each episode is in the sequence. If the episode was truncated, the return goes on with
+    its value; if it terminated, the return ends.
     """
     deltas = steps.rewards + DISCOUNT * values[1:] * ~steps.terminated - values[:-1]
     found, following = torch.zeros_like(deltas), torch.zeros(deltas.shape[1])

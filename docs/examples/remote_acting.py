@@ -1,4 +1,4 @@
-"""Advantage actor-critic in a script of one's own, whose policy acts at workers. See docs/quickstart.md.
+"""Advantage actor-critic in a script of your own, whose policy acts in workers. See docs/quickstart.md.
 
 python docs/examples/remote_acting.py tcp://127.0.0.1:5560 "adaptive 0.01" &
 python -m zerobeast.services.worker --env CartPole-v1 --preset classic --sync.rule "adaptive 0.01"
@@ -21,7 +21,7 @@ def advantages(batch: Batch, values: Tensor) -> Tensor:
     """Generalised advantage estimates [T, B] of values [T + 1, B] (Schulman et al. 2016, equation 16)."""
     discounts = DISCOUNT * ~batch.terminated[1:]
     errors = REWARD_SCALE * batch.reward[1:] + discounts * values[1:] - values[:-1]
-    decays = TRACE_DECAY * discounts * ~batch.truncated[1:] * batch.mask  # none reaches into the next episode
+    decays = TRACE_DECAY * discounts * ~batch.truncated[1:] * batch.mask  # no estimate reaches into the next episode
     found = [torch.zeros_like(values[0])]
     for error, decay in zip(reversed(errors), reversed(decays), strict=True):
         found.append(error + decay * found[-1])
@@ -29,7 +29,7 @@ def advantages(batch: Batch, values: Tensor) -> Tensor:
 
 
 def loss_of(policy: torch.nn.Module, batch: Batch) -> Tensor:
-    """Policy gradient, value error and entropy over the transitions that are none between two episodes."""
+    """Policy gradient, value error and entropy over all transitions but those between two episodes."""
     (logits, values), _ = policy(batch.inputs, batch.core_state)
     gains = advantages(batch, values.detach())
     distribution = torch.distributions.Categorical(logits=logits[:-1])
@@ -40,7 +40,7 @@ def loss_of(policy: torch.nn.Module, batch: Batch) -> Tensor:
 
 
 def train(endpoint: str, rule: str) -> float:
-    """The mean return of the last 100 episodes."""
+    """Train for `TOTAL_STEPS`; returns the mean return of the last 100 episodes."""
     flags = ["--learner.endpoint", endpoint, "--sync.rule", rule, "--env", "CartPole-v1", "--preset", "classic"]
     returns: list[float] = []
     with RemoteActing(load(flags, {})) as env:

@@ -1,4 +1,4 @@
-"""Environments of env-servers for stable-baselines3: its PPO on two of them.
+"""Environments of env-servers for stable-baselines3: its PPO on two env-servers.
 
 python docs/examples/sb3_vec_env.py tcp://10.0.0.7:5550 tcp://10.0.0.8:5550
 """
@@ -17,7 +17,7 @@ import zerobeast
 
 
 class VecEnvOf(VecEnv):  # type: ignore[misc]
-    """A gymnasium vector environment as stable-baselines3 has them, whose autoreset is SAME_STEP."""
+    """A gymnasium vector environment with SAME_STEP autoreset, as a VecEnv of stable-baselines3."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP, "an end and the next start share a step"

@@ -7,7 +7,7 @@ from zerobeast.common.settings.section import setting
 
 
 class AWRConfig(s.ActorCriticSettings):
-    """Imitation of one's own actions, the better ones more. Sources: Peng et al. 2019 as far as max_weight."""
+    """Imitation of the policy's own actions, better ones more. Sources: Peng et al. 2019 up to max_weight."""
 
     trace_decay: s.TraceDecay = 0.95
     temperature: float = setting(1.0, "beta: advantages, in units of their deviation, are divided by it", gt=0)

@@ -18,7 +18,7 @@ from zerobeast.common.ops.losses import normalized, policy_gradient_loss
 
 
 def loss(config: AWRConfig, family: Family, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
-    """Regression of values on TD(lambda), and of the policy on its actions with weights exp(advantage / beta)."""
+    """Regression of values on TD(lambda), and of the policy on its actions, weighted by exp(advantage / beta)."""
     logits, values = unroll(net, batch)
     policy, mask = family.of(logits, batch.legal), batch.mask
     targets = estimate(config, batch, values.detach(), torch.zeros_like(values[1:])).vs

@@ -1,4 +1,4 @@
-"""Two-timescale actor-critic: actor and critic have an optimiser each, and rollouts carry log-probabilities alone."""
+"""Two-timescale actor-critic: actor and critic have an optimiser each, and rollouts carry only log-probabilities."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TwoTimescaleLearning(OneBatch):
         return summary([(step, curves)])
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """What a checkpoint must hold besides the policy."""
         return {"actor": self._actor.state(), "critic": self._critic.state()}
 
     def load(self, state: dict[str, Any]) -> None:

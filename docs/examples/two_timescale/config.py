@@ -7,7 +7,7 @@ from zerobeast.common.settings.section import setting
 
 
 class TwoTimescaleConfig(s.ActorCriticSettings):
-    """A critic that learns faster than the actor follows it (Konda & Tsitsiklis 2000). Values chosen on CartPole-v1."""
+    """A critic that learns faster than the actor (Konda & Tsitsiklis 2000). Values chosen on CartPole-v1."""
 
     trace_decay: s.TraceDecay = 0.95
     baseline_cost: s.BaselineCost = 1.0

@@ -1,4 +1,4 @@
-"""Environments of every kind of action, and random batches of them, for tests of networks and algorithms."""
+"""Environments with every kind of action, and random batches for them, for tests of networks and algorithms."""
 
 from typing import Any
 
@@ -44,9 +44,9 @@ def algorithm_of(
     total_steps: int = 1000,
     **settings: Any,
 ) -> Any:
-    """An algorithm under its defaults but for `settings`; batches of B rows; the LSTM, if any, has 8 units.
+    """An algorithm with its defaults except for `settings`; batches have B rows, and the LSTM, if any, 8 units.
 
-    In float32, whatever this machine is fastest with: what it computes is compared with what is written out by hand.
+    It computes in float32, whatever is fastest here, because results are compared with ones written out by hand.
     """
     run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
     learner = {"precision": "float32", "batch_size": B}
@@ -58,7 +58,7 @@ def generator(seed: int = 1) -> torch.Generator:
 
 
 def values_of(space: Space, *lead: int, g: torch.Generator | None = None) -> Any:
-    """Random actions or observations [*lead, *shape], or a tree of such."""
+    """Random actions or observations [*lead, *shape], or a tree of them."""
     g = g or generator()
 
     def drawn(array: ArraySpace) -> Tensor:
@@ -72,7 +72,7 @@ def values_of(space: Space, *lead: int, g: torch.Generator | None = None) -> Any
 
 
 def masks_for(env: EnvSpec, taken: Any, seed: int = 3) -> Tensor | None:
-    """Random masks [*lead, choices] that allow what was taken, if the environment has masks."""
+    """Random masks [*lead, choices] that allow the actions taken; None if the environment has no masks."""
     if not env.action_mask:
         return None
     parts = [OneHots(array.choices)(chosen) for array, chosen in by_array(env.action, taken) if array.choices]
@@ -81,7 +81,7 @@ def masks_for(env: EnvSpec, taken: Any, seed: int = 3) -> Tensor | None:
 
 
 def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, steps: int = T, rows: int = B) -> Batch:
-    """Random steps; each beginning is the seam behind a step that terminated or was truncated."""
+    """Random steps; each first step within the unroll follows one that terminated or was truncated."""
     env, policy, g = algorithm.env, algorithm.policy, generator(seed)
     obs = values_of(env.obs, steps + 1, rows, g=g)
     first = torch.rand(steps + 1, rows, generator=g) < resets
@@ -125,7 +125,7 @@ def on_policy(net: PolicyAndValue, batch: Batch) -> Batch:
 
 
 def bandit(algorithm: Any, net: PolicyAndValue, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
-    """The same observations, each an episode of one pull by `net`, which pays 1 for the right action."""
+    """The same observations, each an episode of one pull by `net`; the right action pays 1."""
     alone = torch.ones_like(batch.first)  # so that the network sees no last action and no reward
     batch = batch._replace(first=alone, mask=alone[1:])
     logits = unrolled(net, batch)[0][:-1]
@@ -148,7 +148,7 @@ def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -
 
 
 def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> tuple[Batch, Batch]:
-    """What `ended` makes, and the same with another final observation."""
+    """The batch that `ended` makes, and a copy with another final observation."""
     batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
     other = batch.copy()
     for entry in leaves(other.obs):
@@ -157,7 +157,7 @@ def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int
 
 
 def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
-    """Two batches that differ, but only in transitions that are void or beyond the budget."""
+    """Two batches that differ only in transitions that are void or beyond the budget."""
     batch = make_batch(algorithm)
     batch.mask[:, 1:] = False
     batch.mask[4:, 0] = False
@@ -174,5 +174,5 @@ def weights(net: nn.Module) -> list[Tensor]:
 
 
 def same(one: list[Tensor], two: list[Tensor]) -> bool:
-    """Bit for bit."""
+    """Whether two lists of tensors are equal bit for bit."""
     return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

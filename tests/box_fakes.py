@@ -1,4 +1,4 @@
-"""Algorithms of real actions, random transitions and rollouts for them, and their networks written out."""
+"""Algorithms for continuous actions, random transitions and rollouts for them, and their networks written out."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,7 +42,7 @@ def control(folder: Path, name: str, env: EnvSpec = REACH, **settings: Any) -> A
 
 
 def transitions(seed: int = 1, env: EnvSpec = REACH, n: int = N) -> Transitions:
-    """Every third terminated."""
+    """Random transitions; every third terminated."""
     g = generator(seed)
 
     def seen() -> StepInput:
@@ -59,7 +59,7 @@ def trainer_of(config: RunConfig) -> Trainer:
 
 
 def trained(trainer: Trainer, batches: Iterable[int]) -> Trainer:
-    """Batches of random rollouts of B streams, each going on, and all updates that they are worth."""
+    """Add batches of random rollouts of B continuing streams, and take every update that is due."""
     for number in batches:
         trainer.add(rollouts(trainer, number), None, np.array([[9, row, number, 0, 1] for row in range(B)]))
         while trainer.learning.due:
@@ -68,7 +68,7 @@ def trained(trainer: Trainer, batches: Iterable[int]) -> Trainer:
 
 
 def rollouts(trainer: Trainer, number: int) -> NDArray[np.void]:
-    """[B] rows; some episodes are truncated."""
+    """Random rows [B]; some episodes are truncated."""
     random = np.random.default_rng(number)
     rows: NDArray[np.void] = np.zeros(B, trainer.record.dtype)
     for name in ("obs", "reward", "last_action"):
@@ -79,14 +79,14 @@ def rollouts(trainer: Trainer, number: int) -> NDArray[np.void]:
 
 
 def mlp(x: Tensor, layers: list[Tensor]) -> Tensor:
-    """Two relu layers and a linear one, of weights [in, out] and biases [out] in turn."""
+    """Two ReLU layers and a linear one; `layers` alternates weights [in, out] and biases [out]."""
     one, a, two, b, three, c = layers
     hidden = torch.clamp(torch.clamp(x @ one + a, min=0) @ two + b, min=0)
     return hidden @ three + c
 
 
 def of_policy(net: Any) -> list[Tensor]:
-    """A copy of the layers of a policy for `mlp`."""
+    """A copy of a policy's layers, for `mlp`."""
     found = [entry.detach().clone() for entry in net.mlp.parameters()]
     return [(entry.T.contiguous() if entry.ndim == 2 else entry).requires_grad_() for entry in found]
 
@@ -100,7 +100,7 @@ def of_critics(critics: Any) -> list[list[Tensor]]:
 
 
 def assert_same_layers(one: list[Tensor], two: list[Tensor]) -> None:
-    """Equal but for float32's rounding."""
+    """Assert that layers are equal up to float32 rounding."""
     for a, b in zip(one, two, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
 

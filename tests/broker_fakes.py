@@ -45,9 +45,9 @@ class EchoNet(Network):
 
 
 class EchoAlgorithm:
-    """Answers that tell what was seen.
+    """An algorithm whose answers show what it saw.
 
-    logits: of the newest frame's first values, each + 1. value: the weight. action: last action + 1. core: + 1.
+    logits: the newest frame's first values, each + 1. value: the weight. action: last action + 1. core: + 1.
     """
 
     policy = ECHO_POLICY
@@ -57,7 +57,7 @@ class EchoAlgorithm:
             raise ConfigError(f"echo: actions are {env.action.kind}, expected discrete")
         self.env = env
         self.seen: list[StepInput] = []
-        self.seeds: list[int] = []  #: that actions were drawn by
+        self.seeds: list[int] = []  #: initial seeds of the generators that drew actions
 
     def network(self) -> EchoNet:
         return EchoNet()
@@ -72,7 +72,7 @@ class EchoAlgorithm:
 
 
 class FakeLearner:
-    """Publishes versions whose one weight is their number."""
+    """Publishes versions whose single weight is their number."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
         self.port = WeightsPublisher(context, endpoint)
@@ -92,10 +92,10 @@ class FakeLearner:
 
 
 class Answer(NamedTuple):
-    """One ACT."""
+    """One ACT message."""
 
     header: Header
-    rows: np.ndarray  #: of act_record
+    rows: np.ndarray  #: with the layout of act_record
     cores: np.ndarray | None
 
     @property
@@ -118,7 +118,7 @@ class Client:
         self.answer: Answer | None = None
 
     def turn(self) -> Reply | None:
-        """Send what is due and take at most one message; the learner serves all that subscribed."""
+        """Send what is due and take at most one message; the learner serves new subscribers."""
         self.stage.learner.port.welcome()
         now = time.monotonic()
         due = self.stream.due(now)
@@ -176,7 +176,7 @@ class Stage:
     def _run(self) -> None:
         try:
             Loop([self.broker]).run()
-        except BaseException as error:  # shown by stop()
+        except BaseException as error:  # raised again by stop()
             self.failed.append(error)
 
     def client(self, n: int = 1, **more: Any) -> Client:
@@ -184,7 +184,7 @@ class Stage:
         return self.clients[-1]
 
     def welcomed(self, n: int = 1, **more: Any) -> Client:
-        """A client with a session, of a broker that has weights."""
+        """A client with a session, once the broker has weights."""
         client = self.client(n, **more)
         client.until(Reply.WELCOME)
         wait_until(lambda: (client.turn(), self.broker.report()["policy_version"] >= 0)[1])
@@ -205,7 +205,7 @@ class Stage:
             raise self.failed.pop()
 
 
-OpenStage = Callable[..., Stage]  #: what the fixture `open_stage` is
+OpenStage = Callable[..., Stage]  #: type of the fixture `open_stage`
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folder says which kind of test it is."""
+    """Mark each test with the name of its folder."""
     for item in items:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
 

@@ -1,4 +1,4 @@
-"""What several test files need."""
+"""Helpers shared by several test files."""
 
 import itertools
 import os
@@ -40,16 +40,16 @@ def python(
     interpreter: str | Path = sys.executable,
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """Start Python with these arguments and variables, as if in the repository; what it says comes through pipes."""
+    """Start Python with these arguments and variables and the repository on its path; its output goes to pipes."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([interpreter, *arguments], env=environ, **{**pipes, **options})
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """The exit code, and what was said on stdout and stderr."""
+    """Wait for a process; returns its exit code, stdout and stderr."""
     with killed_at_last(process):
-        out, error = process.communicate()  # pytest ends what hangs
+        out, error = process.communicate()  # if it hangs, the test times out
     return process.returncode, out, error
 
 
@@ -64,7 +64,7 @@ def killed_at_last(process: subprocess.Popen[Any]) -> Iterator[None]:
 
 
 def node() -> str:
-    """The JavaScript engine, if it finds what the example in JavaScript needs; skips the test otherwise."""
+    """Path of Node.js; skips the test if it or a package that the JavaScript example needs is missing."""
     found = shutil.which("node") or "false"
     probe = [found, "-e", "require('zeromq'); require('@msgpack/msgpack')"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
@@ -77,7 +77,7 @@ _ports = itertools.count(random.randrange(1000))
 
 
 def free_port(span: int = 3) -> int:
-    """A port such that it and its followers, 9 at most, are free on loopback and given to no other test meanwhile."""
+    """The first of `span` ports, 9 at most, that are free on loopback and that no other test is given meanwhile."""
     while True:
         port = 20_000 + 1_000 * (WORKER % 12) + next(_ports) * 9 % 990
         try:
@@ -90,10 +90,10 @@ def free_port(span: int = 3) -> int:
 
 
 def row_layout(spec: RecordSpec) -> list[list[Any]]:
-    """[[name, dtype, shape, offset], ...]: what `layout_id` is the fingerprint of, as docs/protocol.md has it."""
+    """[[name, dtype, shape, offset], ...], of which `layout_id` is the fingerprint, as in docs/protocol.md."""
     return [[f.name, f.dtype, list(f.shape), spec.dtype.fields[f.name][1]] for f in spec.fields]  # type: ignore[index]
 
 
 def layout_id(spec: RecordSpec) -> int:
-    """32-bit fingerprint: two peers with the same id mean the same bytes."""
+    """32-bit fingerprint: peers with the same id lay out rows alike."""
     return zlib.crc32(pack(row_layout(spec)))

@@ -19,7 +19,7 @@ from zerobeast.services.learner.queue import RolloutQueue
 
 
 class ListMessage:
-    """What `zerobeast.common.transport.Incoming` is to an intake."""
+    """Replaces `zerobeast.common.transport.Incoming` for an intake."""
 
     def __init__(self, header: Header, rows: Any) -> None:
         self.header, self.rows = header, rows
@@ -32,7 +32,7 @@ class ListMessage:
 
 
 class ListPort:
-    """Lists instead of sockets."""
+    """A port with lists instead of sockets."""
 
     def __init__(self) -> None:
         self.inbox: deque[ListMessage] = deque()
@@ -50,7 +50,7 @@ class ListPort:
         return True
 
     def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
-        """Only messages that were lost on their way are expected here."""
+        """Reject a request; here only lost messages are expected to cause this."""
         assert error.reason == "session"
         body = (str(Reason.UNKNOWN_SESSION), str(error))
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
@@ -63,7 +63,7 @@ class ListPort:
 
 
 class ListedRun:
-    """Streams of so many rows, by their sender, and one learner after the other. Time is a number."""
+    """Streams with the given number of rows by sender, and one learner after another. Time is a number."""
 
     def __init__(
         self, rows: dict[int, int], batch: int, window: int, seed: int = 0, *, lock_step: bool = False
@@ -77,14 +77,14 @@ class ListedRun:
         }
 
     def start(self, epoch: int, saved: SavedLedger) -> None:
-        """A learner that goes on from this ledger."""
+        """Start a learner that continues from this ledger."""
         self.port = ListPort()
         terms = Terms(ENV, POLICY, T, max(*self.rows.values(), self.batch))
         queue = RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
         self.intake = Intake(self.port, epoch, self.window, terms, queue, saved, lock_step=self.lock_step)  # type: ignore[arg-type]
 
     def exchange(self, loss: float = 0.0) -> None:
-        """Everything that is due travels, unless it is lost."""
+        """Deliver everything that is due, except what is lost."""
         for outbox in self.outboxes.values():
             while work := outbox.due(self.now):
                 header, frames = work

@@ -43,7 +43,7 @@ def run_config(
     sync: str = "always",
     **learner: Any,
 ) -> RunConfig:
-    """A small run: T = 5, B = 4, so that 160 steps are 8 updates; all other settings are the learner's."""
+    """A small run: T = 5, B = 4, so that 160 steps are 8 updates; further keywords are settings of the learner."""
     return RunConfig.model_validate(
         {
             "name": "run",
@@ -70,7 +70,7 @@ def run_config(
 def rollout_rows(
     n: int, seed: int = 0, env: EnvSpec = ENV, policy: PolicySpec = POLICY, seams: bool = True
 ) -> NDArray[np.void]:
-    """n rows of random but possible values; with seams, some steps open an episode."""
+    """n rows of random but valid values; with `seams`, some steps begin an episode."""
     random = np.random.default_rng(seed)
     rows: NDArray[np.void] = np.zeros(n, rollout_record(env, policy, T).dtype)
     scale = 255 if env.obs.dtype == "|u1" else 1
@@ -87,7 +87,7 @@ def rollout_rows(
 
 
 class FakeActor:
-    """Sends rollouts and remembers what came back."""
+    """Sends rollouts and records the replies."""
 
     def __init__(self, context: Context, endpoint: str, slot: int = 0, **terms: Any) -> None:
         self.port = ClientPort(context, Plane.ROLLOUTS, endpoint, random_id())
@@ -101,7 +101,7 @@ class FakeActor:
         return [reply.body[0] for reply in self.replies if reply.kind is Kind.ACK]
 
     def turn(self, now: float) -> None:
-        """Send what is due and take what came."""
+        """Send what is due and take all replies."""
         if not self.stream.open and (work := self.stream.due(now)):
             self.port.send(work[0])
         while message := self.port.receive():
@@ -112,7 +112,7 @@ class FakeActor:
     def push(
         self, seq: int, rows: NDArray[Any], episodes: list[Any] | None = None, n: int | None = None, acting: int = 0
     ) -> None:
-        """Send a rollout message, whatever the window says."""
+        """Send a rollout message regardless of the window."""
         body = (len(rows) if n is None else n, episodes or [], acting)
         header = Header(Kind.ROLLOUT, self.port.sender, self.stream.slot, self.stream.epoch, seq, body)
         assert self.port.send(header, rows.view(np.uint8)), "the learner is gone"
@@ -146,7 +146,7 @@ def opened(config: RunConfig, **injected: Any) -> Iterator[Learner]:
 
 
 def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any]) -> None:
-    """Turn learner and actors in one thread until something is true; the first network of a process takes its time."""
+    """Run learner and actors in one thread until `until` is true; a process's first network takes long to build."""
 
     def turn() -> Any:
         for actor in actors:
@@ -159,16 +159,16 @@ def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any]) -
 
 
 def greet(learner: Learner, *actors: FakeActor) -> None:
-    """Until all are welcome."""
+    """Run until all actors have been welcomed."""
     drive(learner, list(actors), lambda: all(actor.stream.open for actor in actors))
 
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A learner that listens, and the actors that talk to it by hand; all of them turn in the test's own thread."""
+    """A listening learner and actors driven by hand, all of which run in the test's own thread."""
 
     learner: Learner
-    actor: Callable[..., FakeActor]  #: makes one of these terms, which has said nothing yet
+    actor: Callable[..., FakeActor]  #: makes an actor with these terms that has sent nothing yet
 
     @property
     def intake(self) -> Intake:
@@ -186,7 +186,7 @@ class OpenRun:
 
     @property
     def page(self) -> dict[str, Any]:
-        """The learner's numbers of this moment."""
+        """The learner's current report."""
         return self.learner.report()
 
     def welcomed(self, **terms: Any) -> FakeActor:
@@ -204,7 +204,7 @@ class OpenRun:
         greet(self.learner, *actors)
 
     def greet_again(self, actor: FakeActor) -> None:
-        """Until an actor that was welcome before is welcome once more."""
+        """Run until an actor that was welcomed before is welcomed again."""
         actor.stream.greet_again(self.learner.clock())
         self.greet(actor)
 
@@ -212,7 +212,7 @@ class OpenRun:
         drive(self.learner, actors, until)
 
 
-Opener = Callable[..., OpenRun]  #: what the fixture `open_run` is
+Opener = Callable[..., OpenRun]  #: type of the fixture `open_run`
 
 
 def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Header, np.ndarray[Any, np.dtype[np.uint8]]]:
@@ -229,7 +229,7 @@ def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Heade
 
 
 def feed(learner: Learner, actor: FakeActor, seqs: range) -> None:
-    """Until the batches of these numbers were learned; the return of each is its number."""
+    """Push one batch per number, with an episode that returns this number, and run until all are learned."""
     greet(learner, actor)
     for seq in seqs:
         actor.push(seq, rollout_rows(4, seq), [[float(seq), seq]])
@@ -237,14 +237,14 @@ def feed(learner: Learner, actor: FakeActor, seqs: range) -> None:
 
 
 def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
-    """A learner's whole life, in which it learns these batches."""
+    """Open a learner, have it learn these batches, and end it."""
     with opened(config) as learner:
         feed(learner, actor, seqs)
         learner.drain()
 
 
 def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lambda: None) -> None:
-    """Have the learner's loop turn the actor too, which sends one batch; `then` is called once that was learned."""
+    """Have the learner's loop run the actor too, which sends one batch; `then` is called after that is learned."""
     taken, waited = learner.take, learner.wait
 
     def take() -> None:
@@ -260,7 +260,7 @@ def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lam
 
 
 class Scripted(OneBatch):
-    """A way to learn that says what it was told to say, and remembers with how many agent steps it was asked."""
+    """Learning that gives scripted answers and records the agent steps of each call."""
 
     def __init__(self, *answers: Learned) -> None:
         self.answers = list(answers)
@@ -272,7 +272,7 @@ class Scripted(OneBatch):
 
 
 def learn(trainer: Trainer, rows: NDArray[Any]) -> Learned:
-    """One batch, and the step that it is worth."""
+    """Add one batch and take one step."""
     trainer.add(rows)
     return trainer.step().learned
 

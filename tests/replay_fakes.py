@@ -1,4 +1,4 @@
-"""Streams of rollouts with random episodes, and what a replay has to say of them: by plain Python, step by step."""
+"""Streams of rollouts with random episodes, and what a replay must return, worked out step by step in plain Python."""
 
 import random
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ FLAGS = ("first", "terminated", "truncated")
 
 @dataclass(frozen=True)
 class Step:
-    """What arrived with one observation, and what the policy said to it. Everything follows from a running number."""
+    """What arrived with one observation, and the policy's answer to it. Array contents follow from a running number."""
 
     number: int
     stack: tuple[int, ...]  #: numbers of the steps whose frames the policy saw, the oldest first
@@ -65,13 +65,13 @@ class Row(NamedTuple):
 
 
 def value(shape: tuple[int, ...], dtype: str, number: int) -> NDArray[Any]:
-    """An array that tells this step from others."""
+    """An array whose content identifies a step."""
     numbers = (number * 7 + np.arange(np.prod(shape, dtype=int)) * 3).reshape(shape)
     return (numbers % 2 if dtype == "|b1" else numbers % 251).astype(dtype)
 
 
 def fill(space: Any, column: Any, at: int, number: int) -> None:
-    """Write the value of a space at a time."""
+    """Write the value of a space for step `number` at index `at`."""
     for array, part in by_array(space, column):
         content = value(array.shape, array.dtype, number)
         part[at] = content % np.reshape(array.choices, array.shape) if array.choices else content
@@ -79,7 +79,7 @@ def fill(space: Any, column: Any, at: int, number: int) -> None:
 
 @dataclass
 class World:
-    """Streams that end episodes, break off, lose messages to refusals and repeat themselves at random."""
+    """Streams that at random end episodes, break off, have messages refused and repeat messages."""
 
     env: EnvSpec
     seed: int
@@ -95,7 +95,7 @@ class World:
         self.last: dict[int, Row] = {}
 
     def step(self, before: Step | None) -> Step:
-        """The next of a stream; without one before it, the first of its kind."""
+        """The next step of a stream; without a step before it, the first of an episode."""
         self.number += 1
         ended = before is None or before.terminated or before.truncated
         first = ended or self.chance.random() < 0.05  # an environment that was replaced: no end is announced
@@ -106,7 +106,7 @@ class World:
         return Step(self.number, stack, first, reward, terminated, truncated)
 
     def rollout(self, stream: int) -> Row:
-        """The next of a stream, which may have begun anew."""
+        """The next rollout of a stream, which may have started again."""
         before = self.last.get(stream)
         fresh = before is None or self.chance.random() < 0.1
         steps = [self.step(None) if fresh else before.steps[-1]]  # type: ignore[union-attr]
@@ -116,7 +116,7 @@ class World:
         return row
 
     def batch(self) -> list[Row]:
-        """Of several streams; some messages are refused, and some come again as no honest actor would send them."""
+        """Rollouts of several streams; some are refused, and some are repeated as no honest actor would."""
         rows = [self.rollout(self.chance.randrange(self.streams)) for _ in range(self.chance.randint(1, 6))]
         rows = [row for row in rows if self.chance.random() > 0.08]
         if rows and self.chance.random() < 0.1:
@@ -124,7 +124,7 @@ class World:
         return rows
 
     def stored(self, rows: list[Row]) -> Any:
-        """As a replay takes them."""
+        """The rows in the form that a replay takes."""
         content = np.zeros(len(rows), self.record.dtype)
         for entry, row in zip(content, rows, strict=True):
             self.encode(row, entry)
@@ -132,7 +132,7 @@ class World:
         return SimpleNamespace(rows=content, tasks=None, origins=origins)
 
     def encode(self, row: Row, entry: Any) -> None:
-        """Its bytes: any but 0 stands for True."""
+        """Write the bytes of a row; any byte but 0 stands for True."""
         for at, number in enumerate([*row.steps[0].stack, *(step.number for step in row.steps[1:])]):
             fill(self.env.obs, entry["obs"], at, number)
         for at, step in enumerate(row.steps):
@@ -149,7 +149,7 @@ class World:
 
 
 class Truth:
-    """What is in a ring of so many rows after these insertions, and what follows on what; None: lost."""
+    """What a ring of `capacity` rows holds after these insertions (None: lost), and which row continues which."""
 
     def __init__(self, inserted: list[Row | None], capacity: int) -> None:
         newest = {number % capacity: number for number in range(len(inserted))}
@@ -167,7 +167,7 @@ class Truth:
         self.before = {after: before for before, after in self.after.items()}
 
     def known(self, slot: int) -> list[Step]:
-        """Steps from the beginning of a row on, as far as they are there; the last has no answer yet."""
+        """The stored steps from the beginning of a row on; the last has no answer yet."""
         steps = []
         while slot in self.after:
             steps += self.rows[slot].steps[:-1]
@@ -175,7 +175,7 @@ class Truth:
         return steps + self.rows[slot].steps
 
     def spans(self, most: int) -> Iterator[tuple[int, int, int, list[Step]]]:
-        """Slot, t, m, and the known steps of the row and those after it, for each span that is over or m steps long."""
+        """Slot, t, m and the known steps from the row on, for each span of m steps that has ended or is `most` long."""
         for slot in self.rows:
             steps = self.known(slot)
             for t in range(T):
@@ -193,7 +193,7 @@ class Truth:
                     yield slot, t, m, steps
 
     def burn_in(self, slot: int, rows: int) -> list[Step] | None:
-        """The steps of so many rows before this one, if they are there."""
+        """The steps of the `rows` rows before this one; None if a row is missing."""
         steps: list[Step] = []
         for _ in range(rows):
             if slot not in self.before:
@@ -209,14 +209,14 @@ def sizes(steps: int, alpha: float = 0.0, compression: str = "none") -> Any:
 
 
 def replay_of(world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, **more: Any) -> Any:
-    """A replay of these rows; compressed if the environment's name says so."""
+    """A replay for rows of this world, compressed as the world says."""
     settings = sizes(capacity * T, alpha, world.compression)
     more = {"seed": 1, "device": torch.device("cpu"), **more}
     return Replay(folder, world.record, world.env, items, settings, **more)
 
 
 def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
-    """Every item once: of equal chances, so each is in one of so many strata. Ids, and what to look it up with."""
+    """Every item once: with equal chances, each covers whole strata. Returns ids, and the batch with their indices."""
     if not replay.size:
         return np.zeros(0, np.int64), None
     drawn = replay.draw(4 * replay.size, 0.0)
@@ -225,7 +225,7 @@ def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
 
 
 def column(world: World, kind: str, numbers: Any) -> Any:
-    """[..., *shape] that steps of these numbers [...] have, or a tree of such by arrays."""
+    """For each array of a space, its values [..., *shape] at the steps with these numbers [...]."""
     space = {"obs": world.env.obs, "last_action": world.env.action}[kind]
     numbers = np.asarray(numbers)
     found = []

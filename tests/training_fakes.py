@@ -1,4 +1,4 @@
-"""A training run without sockets and files, on an intake of lists."""
+"""A training run without sockets or files, on an intake of lists."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from zerobeast.services.learner.update import Trainer
 
 
 def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
-    """Its weights go nowhere, and it keeps no metrics."""
+    """A training run that publishes its weights nowhere and keeps no metrics."""
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
     service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
     archive: Any = SimpleNamespace(report=lambda _now: {})

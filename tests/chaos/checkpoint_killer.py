@@ -1,9 +1,9 @@
-"""Kills a writer of checkpoints, at every system call of a write and at random moments, and looks at what is left.
+"""Kills a writer of checkpoints, at every system call of a write and at random moments, and checks what is left.
 
     python -m tests.chaos.checkpoint_killer FOLDER --kills 300 --seed 1
 
-Prints what was tried as JSON; an assertion that fails ends it with a traceback. A process of its own, because it
-forks, and pytest has threads.
+Prints what was tried as JSON; a failed assertion ends it with a traceback. It is a process of its own, because it forks
+and pytest has threads.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def state(number: int) -> dict[str, Any]:
 
 
 def newest(folder: Path) -> int:
-    """The number of the newest whole checkpoint, 0 where there is none."""
+    """The number of the newest whole checkpoint, 0 if there is none."""
     loaded = Checkpoints(folder).load()
     if loaded is None:
         return 0
@@ -48,7 +48,7 @@ def newest(folder: Path) -> int:
 
 
 def written(folder: Path, *numbers: int) -> Checkpoints:
-    """A folder to which these were written, one after the other."""
+    """Make a folder and write these checkpoints to it, one after the other."""
     folder.mkdir()
     checkpoints = Checkpoints(folder)
     for number in numbers:
@@ -62,7 +62,7 @@ def spoil(path: Path) -> None:
 
 
 def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
-    """Write a checkpoint on top of others and die in front of one system call after the other; returns how many."""
+    """Write a checkpoint on top of others, killed before each system call in turn; returns how many there are."""
     for number in itertools.count():
         folder = root / f"{len(before)}{spoilt}{number}"
         written(folder, *before)
@@ -131,7 +131,7 @@ def drained(file: int) -> bytes:
 
 
 def damaged(root: Path, times: int, seed: int) -> dict[str, int]:
-    """Cut or change the newest at random; returns how often it was still whole, and how often the predecessor was."""
+    """Cut or change the newest at random; returns how often it was loaded, and how often its predecessor was."""
     chance = random.Random(seed)
     folder = root / "damaged"
     path = written(folder, 1, 2).path
@@ -150,7 +150,7 @@ def damaged(root: Path, times: int, seed: int) -> dict[str, int]:
     spoil(path)
     spoil(folder / run_files.PREVIOUS_CHECKPOINT)
     with pytest.raises(CheckpointError, match="not a whole checkpoint"):
-        Checkpoints(folder).load()  # where nothing whole is left, nothing begins anew in silence
+        Checkpoints(folder).load()  # if nothing whole is left, nothing silently begins anew
     return found
 
 
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     flags = parser.parse_args()
-    torch.set_num_threads(1)  # a fork has no other threads, and would wait for them
+    torch.set_num_threads(1)  # a fork lacks the other threads, and would wait for them
     calls = {
         "first": at_every_call(flags.folder, (), spoilt=False),
         "later": at_every_call(flags.folder, (1, 2), spoilt=False),

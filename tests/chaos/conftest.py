@@ -1,4 +1,4 @@
-"""What every fault came to, in one table at the end of a run of these tests, as in docs/reliability.md."""
+"""The outcome of every fault, in one table at the end of a run of these tests, as in docs/reliability.md."""
 
 import time
 from typing import Protocol
@@ -8,7 +8,7 @@ import pytest
 from zerobeast.tools.chaos import table
 from zerobeast.tools.chaos.network_faults import NetworkTrial
 
-TRIAL = "trial"  #: as a property of a test, which travels from the worker that ran it
+TRIAL = "trial"  #: property of a test that holds a trial, and travels from the worker that ran the test
 
 
 class Note(Protocol):
@@ -16,8 +16,8 @@ class Note(Protocol):
 
     Args:
       fault: its row in the table.
-      since: of time.monotonic, where recovery was waited for and has just come.
-      times: how often.
+      since: time.monotonic() from which recovery counts, if it was waited for and is complete now.
+      times: how often it was caused.
       lost: rollouts that were never learned from.
     """
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from zerobeast.services.actor import timeouts
 from zerobeast.tools.chaos import network_run, network_service
 
-FACTOR = "HURRY"  #: variable that says by how much
+FACTOR = "HURRY"  #: environment variable with the factor by which time-outs are shorter
 TIMEOUTS = {
     "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
     "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
@@ -20,7 +20,7 @@ TIMEOUTS = {
 
 @contextmanager
 def hurried(factor: float) -> Iterator[None]:
-    """Within this, runs of `beast chaos network` are made whose services are in a hurry."""
+    """A context in which the services of `beast chaos network` runs have time-outs shorter by `factor`."""
     with patch.object(network_run, "MODULE", __name__), patch.dict(os.environ, {FACTOR: str(factor)}):
         yield
 

@@ -1,6 +1,6 @@
-"""A learner whose run folder is a disk of 2 MiB that no other process has; arguments as of `services.learner`.
+"""A learner whose run folder is a private disk of 2 MiB; it takes the arguments of `services.learner`.
 
-Others see into it through /proc/<its process>/root. Its status file stays where they look for it.
+Other processes reach the disk through /proc/<pid>/root. The status file stays where they look for it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Two networks of their own, joined by a cable that can be cut. Nothing of the machine's own network changes."""
+"""Two private networks, joined by a cable that can be cut. The machine's own network does not change."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ TOOLS = ("unshare", "nsenter", "ip")
 
 
 def missing() -> str:
-    """Why there cannot be any here; empty if there can."""
+    """Why there can be no such networks here; empty if there can."""
     for tool in TOOLS:
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
@@ -22,7 +22,7 @@ def missing() -> str:
 
 
 class Networks:
-    """Networks 1 and 2; in both, the end of the cable has the address 10.9.0.1 or 10.9.0.2."""
+    """Networks 1 and 2, whose ends of the cable have the addresses 10.9.0.1 and 10.9.0.2."""
 
     def __init__(self, pids: tuple[int, int]) -> None:
         self._pids = pids
@@ -58,5 +58,5 @@ def networks() -> Iterator[Networks]:
         for holder in holders:
             stack.enter_context(killed_at_last(holder))
             assert holder.stdout is not None
-            wait_until(holder.stdout.readline)  # its network is there
+            wait_until(holder.stdout.readline)  # by then its network exists
         yield Networks((holders[0].pid, holders[1].pid))

@@ -1,4 +1,4 @@
-"""A worker whose environments do what a file says when they are made or stepped; arguments as of `services.worker`.
+"""A worker whose environments do what a file says when made or stepped; it takes the arguments of `services.worker`.
 
 The file is `<ODD>/<make or step>-<index of the worker>`; ODD is an environment variable.
 """

@@ -1,10 +1,10 @@
-"""Kills a process that inserts into a replay, at random moments, and looks at what the next one finds.
+"""Kills a process that inserts into a replay, at random moments, and checks what the next one finds.
 
     python -m tests.chaos.replay_killer FOLDER --kills 200 --seed 1
 
-Prints what was tried as JSON; an assertion that fails ends it with a traceback. A process of its own, because it
-forks, and pytest has threads. With --full, instead, FOLDER is the root of a small disk, which gets full. With --zstd
-frames are compressed.
+Prints what was tried as JSON; a failed assertion ends it with a traceback. It is a process of its own, because it forks
+and pytest has threads. With --full it fills a small disk instead, whose root is FOLDER. With --zstd frames are
+compressed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 ENV = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
 T, ROWS, CAPACITY = 10, 3, 16
 RECORD = rollout_record(ENV, PolicySpec((), 0), T)
-PROMISE = struct.Struct("<q")  #: messages that were inserted
+PROMISE = struct.Struct("<q")  #: number of messages inserted so far
 
 
 COMPRESSION = "zstd" if "--zstd" in sys.argv else "none"
@@ -49,7 +49,7 @@ def opened(folder: Path, capacity: int = CAPACITY) -> Any:
 
 @cache
 def frames(seq: int) -> Any:
-    """Of a message; those of two can be told apart wherever one looks."""
+    """The frames of a message, random, so that any part of them identifies it."""
     return np.random.default_rng(seq).integers(0, 256, (ROWS, T + 4, 84, 84)).astype(np.uint8)
 
 
@@ -61,7 +61,7 @@ def insert(replay: Any, seq: int) -> None:
 
 
 def checked(folder: Path, capacity: int = CAPACITY) -> list[tuple[int, int]]:
-    """(seq, row) of what is there: nothing but whole rows, one after the other."""
+    """(seq, row) of every stored row, all of which must be whole and consecutive."""
     replay = opened(folder, capacity)
     found = [(origin.seq, origin.row) for origin in replay.recovered()]
     numbers = [seq * ROWS + row for seq, row in found]
@@ -76,7 +76,7 @@ def checked(folder: Path, capacity: int = CAPACITY) -> list[tuple[int, int]]:
 
 
 def insert_forever(folder: Path, after: int, promises: int) -> None:
-    """Insert messages and say so each time."""
+    """Insert messages, and report each one after its insertion."""
     replay = opened(folder)
     seq = after
     os.write(promises, PROMISE.pack(seq))
@@ -88,7 +88,7 @@ def insert_forever(folder: Path, after: int, promises: int) -> None:
 
 
 def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
-    """Kill again and again; returns what was seen."""
+    """Kill an inserting process again and again; returns what was seen."""
     chance = random.Random(seed)
     seen = {"kills": kills, "messages": 0, "in the middle of a row": 0, "in the middle of a message": 0}
     seq = 0
@@ -114,7 +114,7 @@ def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
             assert len(found) >= CAPACITY - 1 or not full, f"{len(found)} rows of {CAPACITY}: more than one is lost"
             seen["in the middle of a row"] += full and len(found) < CAPACITY
             seen["in the middle of a message"] += last[1] != ROWS - 1
-            if last[1] != ROWS - 1:  # what a learner does: those before some row are there, the others come again
+            if last[1] != ROWS - 1:  # as a learner does: rows up to some row are there, the others come again
                 finish(folder, *last)
                 last = last[0], ROWS - 1
             seq = last[0]
@@ -122,7 +122,7 @@ def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
 
 
 def finish(folder: Path, seq: int, row: int) -> None:
-    """Insert the rows of a message behind one."""
+    """Insert the rows of a message that follow `row`."""
     rows = np.zeros(ROWS, RECORD.dtype)
     rows["obs"] = frames(seq)
     origins = np.array([[7, 0, seq, each, ROWS] for each in range(ROWS)])
@@ -131,7 +131,7 @@ def finish(folder: Path, seq: int, row: int) -> None:
 
 
 def full(folder: Path) -> dict[str, str]:
-    """Fill a small disk (which is in memory here, since that is the kind that every user can mount)."""
+    """Fill a small disk (in memory here, since that is the kind that every user can mount)."""
     said = {"in memory": refused(folder / "store", 4)}
     disk.IN_MEMORY = ()
     said["too large"] = refused(folder / "store", 20_000)
@@ -147,7 +147,7 @@ def full(folder: Path) -> dict[str, str]:
             said["ballast"] = str(error.strerror)
     try:
         for seq in range(1, 9):
-            insert(replay, seq)  # its blocks are its own, unless frames are compressed
+            insert(replay, seq)  # its blocks are allocated already, unless frames are compressed
     except ConfigError as error:
         said["inserted"] = str(error)
         (folder / "ballast").unlink()
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--zstd", action="store_true")
     flags = parser.parse_args()
-    torch.set_num_threads(1)  # a fork has no other threads, and would wait for them
+    torch.set_num_threads(1)  # a fork lacks the other threads, and would wait for them
     seen = full(flags.folder) if flags.full else killed(flags.folder, flags.kills, flags.seed)
     sys.stdout.write(json.dumps(seen) + "\n")
 

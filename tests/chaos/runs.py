@@ -1,4 +1,4 @@
-"""A run of real processes that tests disturb, and what is seen of it."""
+"""A run of real processes that tests disturb, and ways to observe it."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from zerobeast.tools.chaos.watch import RunWatch
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
-#: one service of each role, and files that are written all the time
+#: one service of each role, which write their files often
 TINY = (
     *("--local.actors", "1", "--local.env_servers", "1", "--actor.env_groups", "2", "--actor.envs_per_group", "2"),
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8"),
@@ -22,7 +22,7 @@ TINY = (
 
 
 def learned(watch: RunWatch, more: float = 1.0) -> bool:
-    """Wait until so many more rollouts were learned from."""
+    """Wait until `more` further rollouts were learned from; False if that takes too long."""
     before = watch.progress.total(time.monotonic())
     return bool(
         watch.until(time.monotonic() + TO_SEE_S, lambda: watch.progress.total(time.monotonic()) >= before + more)
@@ -30,24 +30,24 @@ def learned(watch: RunWatch, more: float = 1.0) -> bool:
 
 
 def closes(watch: RunWatch) -> Balance:
-    """Settle the accounts, and say what is wrong with them."""
+    """Settle the accounts, and assert that nothing is wrong with them."""
     balance = watch.settle()
     assert watch.wrong_accounts(balance) == []
     return balance
 
 
 def page(fleet: Fleet, role: str) -> dict[str, Any]:
-    """Of the first service of a role; empty while it does not answer."""
+    """The health page of the first service of a role; empty while it does not answer."""
     return fleet.child(f"{role} 0").page()
 
 
 def log(fleet: Fleet, role: str) -> str:
-    """What the first service of a role has said, in all its starts."""
+    """The log of the first service of a role, over all its starts."""
     return fleet.child(f"{role} 0").spec.log.read_text(errors="replace")
 
 
 def seen(watch: RunWatch, probe: Callable[[], Any]) -> Any:
-    """Wait until something is true of a run, in which no service may end by itself; returns it."""
+    """Wait until `probe` returns something true, and return that; no service of the run may end by itself."""
     found = watch.until(time.monotonic() + TO_SEE_S, probe)
     assert found, {role: page(watch.fleet, role) for role in ROLES}
     return found

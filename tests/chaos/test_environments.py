@@ -1,4 +1,4 @@
-"""Environments that raise, hang, crash, lie and leave processes behind, each for real, beside one that behaves."""
+"""Environments that really raise, hang, crash and leave processes behind, beside one that behaves."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import workers
 from zerobeast.services.envserver.service import EnvServer
 
-PATIENCE_S = 6.0  #: of the server: more than a process takes to start on a busy machine
+PATIENCE_S = 6.0  #: the server's step timeout: more than a process takes to start on a busy machine
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def endpoint(tmp_path: Path) -> str:
 
 @pytest.fixture
 def once(tmp_path: Path) -> Path:
-    """While it exists the next step in question is odd."""
+    """A file; while it exists, the next step that can misbehave does."""
     return tmp_path / "once"
 
 
@@ -52,7 +52,7 @@ def firsts(client: EnvClient) -> list[bool]:
 
 
 @pytest.mark.parametrize("deed", ["raise", "exit", "quit", "crash", "close", "hang", "stop", "ignore"])
-def test_what_one_environment_does_costs_its_process_an_episode_and_no_other(
+def test_a_misbehaving_environment_costs_its_own_process_an_episode_and_no_other(
     context: Context,
     endpoint: str,
     server: EnvServer,
@@ -123,7 +123,7 @@ def test_an_environment_that_cannot_be_made_anew_for_a_while_is_tried_again(
 
 
 def family(path: Path, members: int) -> list[int]:
-    """The processes that environments have started, once there are so many."""
+    """The processes that environments have started, once there are at least `members`."""
     return wait_until(
         lambda: len(found := [int(pid) for pid in path.read_text().split()]) >= members and found, TO_SEE_S
     )
@@ -141,7 +141,7 @@ def gone(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("end", ["worker killed", "worker hangs", "session ends", "server killed"])
-def test_what_an_environment_has_started_ends_with_it_however_that_ends(
+def test_processes_that_an_environment_has_started_end_with_it_however_it_ends(
     context: Context, endpoint: str, tmp_path: Path, once: Path, end: str, note: Note
 ) -> None:
     started, status = tmp_path / "family", tmp_path / "status.json"

@@ -1,7 +1,7 @@
 """Services of one run are killed, asked to end and stopped while it trains: it goes on, nothing is mixed up, and in the
 end every rollout is accounted for.
 
-All tests but the last share a run, of the witness: a mix-up ends a service, and then the test in which that is seen.
+All tests but the last share a run with the witness: a mix-up ends a service, which fails the test that notices it.
 """
 
 import time
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 SMALL = ("--local.actors", "2", "--local.env_servers", "1")
 STOPPED_S = 4.0
-FIRST_LOOK_S = 8.0  #: of training in peace: what is usual
+FIRST_LOOK_S = 8.0  #: of undisturbed training, which show the usual rate
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(
     assert steps == sorted(steps), "rows that a killed learner wrote beyond its checkpoint are gone"
 
 
-def test_training_begins_anew_when_all_that_knew_weights_is_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
+def test_training_begins_anew_when_broker_and_learner_die_before_the_first_checkpoint(tmp_path: Path) -> None:
     flags = [
         *("--env", "CartPole-v1", "--net.hidden_size", "8", "--net.use_lstm", "true", "--net.lstm_size", "4"),
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),

@@ -29,12 +29,12 @@ CLIENTS = 150  #: with two connections each
 
 
 def limited(soft: int, hard: int, command: list[str]) -> list[str]:
-    """The command, under a limit."""
+    """The command, under limits on open files."""
     return ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", *command]
 
 
 class Server:
-    """An env-server with few files."""
+    """An env-server that may open few files."""
 
     def __init__(self, folder: Path, soft: int = MOST, hard: int = MOST) -> None:
         self.port = free_port(3)
@@ -47,7 +47,7 @@ class Server:
             self.process = subprocess.Popen(limited(soft, hard, command), stdout=log, stderr=log, env=environ)
 
     def page(self) -> dict[str, Any]:
-        """Empty while there is no answer."""
+        """The health page, empty while there is no answer."""
         assert self.process.poll() is None, self.log.read_text()
         return announced_page(self.status, 5.0) or {}
 
@@ -65,7 +65,7 @@ def server_in(folder: Path, **limits: int) -> Iterator[Server]:
 
 @contextmanager
 def strangers(port: int, many: int) -> Iterator[None]:
-    """Connections that say nothing, to both sockets of a server."""
+    """Silent connections to both sockets of a server."""
     with ExitStack() as connections:
         for number in range(many):
             address = ("127.0.0.1", port + number % 2)

@@ -1,4 +1,4 @@
-"""The learner's disk is full for a while, for real: training goes on, what is there stays whole, and it recovers."""
+"""The learner's disk is really full for a while: training goes on, existing files stay whole, and it recovers."""
 
 import contextlib
 import signal
@@ -26,7 +26,7 @@ FAULTS = ("the checkpoint cannot be written: No space left on device", "metrics 
 
 
 def rows(folder: Path) -> int:
-    """Rows of metrics.csv, every one of which must be whole."""
+    """The number of rows of metrics.csv, every one of which must be whole."""
     text = (folder / "metrics.csv").read_text()
     assert text.endswith("\n")
     assert len({line.count(",") for line in text.splitlines()}) == 1, text

@@ -23,7 +23,7 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 pytestmark = pytest.mark.timeout(600)
 
 STOPPED_S = 6.0
-MOST_BLOCKS = 1024  #: of 512 bytes, in a file; weights in memory would need 4,000
+MOST_BLOCKS = 1024  #: of 512 bytes, the most in a file; weights in memory would need 4,000
 NO_MEMORY = "weights travel by socket, also on this machine: no memory to share: [Errno 27] File too large"
 NAMES = ("worker 0", "learner 0", "worker 0 and learner 0")
 
@@ -95,7 +95,7 @@ def test_weights_travel_by_socket_while_there_is_no_memory_for_them(run: Throwaw
         limited = replace(whole, command=["sh", "-c", f'ulimit -f {MOST_BLOCKS} && exec "$@"', "sh", *whole.command])
         comes_from_memory(other)
         for spec, probe in ((limited, comes_by_socket), (whole, comes_from_memory)):
-            other.end(["learner 0"], signal.SIGKILL)  # what says where its memory is stays
+            other.end(["learner 0"], signal.SIGKILL)  # the file that says where its memory is stays
             learner.spec = spec
             other.restart("learner 0")
             probe(other)

@@ -20,12 +20,12 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE_S = 8  #: of a server with an environment's process
+PATIENCE_S = 8  #: a server's step timeout for an environment's process
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In which files say what is odd."""
+    """A folder whose files say how environments misbehave."""
     return tmp_path_factory.mktemp("odd")
 
 

@@ -25,7 +25,7 @@ def test_nothing_ends_hangs_grows_unpickles_or_is_miscounted(result: dict[str, A
     assert result["failures"] == []
 
 
-def test_as_much_was_sent_as_is_said_and_on_every_plane(result: dict[str, Any]) -> None:
+def test_as_many_messages_were_sent_as_reported_and_on_every_plane(result: dict[str, Any]) -> None:
     sent = result["sent"]
     assert sum(sum(kinds.values()) for kinds in sent.values()) == result["messages"] >= 0.99 * MESSAGES
     for server in ("envserver 0", "broker 0", "learner 0"):
@@ -37,19 +37,19 @@ def test_as_much_was_sent_as_is_said_and_on_every_plane(result: dict[str, Any]) 
 def test_every_reason_that_a_peer_can_cause_was_counted(result: dict[str, Any]) -> None:
     found = {reason for reasons in result["refused"].values() for reason in reasons}
     caused_otherwise = {
-        "environment",  # of an env-server that knows fewer than it is asked for
-        "busy",  # of a server that is full
+        "environment",  # from an env-server that lacks the one it is asked for
+        "busy",  # from a server that is full
         "order",  # a STEP before RESET
         "overlap",  # a request while the last one is computed
-        "window",  # rollouts that come faster than a learner counts them
-        "slot",  # of an actor's server
+        "window",  # too many rollouts of one stream waiting at the learner
+        "slot",  # only refused by actors, in replies of their servers
         "sender",  # only with keys
         "key",  # only with keys
     }
     assert found >= set(get_args(Refusal)) - caused_otherwise
 
 
-def test_what_is_refused_is_refused_by_the_plane_that_it_belongs_to(result: dict[str, Any]) -> None:
+def test_messages_are_refused_by_the_service_that_they_belong_to(result: dict[str, Any]) -> None:
     refused = result["refused"]
     assert refused["envserver 0"]["action"]
     assert refused["learner 0"]["values"]

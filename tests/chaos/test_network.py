@@ -58,6 +58,6 @@ def test_weights_are_pulled_again_after_a_fault(pulling: ProxiedRun, fault: str)
     assert pulling.page("broker")["sync_bytes_saved"] > 0
 
 
-def test_what_was_acknowledged_meanwhile_was_learned_from_once(run: ProxiedRun) -> None:
+def test_rollouts_acknowledged_meanwhile_were_learned_from_once(run: ProxiedRun) -> None:
     nothing = NetworkTrial("")
     assert settled(run, nothing) == nothing

@@ -1,4 +1,4 @@
-"""More than a run can take, in small: `beast chaos network` has the same with more actors and for longer."""
+"""More load than a run can take, in small: `beast chaos network` does it with more actors and for longer."""
 
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from zerobeast.tools.chaos.network_load import crowd, deaf, mixed
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a path that is short enough for sockets."""
+    """A folder whose path is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="beast-") as name:
         yield Path(name)
 
 
-def test_more_actors_than_the_learner_can_feed_on_are_all_served_and_nothing_grows(folder: Path) -> None:
+def test_more_actors_than_the_learner_keeps_up_with_are_all_served_and_nothing_grows(folder: Path) -> None:
     assert not crowd(folder, actors=4, seconds=5.0).trouble
 
 

@@ -1,4 +1,4 @@
-"""Names of servers change their meaning, or lose it, under a run whose time-outs are short."""
+"""Names of servers resolve to other addresses, or to none, under a run whose time-outs are short."""
 
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def run() -> Iterator[NamedRun]:
         yield run
 
 
-def test_names_that_mean_nothing_for_a_while_disturb_no_service(run: NamedRun) -> None:
+def test_names_that_do_not_resolve_for_a_while_disturb_no_service(run: NamedRun) -> None:
     assert not forget(run).trouble
 
 

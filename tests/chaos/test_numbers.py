@@ -1,4 +1,4 @@
-"""Numbers that overflow in for real: an environment pays 1e30 now and then, and a learning rate is absurd."""
+"""Numbers that really overflow: an environment pays 1e30 now and then, and a learning rate is absurd."""
 
 import signal
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ OVERFLOWS = ("--env", ODD, "--env.kwargs", '{"at": 30, "reward": 1e30}', "--impa
 
 
 def looked_at(weights: WeightsSubscriber) -> int:
-    """How many versions have come, every number of which is one."""
+    """How many versions have arrived, all numbers of which must be finite."""
     count = 0
     while message := weights.receive():
         assert np.isfinite(np.frombuffer(b"".join(message.frames()), np.float32)).all(), message.header
@@ -36,7 +36,7 @@ def looked_at(weights: WeightsSubscriber) -> int:
 
 
 def saved(fleet: Fleet) -> dict[str, Any]:
-    """The counters of a checkpoint, every number of which is one."""
+    """The counters of a checkpoint, all numbers of which must be finite."""
     state = load_checkpoint(fleet.config.folder / run_files.CHECKPOINT)
     assert all(bool(value.isfinite().all()) for value in (*tensors(state["model"]), *tensors(state["learning"])))
     counters: dict[str, Any] = state["counters"]
@@ -44,7 +44,7 @@ def saved(fleet: Fleet) -> dict[str, Any]:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """All in a tree."""
+    """All tensors in a tree of dicts."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
@@ -53,7 +53,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
-    """Start the learner with other settings than before, and wait for its end; returns the exit code."""
+    """Start the learner with other settings than before, and wait until it ends; returns the exit code."""
     child = fleet.child("learner 0")
     child.spec = replace(child.spec, command=[*child.spec.command, *flags])
     child.start()
@@ -61,7 +61,7 @@ def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
     return child.poll()
 
 
-def test_what_is_no_number_is_skipped_or_ends_training_and_is_never_published_nor_saved(
+def test_non_finite_numbers_are_skipped_or_end_training_and_are_never_published_or_saved(
     tmp_path: Path, context: Context, note: Note
 ) -> None:
     with disturbed_run([*TINY, *OVERFLOWS], tmp_path) as run:

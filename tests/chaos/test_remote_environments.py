@@ -1,4 +1,4 @@
-"""A script that knows gymnasium alone trains in two networks, of which one is cut off for a while."""
+"""A script that only knows gymnasium trains in two networks, one of which is cut off for a while."""
 
 import re
 from contextlib import ExitStack
@@ -25,12 +25,12 @@ def test_ppo_trains_on_while_one_network_is_cut_off_and_when_it_is_back() -> Non
         lines = iter(script.stdout.readline, "")
 
         def until(least: int, most: int) -> None:
-            """Read on until so many percent of an update's steps were valid."""
+            """Read on until `least` to `most` percent of an update's steps were valid."""
             assert any(least <= int(re.findall(r"(\d+)% valid", line)[0]) <= most for line in lines)
 
         until(90, 100)
         found.cut()
-        until(45, 55)  # all of the update's steps without the half that is away
+        until(45, 55)  # no step of this update comes from the half that is cut off
         found.mend()
         until(90, 100)
         (*_, last) = lines

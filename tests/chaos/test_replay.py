@@ -1,4 +1,4 @@
-"""Replays of processes that are killed while they insert, and of a disk that is full."""
+"""Replays whose process is killed while it inserts, and replays on a full disk."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def test_every_row_that_was_inserted_outlives_a_kill_at_any_moment(
 
 
 @pytest.mark.parametrize("how", ["", "--zstd"], ids=["raw", "zstd"])
-def test_a_full_disk_is_a_sentence_and_harmless_to_rows_that_were_inserted(tmp_path: Path, how: str) -> None:
+def test_a_full_disk_is_reported_in_a_sentence_and_harms_no_inserted_rows(tmp_path: Path, how: str) -> None:
     killer = f"{sys.executable} -m tests.chaos.replay_killer {tmp_path} --full {how}"
     command = f"mount -t tmpfs -o size=2m none {tmp_path} && exec {killer}"
     if subprocess.run([*OWN_DISK, f"mount -t tmpfs none {tmp_path}"], check=False).returncode:

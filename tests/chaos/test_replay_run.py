@@ -1,4 +1,4 @@
-"""The learner of an algorithm with a replay is killed: the next one has every rollout that was stored, once."""
+"""The learner of an algorithm with a replay is killed: the next one has every stored rollout, exactly once."""
 
 import signal
 import struct
@@ -23,7 +23,7 @@ from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = pytest.mark.timeout(600)
 
-SIZE = 200_000  #: steps; all that are stored stay in the file
+SIZE = 200_000  #: steps; enough for all that are stored to stay in the file
 RUNS = {
     "dqn": ("--algo", "dqn", "--dqn.replay_size", str(SIZE), "--dqn.priority_exponent", "0.6"),
     "r2d2": ("--algo", "r2d2", "--r2d2.replay_size", str(SIZE), "--r2d2.burn_in", "5", "--net.lstm_size", "8"),
@@ -33,7 +33,7 @@ T, ENVS, PAGE = 5, 2, 4096
 
 
 def content(file: Path) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """[n, 8] of the rollouts in the file by insert number, and [n, T] priorities, at their places in its format."""
+    """Headers [n, 8] of the rollouts in the file by insert number, and priorities [n, T], as its format places them."""
     capacity = struct.unpack_from("<8s4q", file.read_bytes()[:PAGE])[2]
     headers = np.fromfile(file, np.int64, capacity * 8, offset=PAGE).reshape(capacity, 8)
     at = PAGE + -(-capacity * 64 // PAGE) * PAGE
@@ -58,7 +58,7 @@ def per_stream(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def restored(config: RunConfig) -> tuple[Trainer, dict[str, Any]]:
-    """What the next learner would begin with."""
+    """The trainer and the checkpoint that the next learner would begin with."""
     path = config.folder / run_files.CHECKPOINT
     saved = load_checkpoint(path)
     assert saved is not None

@@ -1,4 +1,4 @@
-"""A learner that acknowledges what it has stored is killed again and again: nothing acknowledged is undone or twice."""
+"""A learner that acknowledges what it has stored is killed repeatedly: nothing acknowledged is lost or stored twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from zerobeast.tools.chaos.witness.store import OriginFile
 pytestmark = pytest.mark.timeout(600)
 
 
-ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: what is dropped for its age is forgotten by a kill
+ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: a kill forgets the rollouts that were dropped for their age
 
 
 @pytest.fixture

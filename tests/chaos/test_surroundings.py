@@ -1,4 +1,4 @@
-"""Clock, machine, files and disk under a run fail: it goes on, and in the end every rollout is accounted for.
+"""The clock, machine, files and disk under a run fail: it goes on, and in the end every rollout is accounted for.
 
 All tests share a run, whose wall clock leaps by months at every reading.
 """
@@ -23,7 +23,7 @@ from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = pytest.mark.timeout(600)
 
-STANDSTILL_S = 12.0  #: longer than an actor bears a silent server, and an env-server a silent environment
+STANDSTILL_S = 12.0  #: longer than an actor tolerates a silent server, and an env-server a silent environment
 LIMITS = ("--env", ODD, "--envserver.workers", "2", "--envserver.step_timeout_s", "10")
 LEAPS = """
 import random, time
@@ -31,7 +31,7 @@ leaping = random.Random(1)
 time.time = lambda: 1.7e9 + leaping.uniform(-1e7, 1e7)
 time.time_ns = lambda: int(1e9 * time.time())
 """
-#: what a fault of the machine is not to be taken for
+#: counters of faults that a fault of the machine must not be taken for
 COUNTERS = {
     "actor": ("rollouts_cut_by_peer", "reconnects", "moves"),
     "envserver": ("env_errors", "env_timeouts"),
@@ -92,7 +92,7 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: FaultInjector,
     before = resource.prlimit(learner, resource.RLIMIT_NOFILE)
 
     def refused() -> bool:
-        """No number is left for a file, also when one that was open at the last look has been closed."""
+        """Leave no descriptor free, not even one closed since the last call; whether the learner's log says so."""
         taken = {int(number) for number in os.listdir(f"/proc/{learner}/fd")}
         resource.prlimit(learner, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
         return "checkpoint cannot be written: Too many open files" in log(fleet, "learner")

@@ -1,4 +1,4 @@
-"""Ends a process in front of any of its system calls: ptrace, without strace."""
+"""Kills a process before any of its system calls, by ptrace and without strace."""
 
 import ctypes
 import os
@@ -15,10 +15,10 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 def killed_before_call(act: Callable[[], None], number: int) -> bool:
-    """Run `act` in a fork of this process and kill that in front of its system call `number`, counted from 0.
+    """Run `act` in a fork of this process and kill the fork before its system call `number`, counted from 0.
 
     Returns:
-      False where `act` came to its end before.
+      False if `act` finished before that call.
     """
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""A run of two workers, and whether all of it takes part."""
+"""A run of two workers, and a check that all of it takes part."""
 
 from tests.chaos.runs import TO_SEE_S
 from zerobeast.tools.throwaway_run import ThrowawayRun
@@ -10,7 +10,7 @@ FUSED = (
 
 
 def all_take_part(run: ThrowawayRun, workers: tuple[int, ...] = (0, 1)) -> None:
-    """Wait until every one of these has made more steps, with newer weights, and the learner has learned more."""
+    """Wait until each of these workers has made more steps, with newer weights, and the learner has learned more."""
 
     def page(role: str, index: int) -> dict:
         return run.child(f"worker {index}").page(role)

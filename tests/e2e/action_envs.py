@@ -9,7 +9,7 @@ LENGTH = 8  #: steps of an episode
 
 
 class _Told(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A new target in every step; the reward is 1 where it is met."""
+    """A new target in every step; the reward is 1 if it is met."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)

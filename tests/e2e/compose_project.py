@@ -19,7 +19,7 @@ FUSED = "deploy/compose/fused.yml"
 
 
 def engine() -> str:
-    """Why there is no Docker engine with Compose here; empty where there is one."""
+    """Why there is no Docker engine with Compose here; empty if there is one."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     for command in (["docker", "info"], ["docker", "compose", "version"]):
@@ -34,7 +34,7 @@ needs_docker = pytest.mark.skipif(bool(NO_ENGINE), reason=NO_ENGINE)
 
 
 def docker(*arguments: str, check: bool = True) -> str:
-    """Run docker; what it prints."""
+    """Run docker and return its output."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=1200, check=False)
     assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stdout}{done.stderr}"
     return done.stdout + ("" if check else done.stderr)
@@ -44,9 +44,9 @@ class Project:
     """One project; settings go to all services.
 
     Args:
-      name: of the project.
+      name: name of the project.
       settings: environment variables for compose.
-      files: that describe it.
+      files: compose files that describe it.
     """
 
     def __init__(self, name: str, settings: Mapping[str, str], files: Sequence[str] = (BASE,)) -> None:
@@ -64,7 +64,7 @@ class Project:
         return done
 
     def containers(self, service: str = "") -> list[dict[str, Any]]:
-        """All containers of a service or of the project, those that ended too."""
+        """All containers of a service or of the project, including those that ended."""
         listing = self.compose("ps", "--all", "--format", "json", *([service] if service else [])).stdout
         if listing.lstrip().startswith("["):
             return list(json.loads(listing))
@@ -85,12 +85,12 @@ class Project:
         return dict(json.loads(done.stdout)) | {"code": done.returncode}
 
     def pages(self, role: str) -> list[dict[str, Any]]:
-        """Health pages of a role, of those that answer."""
+        """Health pages of the services of a role that answer."""
         found = [entry["page"] for entry in self.health()["services"] if entry["role"] == role]
         return [page for page in found if page]
 
     def total(self, role: str, key: str) -> float:
-        """A number added up over the services of a role."""
+        """The sum of a figure over the services of a role."""
         return sum(page.get(key) or 0 for page in self.pages(role))
 
     def down(self) -> None:

@@ -1,7 +1,7 @@
 """A task that needs every part of a nested observation, both parts of a hybrid action, and the mask.
 
-A signpost shows a bright quadrant of a picture and a word. Their sum says where to go, and a number, beside another one
-that means nothing, where to aim. The way that would pay most is never open: an illegal choice raises.
+A signpost shows a picture with one bright quadrant, and a word. Their sum says where to go. The first of two numbers
+says where to aim; the second means nothing. Two ways are always closed: an illegal choice raises.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from zerobeast.common.service.entry import main
 
-#: role -> what of it is slowed down, and by how many seconds at each call
+#: role -> the method of it that is slowed down, and by how many seconds per call
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "step", 0.2),
     "broker": ("zerobeast.common.acting.inference", "Inference", "submit", 0.03),

@@ -1,4 +1,4 @@
-"""Tasks of one policy that pay very differently, and one that is none of them."""
+"""Tasks for one policy that pay very differently, and one with observations of another size."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ class Cued(gymnasium.Env[np.ndarray, int]):
     """A new cue in every step, and the action that names it is paid. Each of the tasks has cues of its own.
 
     Args:
-      place: where in the observation they are: the first four entries or the last.
-      pay: for a right action.
-      size: of observations.
+      place: where in the observation the cues are; 0: the first four entries, 1: the next four.
+      pay: reward for a right action.
+      size: entries of an observation.
     """
 
     def __init__(self, place: int, pay: float, size: int = 2 * CUES) -> None:

@@ -1,4 +1,4 @@
-"""The benchmarks that run the whole system: that they run it, and what they report. Never how fast it was."""
+"""The benchmarks that run the whole system: that they run, and what they report, never how fast it was."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_memory_watches_every_service(tmp_path: Path) -> None:
     assert (tmp_path / "memory.png").stat().st_size > 1000
 
 
-def test_growth_is_the_slope_of_what_has_settled() -> None:
+def test_growth_is_the_slope_after_settling() -> None:
     settling = [(minute / 10, 50.0 + 3 * minute) for minute in range(100)]
     steady = [(10 + minute / 10, 350.0) for minute in range(200)]
     assert growth(settling + steady)["mib_per_hour"] == pytest.approx(0.0, abs=1e-6)

@@ -18,13 +18,13 @@ SETTINGS = {
     "BEAST_ENV__ID": "CartPole-v1",
     "BEAST_TOTAL_STEPS": "1000000000",
 }
-ENVS = 128  #: that an actor drives on CartPole
+ENVS = 128  #: environments that an actor drives on CartPole
 MB = 1_000_000
 
 
 @pytest.fixture(scope="module")
 def images() -> None:
-    """Build all five; a second time everything comes from the cache."""
+    """Build all five images; a second build comes from the cache."""
     assert not NO_ENGINE
     for files in ([BASE], [BASE, FUSED]):
         Project("zerobeast-build", {}, files).compose("build")
@@ -138,7 +138,7 @@ def test_a_service_that_dies_is_started_again_and_the_run_goes_on(project: Proje
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_service_that_was_killed_by_hand_comes_back_with_up(project: Project, role: str) -> None:
-    """Docker takes `docker kill` for a wish, and starts nothing again by itself after it."""
+    """Docker takes `docker kill` as intended, and does not restart the container by itself."""
     docker("kill", project.containers(role)[0]["Name"])
     assert project.containers(role)[0]["State"] == "exited"
     project.compose("up", "--detach", "--no-recreate")

@@ -18,7 +18,7 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(300)
 
-PLACEMENTS = {  #: each of two env groups
+PLACEMENTS = {  #: each with two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
     "fused": ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1"),
     "mixed": ("--local.placement", "mixed", "--local.actors", "1", "--local.workers", "1", "--actor.env_groups", "1"),
@@ -33,7 +33,7 @@ RUNS = {
     "continuous": "--env Pendulum-v1 --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
     "pong": "--actor.envs_per_group 8 --total_steps 1300",
 }
-OF_ITS_PROCESSES = ("config", "rollouts")  #: in a checkpoint: which actors there were
+OF_ITS_PROCESSES = ("config", "rollouts")  #: entries of a checkpoint that depend on which actors there were
 
 
 def train(root: Path, name: str, *flags: str) -> "subprocess.Popen[str]":
@@ -42,7 +42,7 @@ def train(root: Path, name: str, *flags: str) -> "subprocess.Popen[str]":
 
 
 def learned(root: Path, name: str) -> dict[str, Any]:
-    """What a run has come to: weights, optimiser, random numbers, replay, returns of episodes."""
+    """The final state of a run: weights, optimiser, random numbers, replay, returns of episodes."""
     saved = {
         key: value
         for key, value in torch.load(root / name / "checkpoint.pt", weights_only=True).items()
@@ -53,7 +53,7 @@ def learned(root: Path, name: str) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether both hold the same, bit for bit, but for the ids of the actors that rows came from."""
+    """Whether both are equal bit for bit, except for the ids of the actors that rows came from."""
     if isinstance(one, torch.Tensor):
         bits, others = (each.reshape(-1).view(torch.uint8) for each in (one, other))
         return one.dtype == other.dtype and torch.equal(bits, others)
@@ -112,7 +112,7 @@ def test_a_run_that_is_disturbed_learns_the_same_and_another_seed_something_else
 
 @pytest.mark.parametrize("name", ["actor 0", "broker 0", "learner 0", "envserver 0"])
 def test_training_goes_on_after_a_service_was_killed_and_started_again(name: str, tmp_path: Path) -> None:
-    """Not as it would have gone on without, but it goes on."""
+    """It goes on, though not as it would have without the kill."""
     flags = (*APART, *CARTPOLE.split(), "--deterministic", "true", "--learner.checkpoint_every_s", "0.5")
     with ThrowawayRun(flags, tmp_path) as run:
         run.start_all()
@@ -120,6 +120,6 @@ def test_training_goes_on_after_a_service_was_killed_and_started_again(name: str
         run.end([name], signal.SIGKILL)
         time.sleep(0.5)
         run.restart(name)
-        for _ in range(2):  # the first steps may be of rollouts from before
+        for _ in range(2):  # the first steps may come from rollouts from before the kill
             steps = run.agent_steps()
             run.wait_for(lambda least=steps + 1000: run.agent_steps() > least, "it hangs", 60.0)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What a process's environment variables say is written nowhere, but for those that are settings."""
+"""A process's environment variables are written nowhere, except for those that are settings."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.helpers import finished, python
 SECRET = "hunter2-correct-horse-battery-staple"
 
 
-def test_nothing_of_the_environment_is_written_but_settings(tmp_path: Path) -> None:
+def test_no_environment_variable_is_written_except_settings(tmp_path: Path) -> None:
     runs, elsewhere = tmp_path / "runs", tmp_path / "tmp"
     elsewhere.mkdir()
     variables = {

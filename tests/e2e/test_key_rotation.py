@@ -1,4 +1,4 @@
-"""Keys are replaced while a run trains: those of actors without any pause, that of a server with its restart."""
+"""Keys are replaced while a run trains: those of actors without any pause, those of servers by a restart."""
 
 import contextlib
 import tempfile
@@ -44,7 +44,7 @@ class Run:
         assert child.code == 0, child.explain()
 
     def figure(self, role: str, key: str) -> float:
-        """The sum of a number over the services of a role, while none has ended by itself."""
+        """The sum of a figure over the services of a role, none of which may have ended by itself."""
         for child in self._services.children:
             assert child.running or child in self.may_end, child.explain()
         return sum(page.get(key, 0) for page in self._services.pages(role))

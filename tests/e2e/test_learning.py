@@ -25,7 +25,7 @@ def beast_train(tmp_path: Path, name: str, *flags: str) -> subprocess.Popen[str]
 
 
 def rows_of(tmp_path: Path, name: str) -> list[dict[str, str]]:
-    """What metrics.csv says so far, without a line that is still being written."""
+    """The rows of metrics.csv so far, without a line that is still being written."""
     file = tmp_path / name / "metrics.csv"
     whole, _, _ = file.read_text().rpartition("\n") if file.exists() else ("", "", "")
     return list(csv.DictReader(whole.splitlines()))
@@ -40,7 +40,7 @@ def train(tmp_path: Path, name: str, *flags: str) -> list[dict[str, str]]:
 
 
 def train_until(goal: float, tmp_path: Path, name: str, *flags: str) -> list[dict[str, str]]:
-    """The same, but interrupt it as soon as its mean return reaches the goal."""
+    """Like `train`, but interrupt the run as soon as its mean return reaches the goal."""
     rows: list[dict[str, str]] = []
     process = beast_train(tmp_path, name, *flags)
     with killed_at_last(process):
@@ -100,7 +100,7 @@ def test_cartpole_is_learned_synchronously_with_the_presets_of_other_algorithms(
     flags = ["--env", "CartPole-v1", "--algo", algo, "--total_steps", str(steps)]
     rows = train_until(goal, tmp_path, algo, *flags)
     assert best(rows) >= goal, "a policy that does not learn is near 22"
-    # The first group that delivers has to fill a batch alone; only then do all of them wait for what they led to.
+    # The first group that delivers has to fill a batch alone; only then do all groups wait for the version they led to.
     assert float(rows[-1]["policy_lag_mean"]) < 0.25, "actors that do not wait are a version behind"
 
 
@@ -150,7 +150,7 @@ def test_cartpole_is_learned_from_a_replay(tmp_path: Path, algo: str, steps: int
         (
             "vmpo",
             400_000,
-            -900,  # one seed in several is slow, and how far depends on the lag
+            -900,  # one seed in several is slow, and how far it gets depends on the lag
             "--learner.batch_size 8 --vmpo.discount 0.9 --vmpo.trace_decay 0.9 --vmpo.popart false "
             "--vmpo.reward_scale 0.03 --vmpo.eta 0.1 --net.action_log_std -0.5",
         ),
@@ -179,7 +179,7 @@ def test_the_cheetah_runs(tmp_path: Path, algo: str, steps: int, goal: float) ->
     ("algo", "task", "goal"),
     [("impala", "Panel", 6.0), ("a2c", "Panel", 6.0), ("a2c", "Aim", 3.6), ("ppo", "Aim", 4.8)],
 )
-def test_several_choices_and_real_actions_are_learned(tmp_path: Path, algo: str, task: str, goal: float) -> None:
+def test_multi_discrete_and_continuous_actions_are_learned(tmp_path: Path, algo: str, task: str, goal: float) -> None:
     preset = "classic" if algo == "impala" else f"classic-{algo}"  # short episodes, whatever the actions
     flags = ["--env", f"tests.e2e.action_envs:{task}-v0", "--preset", preset, "--algo", algo, "--total_steps", "50000"]
     rows = train_until(goal, tmp_path, algo, *flags, f"--{algo}.discount", "0")

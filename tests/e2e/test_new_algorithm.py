@@ -1,4 +1,4 @@
-"""An algorithm of one's own is a folder and two lines in the registry: those of docs/examples join a copy and learn."""
+"""A new algorithm is a folder and two lines in the registry: those of docs/examples are added to a copy, and learn."""
 
 import shutil
 from pathlib import Path

@@ -15,7 +15,7 @@ from zerobeast.common.runtime.usage import cores
 ROWS = re.findall(r"^\|[^|]*\| `(--[a-z]+[.].*?)` \|", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
 TABLE = [row for row in ROWS if "serve" not in row]  # tests/e2e/test_policy_client.py has programs to serve
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
-PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4, "mixed": 5}  #: of two env groups
+PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4, "mixed": 5}  #: for two env groups
 CODE = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv

@@ -1,4 +1,4 @@
-"""Games that step themselves teach a run: the examples, with a real broker and a real learner, which get killed."""
+"""The examples of games that step themselves train a run, with a real broker and a real learner that get killed."""
 
 import csv
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = ROOT / "docs/examples"
 LINE = re.compile(r"\d+ games, mean return (-?\d\.\d+)")
-GOOD = 0.6  #: mean return, of which the best is 1; who moves at random has about -0.6
+GOOD = 0.6  #: mean return; the best is 1, random moves get about -0.6
 
 
 class Run:
@@ -44,20 +44,20 @@ class Run:
         self.processes[role].wait()
 
     def newest(self, column: str) -> int:
-        """Of metrics.csv."""
+        """The newest value of a column of metrics.csv, 0 if there is none."""
         path = self.folder / "catch" / "metrics.csv"
         rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
         return int(rows[-1][column] or 0) if rows else 0
 
 
 class Game:
-    """A process that plays and says how well."""
+    """A process that plays and prints how well."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
     def plays(self, at_least: float) -> None:
-        """Wait until it says that its mean return is so high."""
+        """Wait until it prints a mean return of `at_least`."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if (said := LINE.match(line)) and float(said[1]) >= at_least:
@@ -67,7 +67,7 @@ class Game:
 
 @contextmanager
 def playing(run: Run, *command: str | Path) -> Iterator[Game]:
-    """An example, which says everything on stdout."""
+    """Run an example, whose stderr goes to stdout too."""
     arguments = [*command, run.places["broker"], run.places["learner"], "600"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -33,7 +33,7 @@ def children_of(run: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recurrent policy that was trained to its end."""
+    """The folder of a run that trained a recurrent policy to the end."""
     root = tmp_path_factory.mktemp("runs")
     code, out, error = finished(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
     assert (code, error) == (0, ""), error
@@ -171,7 +171,7 @@ def test_a_learner_that_dies_ends_the_run_in_a_sentence_and_its_checkpoint_conti
     resumed = next(row for row in rows if int(row["agent_steps"]) > saved["counters"]["agent_steps"])
     assert int(resumed["updates"]) > saved["counters"]["updates"]
     at_end = torch.load(run / "checkpoint.pt", weights_only=True)
-    per_update = 32 * 16  # rollouts of the preset, and their steps
+    per_update = 32 * 16  # rollouts in a batch of the preset, and the steps of each
     done = at_end["counters"]["updates"] - saved["counters"]["updates"]
     assert done == math.ceil((400_000 - saved["counters"]["agent_steps"]) / per_update)
     (adam,) = {int(state["step"]) for state in at_end["learning"]["optimizer"]["state"]["state"].values()}

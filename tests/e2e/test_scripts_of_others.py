@@ -1,4 +1,4 @@
-"""Scripts that know gymnasium alone train on the environments of env-servers: our PPO, and stable-baselines3's."""
+"""Scripts that only know gymnasium train on the environments of env-servers: our PPO, and stable-baselines3's."""
 
 import re
 import sysconfig
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = ROOT / "docs/examples"
 SB3 = Path.home() / ".cache/zerobeast-peers/sb3/bin/python"  #: where `beast bench peers` installs it
-#: with the packages of this environment behind those of its own
+#: runs a script with the packages of this environment after those of its own
 WITH_OURS = (
     "import runpy, sys; del sys.argv[0]; sys.path.append(sys.argv.pop(0)); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"

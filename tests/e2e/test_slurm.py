@@ -25,7 +25,7 @@ pytestmark = [
     ),
 ]
 
-#: Slurm holds a requeued job back for so long (default 120 s): a node that comes back may still report the job that was
+#: how long Slurm holds back a requeued job (default 120 s), since a node that returns may still report the old job
 REQUEUE_S = 15
 FIRST_JOB = 3100  #: its learner listens at 32400, which no other test is given
 
@@ -58,7 +58,7 @@ PartitionName=main Nodes=node1,node2 Default=YES State=UP
 
 
 class Cluster:
-    """Its daemons, started one by one."""
+    """The daemons of a cluster, started one by one."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
@@ -89,7 +89,7 @@ class Cluster:
         return found
 
     def idle(self) -> bool:
-        """Both nodes run nothing, and have told so."""
+        """Whether both nodes have reported that they run nothing."""
         return ask("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2"
 
     def fail(self, node: str) -> None:
@@ -123,7 +123,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 @pytest.mark.timeout(600)
-def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "x"
     flags = ["--nodes", "2", "--cores", "1", "--submit", "--root", str(folder.parent), "--name", "x"]
     flags += ["--env", "CartPole-v1", "--preset", "classic", "--total_steps", "1000000000"]
@@ -145,7 +145,7 @@ def pending() -> bool:
 
 
 def goes_on(folder: Path) -> int:
-    """Wait until the requeued job trains on, and tell how often the run was continued."""
+    """Wait until the requeued job trains on, and return how often the run was continued."""
     before = final_figures(folder)["agent_steps"]
     wait_until(lambda: final_figures(folder).get("agent_steps", 0) > before, 120)
     return (folder / "logs" / "learner-0.log").read_text().count("continuing")

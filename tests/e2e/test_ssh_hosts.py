@@ -1,4 +1,4 @@
-"""`beast train --hosts` with a real ssh: two hosts that are this machine, of which one is lost for a while."""
+"""`beast train --hosts` with a real ssh: two hosts that are this machine, one of which is lost for a while."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ Host one two
 
 @pytest.fixture
 def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """In which `ssh one` and `ssh two` lead to this machine."""
+    """Environment variables with which `ssh one` and `ssh two` lead to this machine."""
     assert SSHD is not None
     places = {"folder": tmp_path, "port": free_port(1), "here": Path.cwd()}
     for name in ("host_key", "key"):
@@ -64,7 +64,7 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def workers(folder: Path) -> list[psutil.Process]:
-    """Those of the hosts."""
+    """The worker processes of the hosts."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])

@@ -1,4 +1,4 @@
-"""The verdict names what holds a real run up: each service, the environments and the network are made slow in turn."""
+"""The verdict names what limits a real run: each service, the environments and the network are made slow in turn."""
 
 import contextlib
 import tempfile
@@ -28,7 +28,7 @@ def running(flags: list[str], slow: str = "") -> Iterator[ThrowawayRun]:
 
 
 def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
-    """Ask what limits the run until it is this."""
+    """Wait until the verdict on the run starts with `expected`, and return it."""
 
     def found() -> str:
         pages = [page for role in ROLES for page in run.pages(role)]

@@ -1,4 +1,4 @@
-"""The wheel is all that a user needs, and gets on with packages of theirs that have names like ours."""
+"""The wheel is all that a user needs, and gets on with packages of theirs that have the same names as ours."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # of its own: what an earlier build left behind would be packed as well
+    source = folder / "source"  # a clean copy: leftovers of an earlier build would be packed as well
     for package in ("zerobeast", "common", "services", "tools"):
         shutil.copytree(ROOT / package, source / package, symlinks=True)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
@@ -65,7 +65,7 @@ def beast_train(python: Path, folder: Path, env: str) -> str:
     return done.stdout
 
 
-def test_a_wheel_has_one_name_and_everything(wheel: Path) -> None:
+def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         files = archive.namelist()
     tops = {file.partition("/")[0] for file in files}

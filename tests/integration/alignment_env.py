@@ -9,7 +9,7 @@ LENGTH = 5  #: steps of an episode
 
 
 class AlignmentCounter(gymnasium.Env[np.ndarray, int]):
-    """obs = steps since the episode began; episodes end after LENGTH steps, by turns terminated and truncated."""
+    """obs = steps since the episode began; episodes end after LENGTH steps, alternately terminated and truncated."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
     action_space = gymnasium.spaces.Discrete(3)

@@ -18,7 +18,7 @@ from zerobeast.common.wire.messages import Plane
 
 @pytest.fixture
 def ipc(tmp_path: Path) -> str:
-    """An endpoint for tests of what is the same over every transport."""
+    """An endpoint for tests of what does not depend on the transport."""
     return f"ipc://{tmp_path}/s"
 
 

@@ -1,4 +1,4 @@
-"""Environments made to be predicted; `tests.integration.counter_env:Counter-v0` names them to an env-server."""
+"""Predictable environments, with ids such as `tests.integration.counter_env:Counter-v0`."""
 
 import os
 from typing import Any

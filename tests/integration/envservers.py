@@ -17,7 +17,7 @@ ODD = "tests.integration.odd_env:Odd-v0"
 
 @contextmanager
 def running(endpoint: str, **settings: object) -> Iterator[EnvServer]:
-    """A server that is ready; it must end in order, too."""
+    """A server that is ready, and that must end with exit code 0."""
     server = EnvServer(RunConfig.model_validate({"envserver": {"endpoint": endpoint, **settings}}), Instance())
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(Loop([server]).run()))

@@ -1,4 +1,4 @@
-"""An environment that reports infos and takes options; `tests.integration.info_env:Info-v0` names it."""
+"""An environment that reports infos and takes options; its id is `tests.integration.info_env:Info-v0`."""
 
 import os
 from pathlib import Path
@@ -13,9 +13,9 @@ Infos = dict[str, Any]
 
 
 class Info(gymnasium.Env):
-    """A random walk from `options["start"]`; each copy's episode ends after a length of its own.
+    """A random walk from `options["start"]`; each episode has a random length.
 
-    The first that is reset with `options["exit_once"]`, the name of a file, ends its process.
+    The first copy that is reset with `options["exit_once"]`, a file, creates it and exits its process.
     """
 
     observation_space = spaces.Box(-1e6, 1e6, (1,), np.float32)

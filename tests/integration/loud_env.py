@@ -1,4 +1,4 @@
-"""An environment that prints, in Python and below it."""
+"""An environment that prints, through `sys.stdout` and directly to its file descriptor."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""An environment that does what none should; `tests.integration.odd_env:Odd-v0` names it to an env-server."""
+"""An environment that misbehaves on request; its id is `tests.integration.odd_env:Odd-v0`."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def _hang() -> None:
         time.sleep(1)
 
 
-#: what it can be told to do in a step
+#: how it can be told to misbehave in a step
 DEEDS: dict[str, Callable[[], Any]] = {
     "raise": lambda: 1 / 0,
     "exit": lambda: os._exit(7),
@@ -37,18 +37,18 @@ DEEDS: dict[str, Callable[[], Any]] = {
 
 
 class Odd(gymnasium.Env):
-    """Answers what it is told to, and does what it is told to.
+    """Answers and misbehaves as it is told to.
 
     Args:
-      at: step of an episode at which it does so; 0: never, -1: at any.
-      deed: of `DEEDS`.
-      answer: observation of that step; "nan" and "inf", which JSON does not have, are numbers.
-      reward: of that step.
-      dtype: of its space.
-      once: a file; while it is missing nothing odd happens, and it is deleted first. What it contains is the deed.
-      broken: a file; while it exists no environment can be made, and each try makes it a byte longer.
-      family: a file to append the ids of two processes to, which every environment starts: one in its own session.
-      make_s: how long making it takes.
+      at: step of an episode at which it does so; 0: at none, -1: at every one.
+      deed: key of `DEEDS`.
+      answer: observation of that step; "nan" and "inf" stand for the numbers, which JSON lacks.
+      reward: reward of that step.
+      dtype: dtype of the observation space.
+      once: a file; while it is missing nothing odd happens. It is deleted first; its content, if any, is the deed.
+      broken: a file; while it exists no environment can be made, and each attempt appends a byte to it.
+      family: a file to which every environment appends the ids of two processes it starts, one in a session of its own.
+      make_s: seconds that making it takes.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Odd(gymnasium.Env):
             return True
         try:
             self.deed = Path(self.once).read_text() or self.deed
-            Path(self.once).unlink()  # by one of several environments
+            Path(self.once).unlink()  # only one of several environments succeeds
         except FileNotFoundError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Observations and actions of several parts; `tests.integration.parts_env:Parts-v0` names it to an env-server."""
+"""An environment with observations and actions of several parts; its id is `tests.integration.parts_env:Parts-v0`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Obs = dict[str, Any]
 
 
 class Parts(gymnasium.Env):
-    """Everything seen is drawn at random, and holds what was done; an episode ends, or is cut off, at random."""
+    """Observations are random, except that "done" is the last aim; episodes are terminated or truncated at random."""
 
     observation_space = spaces.Dict(
         {

@@ -1,4 +1,4 @@
-"""What tests of ports share."""
+"""Helpers for tests of ports."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def meet(server: ServerPort, client: ClientPort) -> None:
-    """HELLO and WELCOME as sessions do it, until the subscription is in force; then empty both ends."""
+    """Exchange HELLO and WELCOME as sessions do until the subscription is in force, then empty both queues."""
     welcome = Header(Kind.WELCOME, client.sender, 0, 1, 0, ({},))
 
     def met() -> bool:
@@ -32,7 +32,7 @@ def meet(server: ServerPort, client: ClientPort) -> None:
 
 
 def bound_again(make: Callable[[], R]) -> R:
-    """A server at an address that another has just left: libzmq closes a socket in a thread of its own."""
+    """Bind an address that another server has just left, with retries: libzmq closes sockets in its own thread."""
 
     def bound() -> R | None:
         with suppress(ConfigError):

@@ -1,4 +1,4 @@
-"""An actor whose servers are not there, or are several: it looks for them now and then, and gives up in time."""
+"""An actor whose servers are absent or several: it looks for them now and then, and gives up in time."""
 
 import math
 import threading
@@ -32,7 +32,7 @@ PLANES = len([Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
 
 
 class Time:
-    """Stands still unless it is moved."""
+    """A clock that stands still unless it is moved."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -42,7 +42,7 @@ class Time:
 
 
 class Names:
-    """What names stand for; which of those that do not resolve were looked up."""
+    """A resolver: the addresses of each name, and the failed look-ups so far."""
 
     def __init__(self) -> None:
         self.hosts = {"localhost": ["127.0.0.1"], "both": ["127.0.0.2", "127.0.0.3"]}
@@ -84,7 +84,7 @@ def make_actor(time: Time, names: Names) -> Iterator[Callable[..., Actor]]:
 
 
 def connected(actor: Actor, time: Time, seconds: float = 0.0) -> bool:
-    """Whether it has a connection to every server after so long."""
+    """Whether the actor has a connection to every server after `seconds`."""
     time.now += seconds
     actor.tick(time())
     return all(servers.ports for servers in actor._servers)
@@ -122,7 +122,7 @@ def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
     assert actor.report()["reconnects"] == 0, "it has only just been asked"
 
 
-def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
+def test_an_actor_reconnects_to_silent_servers_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
     actor = make_actor("127.0.0.1")
     actor.poll(0)
     time.now += TIMEOUTS.silent + 1
@@ -134,7 +134,7 @@ def test_silent_servers_are_connected_to_anew_until_it_gives_up(make_actor: Call
         actor.tick(time())
 
 
-def test_a_server_without_room_is_named_as_that_and_its_connection_is_left_alone(
+def test_a_full_server_is_named_as_full_and_its_connection_is_kept(
     make_actor: Callable[..., Actor], time: Time, context: Context
 ) -> None:
     port = free_port(9)
@@ -157,7 +157,7 @@ def test_a_server_without_room_is_named_as_that_and_its_connection_is_left_alone
             actor.tick(time())
 
 
-def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
+def test_a_restarted_server_is_greeted_by_every_group_without_waiting(
     make_actor: Callable[..., Actor], time: Time, context: Context
 ) -> None:
     port = free_port(9)
@@ -168,7 +168,7 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
             greeted: set[int] = set()
 
             def met(server: ServerPort = server, greeted: set[int] = greeted, epoch: int = epoch) -> bool:
-                """Time stands still for streams that are open, so nothing but HERE can make them greet again."""
+                """Time stands still while any stream is open, so nothing but HERE can make it greet again."""
                 time.now += 0.0 if any(group.steps.stream.open for group in actor.groups) else HELLO_PERIOD_S
                 actor.poll(0.01)
                 server.changes()
@@ -183,7 +183,9 @@ def test_another_start_of_a_server_is_greeted_by_every_group_without_waiting(
             assert greeted == {0, 1}
 
 
-def test_a_standstill_of_its_own_is_no_silence_of_others(make_actor: Callable[..., Actor], time: Time) -> None:
+def test_an_actors_own_standstill_is_not_taken_for_silence_of_its_servers(
+    make_actor: Callable[..., Actor], time: Time
+) -> None:
     actor = make_actor("127.0.0.1")
     actor.turn()
     time.now += TIMEOUT_S + 1
@@ -217,7 +219,7 @@ PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more tur
 
 
 def hosts(server: EnvServer, sessions: int, actor: Actor, time: Time) -> bool:
-    """Whether a server has so many sessions after one more turn of the actor."""
+    """Whether a server has this many sessions after one more turn of the actor."""
     time.now += 0.02
     actor.poll(0.01)
     actor.tick(time())
@@ -238,9 +240,7 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(
         assert actor.report()["moves"] == 1
 
 
-def test_a_server_that_cannot_even_be_asked_is_left_soon(
-    make_actor: Callable[..., Actor], time: Time, names: Names
-) -> None:
+def test_an_unreachable_server_is_left_soon(make_actor: Callable[..., Actor], time: Time, names: Names) -> None:
     port = free_port(9)
     with running(f"tcp://127.0.0.2:{port}") as here:  # nothing listens at 127.0.0.3
         actor = make_actor("both", port)
@@ -277,7 +277,7 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
             actor.tick(time())
             told = stream.heard_at > before
             heard += told
-            time.now += 1.0 if told else 0.1 * HELLO_PERIOD_S  # a HELLO that could not leave is said again
+            time.now += 1.0 if told else 0.1 * HELLO_PERIOD_S  # a HELLO that could not leave is sent again
             return stream.open
 
         wait_until(lambda: turn() or heard)
@@ -287,12 +287,12 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
         assert actor.report()["reconnects"] == reconnects
 
 
-def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
+def test_if_every_server_is_slow_a_group_stays_longer_with_each_move(
     make_actor: Callable[..., Actor], time: Time, context: Context
 ) -> None:
     port = free_port(9)
     with ExitStack() as ports:
-        for host in ("127.0.0.2", "127.0.0.3"):  # take what comes and answer nothing
+        for host in ("127.0.0.2", "127.0.0.3"):  # accept messages and answer nothing
             ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
         actor = make_actor("both", port, timeouts=PATIENT, actor={"env_groups": 1, "connect_timeout_s": 1e6})
         wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[0].ports)
@@ -302,7 +302,7 @@ def test_where_every_server_is_slow_a_group_stays_longer_with_each_move(
             actor.poll(0.0)
             actor.tick(time())
             for thread in threading.enumerate():
-                if thread.name == "lookup":  # takes no time on this clock
+                if thread.name == "lookup":  # a look-up takes no time on this clock
                     thread.join()
             actor.awake_since = start
             if len(moved) <= actor.report()["moves"]:

@@ -97,7 +97,7 @@ class Stage:
         return self.actor.report()
 
     def trains(self) -> None:
-        """Rollouts flow."""
+        """Wait until rollouts flow."""
         before = self.page["rollouts_sent"]
         wait_until(lambda: self.turn() or self.page["rollouts_sent"] > before + 2)
 
@@ -141,7 +141,7 @@ def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
     assert stage.page["trouble"] == ""
 
 
-def test_answers_that_answer_nothing_are_not_called_silence(stage: Stage) -> None:
+def test_answers_to_no_request_are_not_reported_as_silence(stage: Stage) -> None:
     by_turns: Iterator[Fault] = cycle(
         [
             lambda asked: obs(asked, seq=0),

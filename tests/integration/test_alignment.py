@@ -165,7 +165,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
 
 
 class StackAlgorithm(CountingAlgorithm):
-    """Logits sum up the frames that the policy was shown: the oldest, the one after it, the newest."""
+    """Logits are the sums of three frames that the policy was shown: the oldest, the one after it, the newest."""
 
     def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         sums = inputs.obs[0].flatten(2).sum(-1).float()

@@ -1,4 +1,4 @@
-"""Services of a throw-away run that are stopped in their tracks while one of them has ended."""
+"""Freezing and thawing a throw-away run, one of whose services has ended."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path, early: bool) -> None:
+def test_a_service_that_ended_does_not_keep_the_others_frozen(tmp_path: Path, early: bool) -> None:
     with ThrowawayRun(["--env", "CartPole-v1"], tmp_path) as run:
         for index in range(3):
             log, status = tmp_path / "log", tmp_path / "status"
@@ -27,7 +27,7 @@ def test_one_that_ended_does_not_keep_the_others_stopped(tmp_path: Path, early: 
         wait_until(lambda: [_state(child.pid) for child in (first, last)] == ["S", "S"])
 
 
-def test_everything_in_one_process_is_no_run_to_measure_from_outside(tmp_path: Path) -> None:
+def test_a_throwaway_run_refuses_to_be_serial(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="serial, expected"):
         ThrowawayRun(["--local.placement", "serial"], tmp_path)
 

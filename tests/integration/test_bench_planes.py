@@ -1,4 +1,4 @@
-"""The benchmarks of the planes run and find something. How fast is not asked: a test run is no measurement."""
+"""The benchmarks of the planes run and report figures. Speed is not checked: a test run is no measurement."""
 
 import json
 import time

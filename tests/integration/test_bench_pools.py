@@ -1,4 +1,4 @@
-"""Benchmarks that spread work over a pool take its processes along, however they end."""
+"""Benchmarks that spread work over a pool take its processes down with them, however they end."""
 
 import signal
 
@@ -25,6 +25,6 @@ def test_no_process_outlives_a_benchmark_that_was_ended(argv: tuple[str, ...], n
 
 
 def _at_work(pid: int) -> list[psutil.Process]:
-    """The processes that it has started, once they have used some time."""
+    """The processes that the benchmark has started, once they have used some CPU time."""
     found = psutil.Process(pid).children(recursive=True)
     return found if sum(each.cpu_times().user for each in found) > 5.0 else []

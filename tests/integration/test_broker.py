@@ -1,4 +1,4 @@
-"""The whole broker over real sockets: everyone gets exactly what is theirs."""
+"""The whole broker over real sockets: every client gets exactly its own answers."""
 
 import random
 import time
@@ -13,7 +13,7 @@ from zerobeast.common.wire.stream import Reply
 
 
 def hears_of_work(client: Client) -> None:
-    """Wait until a request that comes again, and is not answered yet, is answered with a sign of life."""
+    """Repeat a request that has no answer yet until the broker replies with a sign of life."""
     asked = time.monotonic()
     wait_until(lambda: client.port.send(*client.message()) and client.turn() and client.stream.heard_at > asked)
 
@@ -105,7 +105,7 @@ def test_a_repeated_request_is_answered_again_and_advances_nothing(the: Stage) -
     assert sum(step.first.shape[1] for step in the.algorithms[0].seen[1:]) == 4 * 2
 
 
-def test_memory_is_of_each_environment_and_ends_at_first(the: Stage) -> None:
+def test_each_environment_has_its_own_memory_which_ends_at_first(the: Stage) -> None:
     """The echo algorithm counts steps in its core and in its action."""
     one, two = the.welcomed(3), the.welcomed(2)
     for _ in range(4):
@@ -155,7 +155,7 @@ def kinds_until_bye(client: Client) -> list[Kind]:
         return Kind.BYE in kinds
 
     wait_until(goodbye)
-    return [kind for kind in kinds if kind not in (Kind.WELCOME, Kind.HERE)]  # answers to what was said twice
+    return [kind for kind in kinds if kind not in (Kind.WELCOME, Kind.HERE)]  # answers to repeated messages
 
 
 @pytest.mark.parametrize(("versions", "kinds"), [((1,), [Kind.ACT, Kind.BYE]), ((), [Kind.BYE])])

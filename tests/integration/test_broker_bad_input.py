@@ -1,4 +1,4 @@
-"""Whatever a peer sends is refused in words and counted, and the others do not notice."""
+"""Bad input from a peer is refused in words and counted, and the other peers do not notice."""
 
 import pytest
 import zmq
@@ -16,7 +16,7 @@ from zerobeast.common.wire.stream import Reply
 
 
 def refusal(client: Client) -> str:
-    """Greet until the broker says no for good, and return why."""
+    """Send HELLO until the broker refuses for good, and return why."""
     with pytest.raises(ConfigError) as caught:
         client.until(Reply.WELCOME)
     return str(caught.value)
@@ -44,7 +44,7 @@ def test_garbage_is_counted_and_harms_no_client(the: Stage) -> None:
             assert client.ask().rows["action"].tolist() == [number] * 2
 
 
-def test_a_payload_of_another_size_leaves_no_trace(open_stage: OpenStage) -> None:
+def test_a_payload_of_the_wrong_size_leaves_no_trace(open_stage: OpenStage) -> None:
     """Between two good requests of a batch a client sends a wrong payload, then the right one."""
     the = open_stage(max_batch_delay_s=10.0)
     before, bad, after = clients = [the.welcomed(2) for _ in range(3)]

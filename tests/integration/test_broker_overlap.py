@@ -58,7 +58,9 @@ def test_requests_are_collected_while_a_batch_is_computed(the: Stage, idle: thre
     assert max(seen.first.shape[1] for seen in the.algorithms[0].seen) <= MAX_ROWS
 
 
-def test_weights_that_come_while_a_batch_is_computed_count_from_the_next_on(the: Stage, idle: threading.Event) -> None:
+def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_one_on(
+    the: Stage, idle: threading.Event
+) -> None:
     client = the.welcomed(2)
     idle.clear()
     send(client, 1)
@@ -88,11 +90,11 @@ def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, i
     wait_until(lambda: ranges.used == 2)
 
 
-def test_a_client_that_greets_while_it_is_computed_for_is_welcomed_afterwards(
+def test_a_client_that_greets_while_its_batch_is_computed_is_welcomed_afterwards(
     the: Stage, idle: threading.Event
 ) -> None:
     client = the.welcomed(2)
-    client.ask()  # which comes after a second WELCOME, if one is under way
+    client.ask()  # its answer comes after a second WELCOME, if one is in flight
     idle.clear()
     send(client, 1)
     wait_until(lambda: the.broker._running)

@@ -90,7 +90,7 @@ def test_a_rule_pulls_the_versions_that_it_wants_and_subscribes_to_no_others(con
     assert (sync.page()["syncs"], inbox.refused) == (3, Counter())
 
 
-def test_the_subscription_is_made_anew_after_a_silence_that_grows(inbox: WeightsInbox, learner: FakeLearner) -> None:
+def test_the_subscription_is_renewed_after_a_silence_that_grows(inbox: WeightsInbox, learner: FakeLearner) -> None:
     assert inbox.connect(100.0)
     before, now = inbox.pollable, 100.0 + SILENCE_S
     assert not inbox.connect(now - 0.1)
@@ -154,7 +154,7 @@ def test_a_learner_that_moves_is_found_at_its_new_address(context: Context, capl
     assert len(lines()) == 4, "unknown, known, unknown, known elsewhere"
 
 
-def test_what_is_no_version_of_the_weights_is_counted(inbox: WeightsInbox, learner: FakeLearner) -> None:
+def test_messages_that_are_no_version_of_the_weights_are_counted(inbox: WeightsInbox, learner: FakeLearner) -> None:
     def counted(reason: str) -> None:
         wait_until(lambda: (inbox.newest(0.0), inbox.refused[reason])[1])
         assert inbox.complaint
@@ -180,10 +180,10 @@ def test_what_is_no_version_of_the_weights_is_counted(inbox: WeightsInbox, learn
     assert (inbox.version, inbox.complaint) == (4, "")
 
 
-def test_a_flood_of_versions_does_not_keep_the_broker_from_its_loop(
+def test_a_flood_of_versions_does_not_block_the_loop_of_the_broker(
     inbox: WeightsInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publisher that is faster than this reader: whatever it sends, a call ends."""
+    """A call ends even if the publisher is faster than this reader."""
     taken: list[Header] = []
 
     class Endless:
@@ -206,7 +206,7 @@ def test_a_flood_of_versions_does_not_keep_the_broker_from_its_loop(
     assert "architecture differs" in inbox.complaint
 
 
-def test_what_is_remembered_of_former_learners_is_bounded(inbox: WeightsInbox, learner: FakeLearner) -> None:
+def test_the_memory_of_former_learners_is_bounded(inbox: WeightsInbox, learner: FakeLearner) -> None:
     inbox.connect(0.0)
     inbox._past_epochs.extend(range(10 * MAX_EPOCHS))
     learner.publish(1)

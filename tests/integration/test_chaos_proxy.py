@@ -1,4 +1,4 @@
-"""The proxy that benchmarks and fault tests put before a server: every byte, in order, and what is done to them."""
+"""The proxy that benchmarks and fault tests put before a server: it delivers every byte in order and injects faults."""
 
 import socket
 import threading
@@ -32,7 +32,7 @@ def serve(server: socket.socket) -> None:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """Before a server that echoes."""
+    """A proxy before an echo server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, args=(server,), daemon=True).start()
         target = f"tcp://127.0.0.1:{server.getsockname()[1]}"
@@ -72,7 +72,7 @@ def is_silent(client: socket.socket) -> bool:
         client.settimeout(20)
 
 
-def test_it_delivers_everything_both_ways_and_not_before_its_time(tmp_path: Path) -> None:
+def test_it_delivers_everything_both_ways_and_no_earlier_than_its_delay(tmp_path: Path) -> None:
     one_way_s = 0.05
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "real.1"))
@@ -95,7 +95,7 @@ def test_it_delivers_everything_both_ways_and_not_before_its_time(tmp_path: Path
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_cut_ends_the_connections_of_now_and_serves_later_ones(proxy: Proxy, reset: bool) -> None:
+def test_a_cut_ends_open_connections_and_serves_later_ones(proxy: Proxy, reset: bool) -> None:
     with connect(proxy) as client, connect(proxy) as other:
         assert exchange(client, b"a") == b"a"
         proxy.cut(reset=reset)
@@ -110,7 +110,7 @@ def test_a_cut_ends_the_connections_of_now_and_serves_later_ones(proxy: Proxy, r
         assert exchange(client, b"b") == b"b"
 
 
-def test_what_is_held_waits_and_goes_on_later(proxy: Proxy) -> None:
+def test_held_bytes_wait_and_arrive_after_release(proxy: Proxy) -> None:
     with connect(proxy) as client:
         proxy.hold()
         client.sendall(b"abc")
@@ -134,7 +134,7 @@ def test_one_direction_can_be_held_alone(proxy: Proxy) -> None:
         assert is_silent(client)
 
 
-def test_a_stalled_connection_stays_so_and_later_ones_are_sound(proxy: Proxy) -> None:
+def test_a_stalled_connection_stays_stalled_and_later_ones_work(proxy: Proxy) -> None:
     with connect(proxy) as client:
         proxy.stall()
         proxy.release()

@@ -1,4 +1,4 @@
-"""ClusterVectorEnv over three env-servers in processes of their own, of which one is killed, stopped or cut off."""
+"""ClusterVectorEnv over three env-servers in processes of their own, one of which is killed, stopped or cut off."""
 
 import signal
 import time
@@ -20,7 +20,7 @@ from zerobeast.remote import part
 from zerobeast.tools.chaos.proxy import Proxy
 
 N, LENGTH = 7, 6
-SHARE = slice(2, 4)  #: the environments of the server that something happens to
+SHARE = slice(2, 4)  #: the environments of the server that fails
 MEANT = np.isin(np.arange(N), (2, 3))
 FAULTS = ["killed", "stopped", "cut off"]
 ZEROS = np.zeros(N, np.int64)
@@ -113,7 +113,7 @@ def test_environments_are_masked_until_their_server_is_back(servers: Servers, fa
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_environments_are_made_anew_where_a_server_answers(servers: Servers, fault: str) -> None:
+def test_lost_environments_are_remade_on_servers_that_answer(servers: Servers, fault: str) -> None:
     with opened(servers.endpoints, on_loss="remake") as envs:
         envs.reset(seed=5)
         servers.begin(fault)
@@ -123,7 +123,7 @@ def test_environments_are_made_anew_where_a_server_answers(servers: Servers, fau
         for count in range(1, 4):
             assert (envs.step(ZEROS)[0][SHARE, 0] == count).all()
         if fault == "stopped":
-            servers.end(fault)  # so that it can be ended
+            servers.end(fault)  # so that it can terminate
 
 
 def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> None:
@@ -141,7 +141,7 @@ def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> 
         assert (stepped_until(envs, lambda found: "lost" not in found[4])[0][SHARE, 0] == 0).all()
 
 
-def test_when_all_are_lost_there_is_a_mask_and_in_the_end_a_sentence(servers: Servers) -> None:
+def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(servers: Servers) -> None:
     with opened(servers.endpoints, timeout_s=20.0) as envs:
         envs.reset()
         for process in servers.processes:
@@ -152,7 +152,7 @@ def test_when_all_are_lost_there_is_a_mask_and_in_the_end_a_sentence(servers: Se
             stepped_until(envs, lambda _: False)
 
 
-def test_a_cluster_of_one_is_a_remote_one(ipc: str) -> None:
+def test_a_cluster_of_one_server_behaves_like_a_remote_vector_env(ipc: str) -> None:
     with running(ipc, workers=2), opened([ipc]) as envs:
         with closing(RemoteVectorEnv(ipc, COUNTER, N, env={"kwargs": {"length": LENGTH}})) as twin:
             assert envs.observation_space == twin.observation_space
@@ -163,7 +163,7 @@ def test_a_cluster_of_one_is_a_remote_one(ipc: str) -> None:
                 assert envs.episodes == twin.episodes
 
 
-def test_a_reset_has_its_seed_also_where_the_server_was_restarted_since(ipc: str) -> None:
+def test_a_reset_keeps_its_seed_if_the_server_was_restarted_before_it(ipc: str) -> None:
     with running(ipc):
         envs = opened([ipc]).__enter__()
         envs.reset(seed=5)
@@ -173,7 +173,7 @@ def test_a_reset_has_its_seed_also_where_the_server_was_restarted_since(ipc: str
         assert "lost" not in infos
 
 
-def test_a_reset_that_cannot_be_costs_no_environments(ipc: str) -> None:
+def test_an_invalid_reset_loses_no_environments(ipc: str) -> None:
     with running(ipc), closing(ClusterVectorEnv([ipc], "CartPole-v1", 2)) as envs:
         envs.reset(seed=1)
         before = envs.step(np.zeros(2, int))[0]
@@ -184,7 +184,7 @@ def test_a_reset_that_cannot_be_costs_no_environments(ipc: str) -> None:
         assert np.abs(after - before).max() < 1.0, "their episodes go on"
 
 
-def test_the_time_between_the_halves_of_a_step_is_the_callers(ipc: str) -> None:
+def test_time_between_step_async_and_step_wait_does_not_count_for_the_timeout(ipc: str) -> None:
     with running(ipc), opened([ipc], step_timeout_s=1.0) as envs:
         envs.reset()
         for _ in range(2):
@@ -203,7 +203,7 @@ def test_the_first_sessions_may_take_several_attempts(ipc: str, monkeypatch: pyt
             assert envs.reset(seed=3)[0][0, 1] == 3
 
 
-def test_what_cannot_be_is_a_sentence(ipc: str) -> None:
+def test_bad_arguments_and_absent_servers_are_refused_with_a_sentence(ipc: str) -> None:
     other = f"{ipc}2"
     with running(ipc, in_process=True), running(other, in_process=True):
         for endpoints, settings, error, why in (

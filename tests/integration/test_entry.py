@@ -1,4 +1,4 @@
-"""The way in and out of a service process. Run as a module, this file is the service that its tests start."""
+"""Start and end of a service process. Run as a module, this file is the service that its tests start."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from zerobeast.common.service.entry import MAX_FILES, main
 
 
 class Trivial(Service):
-    """Notes what is called in the file `steps`, and does what the run's name says."""
+    """Records its calls in the file `steps`, and does what the run's name says."""
 
     role = "trivial"
 
@@ -75,7 +75,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the service of this file, its run folder being `tmp_path`."""
+    """Start the service of this file, with `tmp_path` as its root."""
     with ExitStack() as stack:
 
         def starter(*flags: str | Path, few_files: bool = False, **variables: str) -> subprocess.Popen[str]:

@@ -87,7 +87,7 @@ def test_a_server_that_restarts_is_a_lost_peer(context: Context, ipc: str) -> No
     client.close()
 
 
-def test_an_answer_that_cannot_be_is_named(context: Context, ipc: str) -> None:
+def test_an_invalid_answer_is_named(context: Context, ipc: str) -> None:
     rows = np.zeros(3, step_record(SPEC).dtype)
     numbers = rows["reward"][:2]
     cases: list[tuple[Any, Any, str]] = [
@@ -107,7 +107,7 @@ def test_an_answer_that_cannot_be_is_named(context: Context, ipc: str) -> None:
             client.close()
 
 
-def test_episodes_that_cannot_be_are_left_out(context: Context, ipc: str) -> None:
+def test_invalid_episodes_are_left_out(context: Context, ipc: str) -> None:
     rows = np.zeros(2, step_record(SPEC).dtype)
     episodes = [["a", 1], [1.5, 3], 3, [float("nan"), 1], [1.0, 0]]
     with fake_server(context, ipc, welcome_then(Kind.OBS, (episodes, None), rows)):
@@ -116,7 +116,7 @@ def test_episodes_that_cannot_be_are_left_out(context: Context, ipc: str) -> Non
             assert client.step([0, 0])[1] == [(1.5, 3)]
 
 
-def test_a_session_that_has_not_begun_to_play_is_opened_anew(context: Context, ipc: str) -> None:
+def test_a_session_lost_before_its_first_reset_is_reopened(context: Context, ipc: str) -> None:
     with running(ipc), EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=3) as client:
         first = client.reset(seed=5)
     with running(ipc):
@@ -125,7 +125,7 @@ def test_a_session_that_has_not_begun_to_play_is_opened_anew(context: Context, i
         assert (client.reset(seed=5)["obs"] == first["obs"]).all()
 
 
-def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context: Context, ipc: str) -> None:
+def test_an_invalid_description_is_named_and_leaves_no_socket_open(context: Context, ipc: str) -> None:
     with (
         fake_server(context, ipc, lambda header: (Kind.WELCOME, ({"env": {"env_id": "A"}},), ())),
         pytest.raises(RemoteProtocolError, match="obs is None"),
@@ -133,7 +133,7 @@ def test_a_description_that_cannot_be_is_named_and_leaves_no_socket_open(context
         EnvClient(context, ipc, {}, 2, seed=0)
 
 
-def test_messages_that_make_no_sense_are_ignored_until_the_time_is_over(context: Context, ipc: str) -> None:
+def test_messages_that_make_no_sense_are_ignored_until_the_timeout(context: Context, ipc: str) -> None:
     with (
         fake_server(context, ipc, welcome_then(Kind.ACK, (1, 1))),
         EnvClient(context, ipc, {}, 2, seed=0) as client,

@@ -28,14 +28,14 @@ from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
-FASTER = 8  #: than the clock on the wall runs that of the actors
-MAKE_S = 0.1  #: of the wall's
+FASTER = 8  #: factor by which the actors' clock outruns wall time
+MAKE_S = 0.1  #: in wall time
 ACTORS = 8
 PONG = "PongNoFrameskip-v4"
 
 
 class Thread:
-    """Emulators, which the server makes in its own thread; `begun` are the seeds of all that were begun."""
+    """Emulators, which the server makes in its own thread; `begun` lists the seeds of all whose making has begun."""
 
     groups = 8
 
@@ -65,13 +65,13 @@ class Processes:
 
     def _start(self, env: WorkerVectorEnv, worker: Any) -> None:
         self.begun.append(worker.seed)
-        with self._lock:  # each start changes this process's environment for a moment, and several servers share it
+        with self._lock:  # each start briefly changes this process's environment variables, which several servers share
             self._own_start(env, worker)
 
 
 @pytest.mark.parametrize("kind", [Thread, Processes])
 @pytest.mark.parametrize("servers", [1, 4])
-def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_once(
+def test_sessions_that_take_longer_to_make_than_the_silence_timeout_are_each_made_once(
     monkeypatch: pytest.MonkeyPatch, kind: type[Thread | Processes], servers: int
 ) -> None:
     envs, port = kind(monkeypatch), free_port(2)
@@ -93,7 +93,7 @@ def test_sessions_that_take_longer_to_make_than_silence_is_borne_are_each_made_o
 
 
 def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]) -> Actor:
-    """One whose broker and learner are not there, and whose env-servers are at all these hosts."""
+    """Open an actor whose broker and learner are absent, and whose env-servers are at all these hosts."""
     settings = {
         "envserver": {"endpoint": f"tcp://all:{port}"},
         "actor": {"env_groups": envs.groups, "envs_per_group": 1, "connect_timeout_s": 1000.0},
@@ -115,7 +115,7 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
 
 
 def greeting(context: Context, endpoint: str, seed: int, num_envs: int) -> tuple[ClientPort, Callable[[], Kind | None]]:
-    """A client, and what says its HELLO and returns the kind of the answer, if there is one."""
+    """A client, and a function that sends its HELLO and returns the kind of the answer, if there is one."""
     port = ClientPort(context, Plane.STEPS, endpoint, random_id())
 
     def greet() -> Kind | None:
@@ -140,7 +140,7 @@ def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
         second, greet_second = greeting(context, ipc, 5000, 1)
         queued(server, greet_second, 2)
         if how == "BYE":
-            second.send(Header(Kind.BYE, second.sender))  # it knows no epoch
+            second.send(Header(Kind.BYE, second.sender))  # it has no epoch yet
         else:
             second.close()
         wait_until(lambda: server.report()["sessions_making"] == 1)

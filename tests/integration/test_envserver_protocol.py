@@ -1,4 +1,4 @@
-"""What an env-server makes of messages that are repeated, late, foreign or garbage."""
+"""How an env-server handles messages that are repeated, late, foreign or garbage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ TERMS: dict[str, Any] = {"env": {"id": COUNTER}, "num_envs": 2, "seed": 0}
 
 
 class Process:
-    """A client without manners."""
+    """A client that may send anything."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
         self.port = ClientPort(context, Plane.STEPS, endpoint, random_id())
@@ -35,7 +35,7 @@ class Process:
         wait_until(lambda: self.port.send(header, *frames))
 
     def receive(self, slot: int = 0) -> tuple[Header, list[bytes]] | None:
-        """The next message for a slot that is more than a sign of life, if one is there soon."""
+        """The next message for a slot, apart from signs of life, if one comes soon."""
         self.poller.wait(0.2)
         while message := self.port.receive():
             if message.header.slot == slot and message.header.kind is not Kind.HERE:
@@ -54,7 +54,7 @@ class Process:
         return header
 
     def ask(self, kind: Kind, *frames: Any, seq: int, slot: int = 0) -> tuple[Header, list[bytes]]:
-        """The answer to one request, whatever answers to HELLO still arrive."""
+        """The answer to one request; late answers to HELLO are skipped."""
         self.send(kind, *frames, seq=seq, slot=slot)
         while True:
             header, rest = wait_until(lambda: self.receive(slot))
@@ -115,7 +115,7 @@ def test_a_repeated_request_gets_the_same_answer_and_nothing_happens_twice(serve
     wait_until(lambda: server.report()["agent_steps"] == 4)
 
 
-def test_a_client_that_asks_again_before_the_answer_is_told_that_it_comes(
+def test_a_request_repeated_before_its_answer_is_answered_with_here(
     server: EnvServer, peer: Process, tmp_path: Path
 ) -> None:
     lock = tmp_path / "lock"
@@ -154,7 +154,7 @@ def test_slots_of_one_client_are_separate_sessions(server: EnvServer, peer: Proc
     assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2, slot=1)[1]) == [1, 1]
 
 
-def test_a_request_without_a_session_of_this_start_is_told_so(peer: Process) -> None:
+def test_a_request_without_a_session_of_this_start_is_refused(peer: Process) -> None:
     peer.hello()
     peer.epoch += 1
     assert peer.ask(Kind.RESET, seq=1)[0].body[0] == Reason.UNKNOWN_SESSION
@@ -188,7 +188,7 @@ def test_a_bad_action_is_refused_and_counted_and_the_session_goes_on(server: Env
         assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=number + 1)[1]) == [number] * 2
 
 
-def test_what_cannot_be_hosted_is_refused_in_words(server: EnvServer, peer: Process) -> None:
+def test_environments_that_cannot_be_hosted_are_refused_in_words(server: EnvServer, peer: Process) -> None:
     cases: list[tuple[dict[str, Any], Reason, str]] = [
         ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "did you mean CartPole-v1?"),
         ({"env": {"id": "no_such_module:A-v0"}}, Reason.ENVIRONMENT, "No module named 'no_such_module'"),
@@ -242,7 +242,7 @@ def test_garbage_costs_counters_and_nothing_else(server: EnvServer, peer: Proces
         push.send_multipart(frames)
     wait_until(lambda: server.report()["refused"] == len(garbage))
     while peer.receive():
-        pass  # answers to HELLO
+        pass  # late answers to HELLO
     for kind, body, *payload in ((Kind.WELCOME, ({},)), (Kind.OBS, ([],), b"payload"), (Kind.ACK, (1, 1))):
         peer.send(kind, *payload, body=body)
         header, _ = wait_until(peer.receive)

@@ -1,4 +1,4 @@
-"""Seeds and options of RESET, and infos of OBS: what a gymnasium vector environment here would have done."""
+"""Seeds and options of RESET, and infos of OBS, do what they do in a local gymnasium vector environment."""
 
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from zerobeast.env_client import EnvClient
 
 INFO = "tests.integration.info_env:Info-v0"
 PONG = "PongNoFrameskip-v4"
-N = 5  #: two parts of Atari games, two slices of worker processes
-LEFT_OUT = {"text", "none", "list", "large", "nd", "_hidden", "deep", "x" * 101, "object"}  #: of `Info`
+N = 5  #: makes two parts of Atari games, and two slices of worker processes
+LEFT_OUT = {"text", "none", "list", "large", "nd", "_hidden", "deep", "x" * 101, "object"}  #: infos of `Info`
 
 
 def local(env_id: str) -> Any:
-    """A vector environment of N in this process, whose backend is that of an env-server."""
+    """A vector environment of N in this process, with the backend that an env-server uses."""
     if env_id == PONG:
         return AtariVectorEnv("pong", N, stack_num=1, reward_clipping=False, use_fire_reset=False, num_threads=1)
     mode = "vector_entry_point" if env_id == "CartPole-v1" else "sync"
@@ -34,17 +34,19 @@ def shown(obs: np.ndarray, env_id: str) -> np.ndarray:
 
 
 def numbers(infos: dict[str, Any]) -> dict[str, Any]:
-    """What of the infos of a local vector environment can travel, comparable."""
+    """The infos of a local vector environment that can travel, in comparable form."""
     kept = {name: each for name, each in infos.items() if name.removeprefix("_") not in {*LEFT_OUT, "hidden"}}
     return {
         name: numbers(each) if isinstance(each, dict) else each.tolist()
         for name, each in kept.items()
-        if name not in ("t", "_t")  # the seconds of an episode
+        if name not in ("t", "_t")  # the duration of an episode
     }
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", PONG])
-def test_a_seed_begins_what_a_local_vector_environment_begins_with_it(context: Context, ipc: str, env_id: str) -> None:
+def test_a_seed_begins_the_same_episodes_as_in_a_local_vector_environment(
+    context: Context, ipc: str, env_id: str
+) -> None:
     twin, generator = local(env_id), np.random.default_rng(0)
     with running(ipc, workers=2), EnvClient(context, ipc, {"id": env_id}, N, seed=1) as client:
         for asked, meant in ((None, 1), (9, 9), (None, None), (9, 9), (4, 4)):
@@ -61,7 +63,7 @@ def test_a_seed_begins_what_a_local_vector_environment_begins_with_it(context: C
     twin.close()
 
 
-def test_a_seed_of_the_first_reset_is_meant_in_place_of_that_of_hello(context: Context, ipc: str) -> None:
+def test_a_seed_of_the_first_reset_replaces_that_of_hello(context: Context, ipc: str) -> None:
     with running(ipc, workers=2):
         for env_id in ("CartPole-v1", "Acrobot-v1", PONG):
             first = []
@@ -98,7 +100,7 @@ def test_a_process_that_ends_in_a_reset_is_replaced_by_one_that_is_reset_in_the_
         wait_until(lambda: server.report()["env_errors"] > 0)
 
 
-def test_what_cannot_be_reset_so_is_refused_in_a_sentence(context: Context, ipc: str) -> None:
+def test_invalid_seeds_and_options_are_refused_in_a_sentence(context: Context, ipc: str) -> None:
     with running(ipc, workers=1) as server:
         with EnvClient(context, ipc, {"id": PONG}, 1, seed=0) as client:
             with pytest.raises(ConfigError, match=f"options: environments '{PONG}' take none at a reset"):
@@ -119,7 +121,7 @@ def test_what_cannot_be_reset_so_is_refused_in_a_sentence(context: Context, ipc:
         wait_until(lambda: server.report()["env_errors"] == 1)
 
 
-def test_infos_are_the_numbers_among_those_of_a_local_vector_environment(context: Context, ipc: str) -> None:
+def test_infos_are_the_numeric_ones_of_a_local_vector_environment(context: Context, ipc: str) -> None:
     twin = local(INFO)
     with running(ipc, workers=2) as server:
         with EnvClient(context, ipc, {"id": INFO}, N, seed=5, infos=True) as client:
@@ -158,7 +160,7 @@ def test_infos_of_atari_are_the_emulators_own(context: Context, ipc: str) -> Non
 
 
 @pytest.mark.parametrize(("env_id", "settings"), [(INFO, {"workers": 2}), (INFO, {"in_process": True}), (PONG, {})])
-def test_a_reset_with_a_mask_is_of_these_environments_alone(
+def test_a_reset_with_a_mask_resets_the_masked_environments_alone(
     context: Context, ipc: str, env_id: str, settings: dict[str, Any]
 ) -> None:
     env = {"id": env_id, "max_episode_frames": 200}
@@ -183,7 +185,7 @@ def test_a_reset_with_a_mask_is_of_these_environments_alone(
         assert t > 100
 
 
-def test_a_mask_that_cannot_be_is_refused_in_a_sentence(context: Context, ipc: str) -> None:
+def test_an_invalid_mask_is_refused_in_a_sentence(context: Context, ipc: str) -> None:
     with running(ipc, in_process=True):
         with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
             client.reset()

@@ -12,7 +12,7 @@ from zerobeast.env_client import EnvClient
 
 
 def told(row: np.void) -> tuple[int, float, str]:
-    """A counter's row in short."""
+    """A counter's row as (count, reward, flags)."""
     return (
         int(row["obs"][0]),
         float(row["reward"]),
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_game_to_another_session(context: Context, 
 
 
 def shown(obs: np.ndarray) -> Any:
-    """What two environments show, if it is the same."""
+    """The observation of two environments, which must be the same."""
     if obs.dtype.names:
         return {name: shown(obs[name]) for name in obs.dtype.names}
     assert (obs[0] == obs[1]).all()

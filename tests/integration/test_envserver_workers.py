@@ -29,7 +29,7 @@ def children() -> list[psutil.Process]:
     """Worker processes of this test, without multiprocessing's own helper."""
     found = []
     for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie that waits to be buried
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie that has yet to be reaped
             if "spawn_main" in " ".join(child.cmdline()):
                 found.append(child)
     return found

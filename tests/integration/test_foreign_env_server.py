@@ -1,4 +1,4 @@
-"""docs/protocol.md, tried: a program that imports nothing of this project serves environments to it."""
+"""docs/protocol.md put to the test: a program that imports nothing of this project serves environments to it."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.env_client import EnvClient
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
-VERSION = 1  #: that the example speaks
+VERSION = 1  #: protocol version of the example
 old = partial(Header, version=VERSION)
 ENV = {"id": "CartPole-v1"}
 SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
@@ -35,7 +35,7 @@ SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 @pytest.fixture(scope="module", params=["ipc", "tcp"])
 def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of the example, run as its first lines say, in a process that cannot import this project."""
+    """The endpoint of the example, run as its first lines say, in a process that cannot import this project."""
     endpoint = f"ipc://{tmp_path_factory.mktemp('f')}/s" if request.param == "ipc" else f"tcp://127.0.0.1:{free_port()}"
     command = [sys.executable, "-I", str(SCRIPT), endpoint]
     server = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -213,7 +213,7 @@ def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClien
     assert envs.step(np.zeros(5))[0]["reward"].all()
 
 
-def test_another_version_is_told_so(context: Context, endpoint: str) -> None:
+def test_a_client_of_another_version_is_refused(context: Context, endpoint: str) -> None:
     with ExitStack() as stack:
         port = stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id())))
         push = stack.enter_context(context.socket(zmq.PUSH))
@@ -232,7 +232,7 @@ def test_another_version_is_told_so(context: Context, endpoint: str) -> None:
         assert header.body[0] == Reason.VERSION
 
 
-def test_a_client_of_ours_speaks_its_version_and_says_what_that_has_not(context: Context, endpoint: str) -> None:
+def test_our_client_speaks_its_version_and_says_what_that_version_lacks(context: Context, endpoint: str) -> None:
     with EnvClient(context, endpoint, ENV, num_envs=2, seed=0, infos=True) as client:
         client.reset()
         assert client.step([0, 1])[2] == {}, "infos were asked for"

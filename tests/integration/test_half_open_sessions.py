@@ -1,4 +1,4 @@
-"""HELLO costs its sender nothing: what a server keeps for one that never says more is bounded, and ends."""
+"""HELLO costs its sender nothing, so what a server keeps for one that sends nothing else is bounded and expires."""
 
 import os
 import resource
@@ -24,14 +24,14 @@ STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
 
 
 def unheard(endpoint: str, terms: dict[str, Any], times: int = 20) -> RawPeer:
-    """A client that greets under many ids and listens to no answer."""
+    """A client that sends HELLO under many ids and listens to no answer."""
     peer = RawPeer(Endpoint.parse(endpoint), REQUESTS, b"PUSH")
     peer.send(*(message([pack_header(Header(Kind.HELLO, random_id(), body=(terms,)))]) for _ in range(times)))
-    peer.send(message([b"\xc1"]))  # is counted once all before it are read
+    peer.send(message([b"\xc1"]))  # counted once everything before it has been read
     return peer
 
 
-def test_a_broker_opens_no_session_for_a_client_that_would_not_hear_it(the: Stage) -> None:
+def test_a_broker_opens_no_session_for_a_client_that_does_not_listen(the: Stage) -> None:
     the.welcomed()
     with unheard(the.config.broker.endpoint, {"env": ECHO_ENV.to_wire(), "num_envs": 1}):
         wait_until(lambda: the.refused("header") == 1)
@@ -53,7 +53,7 @@ def test_a_broker_closes_a_session_that_never_asks(the: Stage, monkeypatch: pyte
     assert asking.ask().rows["action"].tolist() == [2]
 
 
-def test_a_learner_opens_no_session_for_a_client_that_would_not_hear_it(endpoint: str, open_run: Opener) -> None:
+def test_a_learner_opens_no_session_for_a_client_that_does_not_listen(endpoint: str, open_run: Opener) -> None:
     run = open_run(endpoint=endpoint)
     actor = run.welcomed()
     with unheard(endpoint, {"env": ENV.to_wire(), "unroll_length": T, "num_envs": 4}):
@@ -76,13 +76,13 @@ def test_a_learner_closes_a_session_that_never_sends(open_run: Opener) -> None:
 
 
 def window_of(actor: FakeActor) -> int:
-    """What the newest reply grants."""
+    """The window that the newest reply grants."""
     newest = actor.replies[-1]
     return int(newest.body[1] if newest.kind is Kind.ACK else newest.body[0]["window"])
 
 
 def delivers(run: OpenRun, actor: FakeActor, others: list[FakeActor], batches: int) -> None:
-    """Send one row at a time, as far as the window allows, until so many batches of them have been learned."""
+    """Send one row at a time, as far as the window allows, until `batches` batches have been learned from."""
     sent = 0
 
     def learned() -> bool:
@@ -120,7 +120,7 @@ def test_streams_that_deliver_share_the_window_that_a_batch_needs(open_run: Open
 
 
 def greeted(context: Context, endpoint: str, count: int, **changes: Any) -> list[ClientPort]:
-    """Clients that listen and have said HELLO once they hear."""
+    """Clients that are subscribed to replies and have sent HELLO."""
     ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(count)]
     for port in ports:
         wait_until(lambda port=port: port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},))))
@@ -128,7 +128,7 @@ def greeted(context: Context, endpoint: str, count: int, **changes: Any) -> list
 
 
 def replies(ports: list[ClientPort], **changes: Any) -> dict[int, Header]:
-    """The newest answer to each, who keeps greeting until there is one."""
+    """The newest answer to each client; each repeats HELLO until there is one."""
     found: dict[int, Header] = {}
 
     def all_answered() -> bool:
@@ -144,7 +144,7 @@ def replies(ports: list[ClientPort], **changes: Any) -> dict[int, Header]:
     return found
 
 
-def test_an_env_server_makes_nothing_for_a_client_that_would_not_hear_it(endpoint: str) -> None:
+def test_an_env_server_makes_nothing_for_a_client_that_does_not_listen(endpoint: str) -> None:
     with running(endpoint) as server, unheard(endpoint, STEPS):
         wait_until(lambda: server.report()["refused_by_reason"] == {"header": 1})
         assert len(server.table) == 0
@@ -189,5 +189,5 @@ def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context,
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert refused.body[0] == Reason.ENVIRONMENT
         assert "cannot be started" in refused.body[1]
-        # a HELLO that was under way meanwhile has opened a session after all
+        # a HELLO that was still in flight has opened a session after all
         wait_until(lambda: second.send(Header(Kind.BYE, second.sender)) and len(server.table) == 1)

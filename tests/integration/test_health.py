@@ -27,7 +27,7 @@ PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 class Worker(Service):
-    """Does one piece of work a turn, until it is told to hang, or to turn and do none."""
+    """Does one piece of work per turn, unless it is told to hang or to turn without working."""
 
     role = "broker"
     work = ("rows",)
@@ -94,7 +94,7 @@ def test_a_service_answers_about_its_own_loop() -> None:
         assert page["progress_age_s"] < 2
 
 
-def test_a_loop_that_hangs_is_seen_although_its_page_is_served() -> None:
+def test_a_loop_that_hangs_is_reported_although_its_page_is_served() -> None:
     with served() as (worker, address):
         worker.hang.set()
         assert worker.hung.wait(60)
@@ -122,7 +122,7 @@ def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_pe
         wait_until(lambda: main(["health", "--endpoint", address]) == 0)
 
 
-def test_pages_given_by_hand_have_the_verdict_of_the_run_that_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_given_as_endpoints_get_the_verdict_of_their_run(capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as stack:
         pages = {"learner": {"waiting_fraction": 0.0, "agent_steps_per_s": 9.0, "update_ms": 5.0}}
         flags: list[str] = []
@@ -138,7 +138,7 @@ def test_pages_given_by_hand_have_the_verdict_of_the_run_that_they_are(capsys: p
         assert capsys.readouterr().out.splitlines()[-1] == "no verdict on the run: it takes an --endpoint of actor too"
 
 
-def test_metrics_are_what_prometheus_reads() -> None:
+def test_prometheus_can_read_the_metrics() -> None:
     with served() as (_, address):
         families = {family.name: family for family in text_string_to_metric_families(get(address, "/metrics")[1])}
         assert families["zerobeast_rows"].type == "counter"
@@ -152,7 +152,7 @@ OK = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 @pytest.mark.parametrize("answer", [b"", OK + b"[1]", OK + b"{", OK + b"[" * 500_000, b"\0" * 100])
-def test_a_stranger_at_the_address_is_no_page(answer: bytes) -> None:
+def test_a_server_of_another_kind_at_the_address_is_no_page(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -183,7 +183,7 @@ def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable(capsys
         assert "is a broker" in capsys.readouterr().out
 
 
-def test_a_worker_takes_work_once_all_its_services_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_is_ready_once_all_its_services_are(capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as stack:
         first = free_port()
         here = {"BEAST_HEALTH__HOST": "127.0.0.1", "BEAST_HEALTH__PORT": str(first)}

@@ -1,4 +1,4 @@
-"""The health port under people who mean no good: the page stays there for those who do."""
+"""The health port under hostile clients: the page stays available to others."""
 
 import logging
 import socket
@@ -23,7 +23,7 @@ def threads() -> int:
     return sum("process_request" in thread.name for thread in threading.enumerate())
 
 
-def test_requests_that_never_end_keep_no_threads_and_no_page_from_others() -> None:
+def test_requests_that_never_end_hold_no_threads_and_keep_the_page_from_nobody() -> None:
     with served() as (_, address), ExitStack() as stack:
         for number in range(10 * MAX_OPEN):
             stack.enter_context(visit(address)).sendall(b"GET /healthz HTTP/1.0\r\nx: " + b"y" * number)
@@ -32,7 +32,7 @@ def test_requests_that_never_end_keep_no_threads_and_no_page_from_others() -> No
         assert fetch_page(address, 20.0)
 
 
-def test_the_oldest_visitor_is_sent_away_and_the_newest_is_not() -> None:
+def test_the_oldest_connection_is_closed_and_the_newest_is_served() -> None:
     with served() as (_, address), ExitStack() as stack:
         visitors = [stack.enter_context(visit(address)) for _ in range(MAX_OPEN + 1)]
         oldest, newest = visitors[0], visitors[-1]
@@ -41,7 +41,7 @@ def test_the_oldest_visitor_is_sent_away_and_the_newest_is_not() -> None:
         assert newest.recv(100).startswith(b"HTTP/1.0 200")
 
 
-def test_visitors_that_hang_up_leave_no_line_behind(
+def test_clients_that_hang_up_leave_no_line_in_the_log(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with served() as (_, address):

@@ -1,4 +1,4 @@
-"""What the probes of deploy/kubernetes ask is what a service answers, and it is ready before any peer is there."""
+"""A service answers the probes of deploy/kubernetes, and is ready before any peer is there."""
 
 import json
 from pathlib import Path

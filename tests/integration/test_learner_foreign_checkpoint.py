@@ -1,4 +1,4 @@
-"""A checkpoint from a stranger: whatever its entries hold, the learner goes on from it or says in words why not."""
+"""An untrusted checkpoint: whatever its entries hold, the learner resumes from it or says in words why not."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2,
 
 @pytest.fixture
 def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
-    """Of a run that has a checkpoint."""
+    """The settings of a run that has a checkpoint."""
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     learned(config, actor_of(config), range(1, 3))
     return config
 
 
 def places(tree: Any, depth: int, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every entry down to a depth."""
+    """The path of every entry down to a depth."""
     if path:
         yield path
     if depth and isinstance(tree, dict | list):

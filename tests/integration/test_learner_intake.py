@@ -1,4 +1,4 @@
-"""The learner and its actors: what is taken and in which order, when it is acknowledged, and who is forgotten."""
+"""The learner and its actors: what it takes and in which order, when it acknowledges it, and whom it forgets."""
 
 import pytest
 
@@ -67,14 +67,14 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
         return all(received(actor) == 1 for actor in actors)
 
     def received(actor: FakeActor) -> int:
-        """What the newest answer to a HELLO says; one before it may have answered the first greeting once more."""
+        """`received` in the newest WELCOME; an earlier one may be a second answer to the first HELLO."""
         welcomes = [reply for reply in actor.replies if reply.kind is Kind.WELCOME]
         return int(welcomes[-1].body[0]["received"])
 
     wait_until(turn)
     assert run.queue.usable == 5 * 4
     for actor in actors:
-        actor.push(1, rollout_rows(4))  # again, though it need not
+        actor.push(1, rollout_rows(4))  # sent again, though it need not be
     run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
     assert run.page["agent_steps"] == 5 * 4 * 5
 
@@ -124,7 +124,7 @@ def test_rollouts_are_not_trained_twice_when_a_connection_breaks(endpoint: str, 
     assert run.page["agent_steps"] == 0
 
 
-def test_a_rollout_behind_a_missing_one_is_not_taken_before_it(endpoint: str, open_run: Opener) -> None:
+def test_a_rollout_after_a_missing_one_is_refused(endpoint: str, open_run: Opener) -> None:
     run = open_run(endpoint=endpoint, window=4)
     actor = run.welcomed()
     actor.push(3, rollout_rows(2, 3))
@@ -141,7 +141,7 @@ def test_a_rollout_behind_a_missing_one_is_not_taken_before_it(endpoint: str, op
     assert run.page["refused_by_reason"] == {"session": 1}
 
 
-def test_what_a_dead_actor_left_in_the_socket_does_not_bring_it_back(context: Context, open_run: Opener) -> None:
+def test_rollouts_that_a_dead_actor_left_in_the_socket_do_not_bring_it_back(context: Context, open_run: Opener) -> None:
     run = open_run(window=4)
     actor = run.welcomed()
     actor.push(1, rollout_rows(1, 1))

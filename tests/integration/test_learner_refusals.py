@@ -1,4 +1,4 @@
-"""The learner and its actors: whose terms are refused, which rollouts are, and that the run is open to the others."""
+"""The learner and its actors: which terms and rollouts are refused, and that the run stays open to the others."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_a_disk_that_cannot_hold_the_run_ends_the_learner_and_refuses_no_actor(o
     assert Kind.ERROR not in [reply.kind for reply in actor.replies]
 
 
-def test_memory_that_is_not_there_for_what_a_peer_describes_is_a_refusal(open_run: Opener) -> None:
+def test_terms_that_need_more_memory_than_there_is_are_refused(open_run: Opener) -> None:
     class TooLarge(Trainer):
         def storage(self, _capacity: int) -> NDArray[np.void]:
             raise RuntimeError("can't allocate memory")
@@ -125,7 +125,7 @@ def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:
     return False
 
 
-def test_a_rollout_of_another_start_of_the_learner_is_sent_back_to_hello(open_run: Opener) -> None:
+def test_a_rollout_for_another_start_of_the_learner_is_refused(open_run: Opener) -> None:
     run = open_run()
     actor = run.welcomed()
     actor.stream.epoch += 2

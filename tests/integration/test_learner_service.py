@@ -55,7 +55,7 @@ def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Open
     json.dumps(page, allow_nan=False)
 
 
-def test_a_learner_that_stays_has_kept_the_run_and_says_so_until_it_is_stopped(open_run: Opener) -> None:
+def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is_stopped(open_run: Opener) -> None:
     run = open_run(total_steps=20, when_done="stay")
     files = [run.learner.config.folder / name for name in ("checkpoint.pt", "metrics.csv")]
     actor = run.welcomed()
@@ -101,7 +101,7 @@ def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(contex
         assert torch.equal(net.state_dict()[name], value)
 
 
-def test_what_does_not_change_the_policy_is_no_version(open_run: Opener) -> None:
+def test_a_step_that_does_not_change_the_policy_makes_no_version(open_run: Opener) -> None:
     run = open_run()
     actor = run.welcomed()
     run.trainer.learning = Scripted(answer(4, changed=True), answer(2), answer(0), answer(1, changed=True))
@@ -112,7 +112,7 @@ def test_what_does_not_change_the_policy_is_no_version(open_run: Opener) -> None
     assert (run.page["updates"], run.page["optimizer_steps"]) == (3, 7)
 
 
-def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
+def test_wrong_settings_are_refused_with_a_sentence(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/l"
     nameless = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": ""})
     with pytest.raises(ConfigError, match="name: expected the name of the run"):
@@ -126,7 +126,7 @@ def test_wrong_settings_are_sentences(tmp_path: Path) -> None:
             Loop([learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda"))]).run()
 
 
-def test_weights_that_are_not_finite_never_leave(open_run: Opener) -> None:
+def test_weights_that_are_not_finite_are_never_published(open_run: Opener) -> None:
     run = open_run(total_steps=10**6, impala={"reward_clipping": "none"})
     actor = run.welcomed()
     huge = rollout_rows(4, seams=False)
@@ -146,7 +146,7 @@ def test_lag_counts_published_versions_while_every_version_acts(
 ) -> None:
     run = open_run(publish_every=2, max_policy_lag=1, sync=rule)
     actor = run.welcomed()
-    for seq in range(1, 8):  # all acted on by version 0; after three updates version 2 is published, after four 4
+    for seq in range(1, 8):  # version 0 acted in all; after three updates version 2 is published, after four version 4
         actor.push(seq, rollout_rows(4, seq))
         run.drive([actor], lambda seq=seq: seq in actor.acked)
     assert run.page["rollouts_by_fate"] == {"used": used, "stale": stale, "skipped": 0, "refused": 0, "undone": 0}

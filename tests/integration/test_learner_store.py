@@ -1,4 +1,4 @@
-"""A learner whose algorithm has a store goes on where the killed one was: with the store, not with the checkpoint."""
+"""A learner whose algorithm has a store resumes from the store, not from the checkpoint, after a kill."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ class Storing(Trainer):
 
 
 @pytest.mark.parametrize("saves", [False, True], ids=["no checkpoint", "a checkpoint"])
-def test_what_a_killed_learner_has_acknowledged_is_found_again(
+def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored(
     endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor], *, saves: bool
 ) -> None:
     config = run_config(tmp_path, endpoint=endpoint)

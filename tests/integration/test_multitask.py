@@ -23,7 +23,7 @@ def terms(task: str, **changes: Any) -> dict[str, Any]:
 
 
 class Noting(Trainer):
-    """Remembers (task, reward of its first step) of every row that is learned from."""
+    """Records (task, reward of the first step) of every row that is learned from."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -45,7 +45,7 @@ def run(open_run: Opener) -> OpenRun:
     return open_run({"make_trainer": Noting}, env=TASKS, impala=POPART)
 
 
-def test_every_row_is_learned_from_as_one_of_its_streams_environment(run: OpenRun) -> None:
+def test_every_row_is_learned_from_under_the_environment_of_its_stream(run: OpenRun) -> None:
     two, one = run.welcomed(**terms("Two-v0"), num_envs=3), run.welcomed(**terms("One-v0"), num_envs=1)
     for seq in (1, 2, 3, 4):
         two.push(seq, paid(3, 200.0), [[200.0, 5]])

@@ -1,4 +1,4 @@
-"""A program that steps itself, with a real broker: what reaches the learner is what an actor would have sent."""
+"""A program that steps its own environment, with a real broker: the learner gets what an actor would have sent."""
 
 import subprocess
 import threading
@@ -113,7 +113,7 @@ def open_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open
 
 
 class Game:
-    """The environment whose actors' rollouts are known, stepping itself, with one agent."""
+    """One agent, in the environment whose rollouts by an actor are known; the program steps it."""
 
     def __init__(self, client: PolicyClient, agent: int = 0) -> None:
         self.client, self.agent, self.env = client, agent, AlignmentCounter()
@@ -124,7 +124,7 @@ class Game:
         return self.env.reset()[0]
 
     def next(self, action: int) -> tuple[Any, float] | None:
-        """What comes of an action; None if it was the last."""
+        """The observation and reward after an action; None if it ended the episode."""
         obs, reward, terminated, truncated, _ = self.env.step(action)
         self.over = terminated or truncated
         if self.over:
@@ -133,7 +133,7 @@ class Game:
         return obs, reward
 
     def play(self, until: Callable[[], Any]) -> None:
-        """Whole episodes until something is true."""
+        """Play whole episodes until `until` returns something true."""
         while not until():
             action = self.client.start(self.first(), agent=self.agent)
             while step := self.next(action):
@@ -141,7 +141,7 @@ class Game:
 
 
 def in_step(rollouts: list[np.ndarray]) -> bool:
-    """Each answer stands beside its observation, and the recurrent state began with the first observation shown."""
+    """Assert that each answer stands beside its observation, and that the recurrent state belongs to the first one."""
     for rows in rollouts:
         value, first = rows["value"], rows["first"]
         assert (np.where(first[:, 1:-1], 0, value[:, :-1] + 1) == value[:, 1:]).all()
@@ -232,7 +232,7 @@ def test_a_broker_that_starts_again_costs_the_rollout_in_progress(
     assert {tuple(episode) for episode in stage.learner.episodes} == {(6.0, LENGTH)}, "episodes go on"
 
 
-def test_a_full_window_is_waited_for(open_stage: Opener) -> None:
+def test_a_client_waits_while_the_window_is_full(open_stage: Opener) -> None:
     stage = open_stage()
     stage.learner.keeps = True
     with stage.client() as client:
@@ -261,7 +261,7 @@ def test_a_client_that_drops_is_not_held_up_by_a_full_window(open_stage: Opener)
     assert steps > T * (len(stage.rollouts()) + 3)
 
 
-def test_a_client_that_drops_acts_on_without_a_learner_by_another_broker(open_stage: Opener) -> None:
+def test_a_client_that_drops_goes_on_acting_without_a_learner_and_with_a_new_broker(open_stage: Opener) -> None:
     stage = open_stage()
     with stage.client(when_full="drop") as client:
         game = Game(client)
@@ -288,7 +288,7 @@ def test_sessions_that_were_closed_meanwhile_are_opened_again(
         Game(client).play(lambda: stage.rollouts())
 
 
-def test_a_server_that_stays_away_is_an_error_that_can_be_outlived(open_stage: Opener) -> None:
+def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(open_stage: Opener) -> None:
     stage = open_stage()
     with stage.client() as client:
         game, client.timeout_s = Game(client), 0.5
@@ -322,7 +322,9 @@ def test_a_client_that_does_not_fit_the_run_is_told_so(open_stage: Opener) -> No
         ({"timeout_s": 0.3}, r"no answer from the broker at ipc://\S+ for 0.3 s"),
     ],
 )
-def test_what_cannot_be_is_said_by_the_constructor(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
+def test_bad_arguments_and_absent_servers_are_errors_of_the_constructor(
+    tmp_path: Path, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises((ConfigError, PeerLost), match=sentence):
         PolicyClient(f"ipc://{tmp_path}/b", f"ipc://{tmp_path}/l", ENV, **options)
 

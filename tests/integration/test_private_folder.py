@@ -1,4 +1,4 @@
-"""The folder for sockets: who may enter it, and that it goes with its process, also with one that is killed."""
+"""The folder for sockets: who may enter it, and that it is removed after its process, even a killed one."""
 
 import subprocess
 import tempfile
@@ -41,7 +41,7 @@ def test_the_folder_is_closed_to_others_and_gone_afterwards(place: Path) -> None
     assert not folder.exists()
 
 
-def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_one_stays(place: Path) -> None:
+def test_the_next_process_removes_the_folder_of_a_killed_one_and_not_that_of_a_living_one(place: Path) -> None:
     killed, abandoned = owner()
     living, kept = owner()
     killed.kill()

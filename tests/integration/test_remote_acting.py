@@ -21,7 +21,7 @@ SETTINGS += ["--actor.collect_ahead", "false", "--broker.precision", "float32"]
 
 @contextmanager
 def acting(*flags: str) -> Iterator[RemoteActing]:
-    """With one worker, whose rollouts of one policy are a batch."""
+    """With one worker, whose rollouts of one policy version fill a batch."""
     settings = [*SETTINGS, *flags, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"]
     worker = subprocess.Popen([sys.executable, "-m", "zerobeast.services.worker", *settings])
     try:
@@ -53,7 +53,7 @@ def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before(
         assert env.syncs > 1
 
 
-def test_workers_take_what_their_rule_wants() -> None:
+def test_workers_take_only_the_versions_that_their_rule_wants() -> None:
     with acting("--sync.rule", "never") as env:
         policy = env.policy()
         for _ in range(4):

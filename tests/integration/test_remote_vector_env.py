@@ -26,9 +26,9 @@ pytestmark = pytest.mark.timeout(600)
 INFO = "tests.integration.info_env:Info-v0"
 PARTS = "tests.integration.parts_env:Parts-v0"
 CARTPOLE, CHEETAH, PONG = "CartPole-v1", "HalfCheetah-v5", "PongNoFrameskip-v4"
-FRAMES = 400  #: of a game of Pong, which is truncated then
+FRAMES = 400  #: after which a game of Pong is truncated
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
-#: how many environments, how many steps of all of them, and settings
+#: id -> number of environments, steps of all of them, settings
 WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
     CARTPOLE: (5, 10_000, {}),
     PARTS: (5, 10_000, {}),
@@ -44,7 +44,7 @@ def remote(ipc: str, env_id: str, num_envs: int = 3, **kwargs: Any) -> Iterator[
 
 
 def local(env_id: str, num_envs: int, mode: AutoresetMode = NEXT_STEP, **kwargs: Any) -> Any:
-    """What gymnasium makes of an id in this process, by the backend that an env-server would use."""
+    """A vector environment in this process, made by the backend that an env-server would use."""
     if env_id == PONG:
         settings: dict[str, Any] = {"reward_clipping": False, "use_fire_reset": False, "num_threads": 1}
         settings["autoreset_mode"] = NEXT_STEP if mode is DISABLED else mode  # the emulator has no such mode
@@ -55,7 +55,7 @@ def local(env_id: str, num_envs: int, mode: AutoresetMode = NEXT_STEP, **kwargs:
 
 
 def assert_same(found: Any, expected: Any, where: tuple[Any, ...]) -> None:
-    """Equal in structure, shape and value; numbers of float64 travel as float32."""
+    """Assert equal structure, shapes and values; floats are compared as float32, since float64 travels as that."""
     if isinstance(expected, dict | tuple):
         assert isinstance(found, dict if isinstance(expected, dict) else tuple), where
         keys = list(expected) if isinstance(expected, dict) else range(len(expected))
@@ -112,7 +112,7 @@ def test_every_step_is_that_of_a_local_vector_environment(ipc: str, env_id: str,
 
 
 @pytest.mark.parametrize("env_id", [CARTPOLE, PARTS, CHEETAH, "FrozenLake-v1", "ALE/Pong-v5"])
-def test_spaces_are_those_of_gymnasium_and_hold_what_comes(ipc: str, env_id: str) -> None:
+def test_spaces_are_those_of_gymnasium_and_contain_the_observations(ipc: str, env_id: str) -> None:
     if env_id == "ALE/Pong-v5":
         twin: Any = AtariVectorEnv("pong", 2)
     else:
@@ -130,7 +130,7 @@ def test_spaces_are_those_of_gymnasium_and_hold_what_comes(ipc: str, env_id: str
         assert envs.spec.id == env_id
 
 
-def test_a_stack_of_frames_begins_with_the_first_and_goes_on_as_that_of_the_emulator(ipc: str) -> None:
+def test_a_stack_of_frames_repeats_the_first_frame_and_then_equals_that_of_the_emulator(ipc: str) -> None:
     settings: dict[str, Any] = {"reward_clipping": False, "use_fire_reset": False, "num_threads": 1}
     twin = AtariVectorEnv("pong", 2, stack_num=4, max_num_frames_per_episode=FRAMES, **settings)
     with remote(ipc, PONG, 2, env={"max_episode_frames": FRAMES}) as envs, closing(twin):
@@ -149,7 +149,7 @@ def test_a_stack_of_frames_begins_with_the_first_and_goes_on_as_that_of_the_emul
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_gymnasiums_wrappers_find_what_they_find_around_a_local_one(ipc: str, mode: AutoresetMode) -> None:
+def test_gymnasiums_wrappers_compute_the_same_as_around_a_local_one(ipc: str, mode: AutoresetMode) -> None:
     with remote(ipc, "Acrobot-v1", 3, autoreset_mode=mode, env={"kwargs": {"max_episode_steps": 30}}) as envs:
         twin = local("Acrobot-v1", 3, mode, max_episode_steps=30)
         found, expected = (NormalizeReward(RecordEpisodeStatistics(each)) for each in (envs, twin))
@@ -177,7 +177,7 @@ def test_wrappers_of_observations_and_infos_run_on_it(ipc: str) -> None:
         assert len(infos) == 3
 
 
-def test_halves_of_a_step_are_those_of_the_whole(ipc: str) -> None:
+def test_async_and_wait_give_the_same_as_a_whole_step(ipc: str) -> None:
     with remote(ipc, CARTPOLE) as envs:
         twin = local(CARTPOLE, 3)
         envs.reset_async(seed=5)
@@ -200,7 +200,7 @@ def test_options_reach_the_environments_and_episodes_are_counted(ipc: str) -> No
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_an_environment_that_fails_is_truncated_where_it_was_seen_last(ipc: str, mode: AutoresetMode) -> None:
+def test_an_environment_that_fails_is_truncated_at_its_last_observation(ipc: str, mode: AutoresetMode) -> None:
     with remote(ipc, COUNTER, 2, autoreset_mode=mode, env={"kwargs": {"raise_at": 3}}) as envs:
         envs.reset(seed=0)
         for _ in range(2):
@@ -226,7 +226,7 @@ def test_an_environment_that_fails_is_truncated_where_it_was_seen_last(ipc: str,
             assert reward.any() == (mode is DISABLED)
 
 
-def test_what_is_no_part_of_the_environments_is_refused(ipc: str) -> None:
+def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
     with remote(ipc, PARTS, 2, autoreset_mode=DISABLED) as envs:
         assert envs.get_attr("action_space") == (envs.single_action_space,) * 2
         assert envs.call("render_mode") == (None, None)
@@ -269,7 +269,7 @@ def test_what_is_no_part_of_the_environments_is_refused(ipc: str) -> None:
             envs.reset()
 
 
-def test_what_cannot_be_opened_is_a_sentence(ipc: str) -> None:
+def test_environments_that_cannot_be_opened_are_refused_with_a_sentence(ipc: str) -> None:
     with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.2 s"):
         RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.2)
     with pytest.raises(ConfigError, match="endpoint 'nowhere': expected tcp"):

@@ -1,4 +1,4 @@
-"""Which preset an environment of the user's own gets: a process makes it once and says what it looks like."""
+"""Which preset an environment of the user's own gets: a process makes it once and reports its spec."""
 
 import json
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Pa
     assert settle(flags, {}, NOW, own=TrainFlags).config.preset == "control"
 
 
-def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_path: Path) -> None:
+def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path) -> None:
     spec = spec_of(given("tests.integration.loud_env:Loud-v0"))
     assert (spec.env_id, spec.obs.shape) == ("tests.integration.loud_env:Loud-v0", (3,))
 
@@ -45,14 +45,14 @@ def test_what_an_environment_prints_does_not_mix_with_what_it_looks_like(tmp_pat
         (ODD, {"make_s": 50}, 0.1, r"^env.id '.*Odd-v0' was not made within 0.1 s, .*; --preset NAME needs no look"),
     ],
 )
-def test_one_that_cannot_be_made_is_refused_in_a_sentence(
+def test_an_environment_that_cannot_be_made_is_refused_in_a_sentence(
     env_id: str, kwargs: dict[str, object], limit_s: float, sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         spec_of(given(env_id, **kwargs), limit_s)
 
 
-def test_a_named_preset_needs_no_look(tmp_path: Path) -> None:
+def test_with_a_named_preset_the_environment_is_not_made(tmp_path: Path) -> None:
     assert (
         settle(
             ["--root", str(tmp_path), "--env", "No-v0", "--preset", "control"], {}, NOW, own=TrainFlags

@@ -1,4 +1,4 @@
-"""When a service has work to do: a stall is told from a rest."""
+"""When a service has work to do, which tells a stall from idleness."""
 
 import pytest
 

@@ -15,7 +15,7 @@ from zerobeast.common.runtime.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
-#: says "up", and on SIGTERM says "down" and ends
+#: prints "up", and on SIGTERM prints "down" and exits
 OBEYS = """
 import signal, sys, time
 def down(*_):
@@ -70,7 +70,7 @@ class Fleet:
         return self.children[role].code is not None or "up" in self.log(role).read_text()
 
     def run(self, *when_up: Callable[[], None]) -> Ending:
-        """Run to the end; `when_up` are done in turn once every child says that it is up."""
+        """Run to the end; once every child says that it is up, call `when_up` one after another."""
         self.turns = list(when_up)
         ending = self.supervisor.run()
         for child in self.children.values():
@@ -140,7 +140,7 @@ def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_i
     assert (ending.code, ending.sentence) == (1, "learner 0: checkpoint.pt: cannot be written: disk full")
 
 
-def test_a_learner_that_had_to_be_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_that_had_to_be_killed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 1.0)
     ending = Fleet(tmp_path, learner=IGNORES).run(interrupt())
     assert ending.code == 1
@@ -167,7 +167,7 @@ def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int
     assert "down" in fleet.log("learner").read_text(), "the learner could write its checkpoint"
 
 
-def test_of_several_deaths_the_one_that_names_bad_input_explains(tmp_path: Path) -> None:
+def test_of_several_deaths_the_one_that_names_bad_input_is_reported(tmp_path: Path) -> None:
     learner = str(tmp_path / "learner-0.log")
     broker = ENDS.format(other=learner, last="broker: the actor is gone", code=75)
     after_broker = f"import time; time.sleep(0.1)\n{ENDS.format(other=learner, last='actor: no such game', code=2)}"
@@ -184,7 +184,7 @@ def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
     assert "cannot start actor 0" in ending.sentence
 
 
-def test_a_killed_child_is_told_by_its_signal_and_what_it_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+def test_a_killed_child_is_reported_with_its_signal_and_its_own_children_end_too(tmp_path: Path) -> None:
     spawns = textwrap.dedent("""
         import subprocess, sys, time
         helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

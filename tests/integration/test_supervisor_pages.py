@@ -1,4 +1,4 @@
-"""Gathering the health pages of children: what answers, what never does, and what their logs say."""
+"""Gathering the health pages of children: those that answer, those that never do, and what their logs say."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Ports over real sockets: what arrives, in place and whole, and what a bad message costs."""
+"""Ports over real sockets: how messages arrive, whole and in place, and what a bad one costs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -75,7 +75,7 @@ def test_large_payloads_arrive_whole_in_both_directions(client: ClientPort, serv
     np.testing.assert_array_equal(back, sent)
 
 
-def test_a_frame_without_bytes_is_received_as_such(client: ClientPort, server: ServerPort) -> None:
+def test_an_empty_frame_is_received_as_such(client: ClientPort, server: ServerPort) -> None:
     client.send(step(1), np.zeros((4, 0), np.float32))
     assert wait_until(server.receive).into(np.zeros((2, 0), np.float32))
 
@@ -165,7 +165,7 @@ def test_an_oversized_frame_costs_its_sender_the_connection_and_disturbs_no_othe
             assert wait_until(server.receive).header == step(3), "the sender is back over a new connection"
 
 
-def test_a_frame_that_no_peer_takes_is_our_own_error(
+def test_sending_an_oversized_frame_is_a_local_error(
     client: ClientPort, server: ServerPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)

@@ -1,4 +1,4 @@
-"""Encrypted tcp: who has a key of the plane's talks, who has not is not heard, and an id is its key's alone."""
+"""Encrypted tcp: only peers with a key of the plane are heard, and an id belongs to one key alone."""
 
 import logging
 import time
@@ -39,7 +39,7 @@ from zerobeast.services.learner.service import Learner
 
 SENDER = 77
 SLOTS = count()
-LONG_S, SHORT_S = 60.0, 1.5  #: until a client must have been heard; until one would have been
+LONG_S, SHORT_S = 60.0, 1.5  #: limits for a client that must be heard, and for one that must not
 Make = Callable[..., Context]
 
 
@@ -75,7 +75,7 @@ def server(contexts: Make, keys: Path, place: str) -> Iterator[ServerPort]:
 
 
 def answered(here: ServerPort, there: ClientPort, slot: int) -> bool:
-    """Say HELLO once more; whether an answer for this slot is there."""
+    """Send HELLO once more and return whether an answer for this slot has arrived."""
     there.send(Header(Kind.HELLO, there.sender, slot, body=({},)))
     while message := here.receive():
         here.send(Header(Kind.WELCOME, message.header.sender, message.header.slot, body=({},)))
@@ -86,7 +86,7 @@ def answered(here: ServerPort, there: ClientPort, slot: int) -> bool:
 
 
 def greeted(here: ServerPort, there: ClientPort, seconds: float) -> bool:
-    """Whether a HELLO of now arrives and its answer comes back; what is left of earlier ones does not count."""
+    """Whether a new HELLO arrives and its answer comes back; leftovers of earlier ones do not count."""
     slot, until = next(SLOTS), time.monotonic() + seconds
     while time.monotonic() < until:
         if answered(here, there, slot):
@@ -101,7 +101,7 @@ def heard(here: ServerPort, client: Context, place: str, seconds: float, sender:
 
 
 def refused(here: ServerPort, client: Context, place: str) -> None:
-    """Connect, for requests and for replies, and wait until both were counted as refused for their key."""
+    """Connect for requests and for replies, and wait until both have been counted as refused for their key."""
     wanted = here.refused["key"] + 2
     with closing(ClientPort(client, here.plane, place, SENDER)) as there:
         wait_until(lambda: here.changes() == {} and here.refused["key"] >= wanted)
@@ -195,7 +195,7 @@ def test_a_refused_key_is_counted_and_logged_once(
     ]
 
 
-def test_a_flood_of_strangers_is_one_line_a_second(
+def test_a_flood_of_strangers_is_logged_once_per_period(
     server: ServerPort,
     contexts: Make,
     keys: Path,
@@ -265,7 +265,7 @@ def test_an_id_belongs_to_the_first_key_that_uses_it(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "[::]", "eth0"])
-def test_without_keys_nothing_is_bound_beyond_loopback_unless_it_is_said(host: str) -> None:
+def test_without_keys_nothing_is_bound_beyond_loopback_unless_insecure_is_set(host: str) -> None:
     context = Context()
     for bound in (
         lambda: ServerPort(context, Plane.STEPS, f"tcp://{host}:5550"),

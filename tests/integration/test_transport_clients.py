@@ -26,7 +26,7 @@ def step(sender: int, seq: int) -> Header:
 
 
 def heard(client: ClientPort, last: int) -> list[int]:
-    """Numbers of the answers up to `last`."""
+    """Sequence numbers of the answers up to `last`."""
     seqs: list[int] = []
 
     def done() -> bool:
@@ -53,7 +53,7 @@ def test_every_client_hears_its_own_replies_and_no_others(context: Context, endp
         assert server.dropped == 0
 
 
-def test_a_client_that_closes_has_departed_once(context: Context, endpoint: str, server: ServerPort) -> None:
+def test_a_client_that_closes_is_reported_as_departed_once(context: Context, endpoint: str, server: ServerPort) -> None:
     with closing(ClientPort(context, PLANE, endpoint, 2)) as staying:
         leaving = ClientPort(context, PLANE, endpoint, 1)
         assert not server.hears(1)
@@ -130,7 +130,7 @@ def test_requests_to_a_server_that_does_not_read_end_in_a_refusal_to_queue(conte
             assert wait_until(server.receive).frames() == [payload]
 
 
-def test_a_client_meets_a_restarted_server_without_help(context: Context, endpoint: str) -> None:
+def test_a_client_reconnects_to_a_restarted_server_by_itself(context: Context, endpoint: str) -> None:
     first = ServerPort(context, PLANE, endpoint)
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         meet(first, client)
@@ -139,7 +139,7 @@ def test_a_client_meets_a_restarted_server_without_help(context: Context, endpoi
             meet(second, client)
 
 
-def test_a_server_with_an_epoch_says_here_to_each_client_that_comes_once(context: Context, endpoint: str) -> None:
+def test_a_server_with_an_epoch_sends_here_once_to_each_client_that_connects(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, PLANE, endpoint, 1)) as client:
         for epoch in (5, 6):
             with closing(bound_again(partial(ServerPort, context, PLANE, endpoint, epoch=epoch))) as server:
@@ -168,7 +168,7 @@ def test_a_reopened_client_meets_the_server_again(context: Context, endpoint: st
         meet(server, client)
 
 
-def test_a_client_keeps_its_sockets_where_the_name_of_the_server_does_not_resolve_any_more(
+def test_a_client_keeps_its_sockets_if_the_name_of_the_server_no_longer_resolves(
     context: Context, endpoint: str, server: ServerPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(_self: Endpoint) -> Endpoint:
@@ -204,7 +204,7 @@ def test_ids_are_random_positive_and_fit_63_bits() -> None:
     assert all(0 < found < 1 << 63 for found in ids)
 
 
-def test_a_flood_of_garbage_does_not_keep_a_server_from_its_loop(context: Context, server: ServerPort) -> None:
+def test_a_flood_of_garbage_does_not_block_the_loop_of_a_server(context: Context, server: ServerPort) -> None:
     with context.socket(zmq.PUSH) as flood:
         flood.set(zmq.LINGER, 0)
         flood.connect(server.pollable[0].get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())

@@ -1,4 +1,4 @@
-"""What one peer sends without end costs its own connection, a counter or a turn of the loop, and never the others."""
+"""An endless flood from one peer costs its own connection, a counter or a turn of the loop, and never the others."""
 
 from contextlib import ExitStack, closing
 
@@ -63,7 +63,7 @@ def test_a_message_of_very_many_frames_takes_several_turns(
         assert not following.more
 
 
-def test_frames_behind_a_header_that_stands_alone_are_refused(server: ServerPort, place: Endpoint) -> None:
+def test_frames_after_a_header_that_takes_none_are_refused(server: ServerPort, place: Endpoint) -> None:
     alone = [Header(Kind.HELLO, ME, body=({},)), Header(Kind.BYE, ME), Header(Kind.RESET, ME)]
     with RawPeer(place, REQUESTS, b"PUSH") as peer:
         peer.send(*(message([pack_header(header), b""]) for header in alone), message([pack_header(alone[1])]))
@@ -119,7 +119,7 @@ def test_a_flood_of_arrivals_is_served_in_several_turns(
 
 
 class Counting:
-    """A socket that notes what it receives."""
+    """A socket that records what it receives."""
 
     def __init__(self, socket: zmq.Socket[bytes], served: list[bytes]) -> None:
         self._socket, self._served = socket, served
@@ -132,7 +132,7 @@ class Counting:
         return getattr(self._socket, name)
 
 
-def test_what_is_no_subscription_costs_a_subscriber_of_the_weights_at_most_a_version(
+def test_messages_that_are_no_subscription_cost_a_weights_subscriber_at_most_a_version(
     context: Context, endpoint: str, place: Endpoint
 ) -> None:
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Files of keys: what `beast keygen` makes, which files are refused in words, and secrets as clusters mount them."""
+"""Key files: what `beast keygen` makes, which files are refused in words, and secrets as clusters mount them."""
 
 import os
 import stat
@@ -71,7 +71,7 @@ def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(
     assert len(own) == 3
 
 
-def test_keygen_adds_nothing_to_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keygen_adds_no_certificate_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keygen", str(tmp_path / "none"), "actor"]) == 2
     assert "holds no public/actor.key" in capsys.readouterr().err
     (tmp_path / "file").touch()
@@ -116,7 +116,7 @@ def mounted(keys: Path, mode: int) -> None:
     file.chmod(mode)
 
 
-def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_through_and_by_no_other(
+def test_a_mounted_secret_may_be_readable_by_the_group_of_its_service_and_by_no_other(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounted(keys, 0o440)
@@ -128,7 +128,7 @@ def test_a_mounted_secret_may_be_read_by_the_group_that_it_reaches_its_service_t
             Keys(str(keys), "actor")
 
 
-def test_what_is_no_certificate_admits_no_client_and_harms_none(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_are_no_certificates_admit_and_harm_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
     learner = Keys(str(keys), "learner")
     before = learner.clients(Plane.ROLLOUTS)
     (keys / "public" / "actor-2.key").write_bytes(os.urandom(1000))

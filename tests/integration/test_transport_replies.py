@@ -1,4 +1,4 @@
-"""What a client makes of replies that no honest server sends."""
+"""How a client handles replies that no honest server sends."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +21,7 @@ ANSWER = Header(Kind.OBS, ME, 0, 1, 1, ([], None))
 
 @pytest.fixture
 def publisher(context: Context, endpoint: str) -> Iterator[zmq.Socket[bytes]]:
-    """A server's socket for replies that says whatever it is told to."""
+    """A server's socket for replies, which sends whatever it is told to."""
     with context.socket(zmq.XPUB) as socket:
         socket.set(zmq.LINGER, 0)
         socket.bind(Endpoint.parse(endpoint).socket(1))
@@ -39,7 +39,7 @@ def said(entries: list[Any]) -> bytes:
     return topic(Plane.STEPS, ME) + msgpack.packb(entries)
 
 
-def test_what_is_garbled_or_not_for_this_client_is_counted_and_the_next_is_taken(
+def test_replies_that_are_garbled_or_for_others_are_counted_and_the_next_is_taken(
     publisher: zmq.Socket[bytes], client: ClientPort
 ) -> None:
     others = [replace(ANSWER, sender=sender) for sender in (0, ME + 1)]
@@ -55,7 +55,7 @@ def test_what_is_garbled_or_not_for_this_client_is_counted_and_the_next_is_taken
     assert client.refused == {"header": 2, "sender": 2, "kind": 3}
 
 
-def test_replies_in_a_row_that_could_not_be_read_are_counted_for_the_complaint(
+def test_unreadable_replies_are_counted_until_a_readable_one_arrives(
     publisher: zmq.Socket[bytes], client: ClientPort
 ) -> None:
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Connections of clients that take nothing any more: the server ends them, so that others can take their place."""
+"""Connections of clients that no longer read: the server closes them, so that others can take their place."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,21 +37,21 @@ def client(context: Context, proxy: Proxy, server: ServerPort) -> Iterator[Clien
 
 
 def fill(server: ServerPort) -> None:
-    """Send until there is no room, which is soon: no peer takes anything."""
+    """Send until the queue is full, which is soon, since no peer reads."""
     while server.send(Header(Kind.OBS, CLIENT, body=([],)), LARGE):
         pass
     assert server.dropped == 1
 
 
 def heard(client: ClientPort, slot: int) -> bool:
-    """Read everything; whether something for this slot was among it."""
+    """Read everything and return whether a message for this slot was among it."""
     found = False
     while message := client.receive():
         found |= message.header.slot == slot
     return found
 
 
-def test_a_dead_connection_full_of_replies_does_not_keep_them_from_the_next_for_long(
+def test_a_dead_connection_full_of_replies_does_not_block_the_next_one_for_long(
     proxy: Proxy, server: ServerPort, client: ClientPort
 ) -> None:
     proxy.stall()
@@ -60,13 +60,13 @@ def test_a_dead_connection_full_of_replies_does_not_keep_them_from_the_next_for_
     assert not server.send(Header(Kind.BYE, CLIENT)), "both connections have the same topic"
 
     def answered() -> bool:
-        server.changes()  # libzmq lets go of a connection when its end is read, as every server does in each turn
+        server.changes()  # libzmq drops a connection once its end has been read, which every server does in each turn
         return server.send(Header(Kind.BYE, CLIENT, slot=1)) and heard(client, slot=1)
 
     wait_until(answered)
 
 
-def test_a_client_that_takes_nothing_any_more_is_gone(proxy: Proxy, server: ServerPort, client: ClientPort) -> None:
+def test_a_client_that_stops_reading_is_disconnected(proxy: Proxy, server: ServerPort, client: ClientPort) -> None:
     proxy.hold(to_server=False)
     fill(server)
     wait_until(lambda: server.changes().get(CLIENT) is False)

@@ -1,4 +1,4 @@
-"""Who hears the replies of a server: each client its own topic, whatever else is asked for."""
+"""Who hears the replies of a server: each client only its own topic, whatever else it subscribes to."""
 
 from collections import Counter
 from contextlib import ExitStack, closing
@@ -61,7 +61,7 @@ def test_a_client_that_unsubscribes_has_departed(context: Context, endpoint: str
 
 
 def subscribe(socket: zmq.Socket[bytes], sender: int) -> None:
-    """Ask for a topic; an XSUB asks by hand, and shows whatever comes, where a SUB hides what it did not ask for."""
+    """Subscribe to a topic; an XSUB does so by hand and delivers every message, a SUB only those of its topics."""
     wanted = topic(PLANE, sender)
     _ = socket.send(b"\1" + wanted) if socket.type == zmq.XSUB else socket.subscribe(wanted)
 

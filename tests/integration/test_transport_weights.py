@@ -1,4 +1,4 @@
-"""Versions of the weights: each subscriber gets the newest, whenever it comes, and no other waits for a slow one."""
+"""Versions of the weights: each subscriber gets the newest, whenever it subscribes, and none waits for a slow one."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -38,7 +38,7 @@ def version(number: int, snapshot: np.ndarray = SMALL) -> Header:
 
 
 def arrivals(publisher: WeightsPublisher, subscriber: WeightsSubscriber, last: int) -> list[int]:
-    """Versions received up to `last`, while the publisher goes on as a learner's loop does."""
+    """Versions received up to `last`, while the publisher serves new subscribers as a learner's loop does."""
     found: list[int] = []
 
     def done() -> bool:
@@ -86,7 +86,7 @@ def test_a_late_subscriber_gets_the_newest_exactly_once_and_the_others_nothing_e
         assert arrivals(publisher, early, 3) == [3]
 
 
-def test_the_first_version_reaches_all_who_came_before_it(
+def test_the_first_version_reaches_all_who_subscribed_before_it(
     context: Context, endpoint: str, publisher: WeightsPublisher
 ) -> None:
     with closing(WeightsSubscriber(context, endpoint)) as one, closing(WeightsSubscriber(context, endpoint)) as two:
@@ -99,7 +99,7 @@ def test_the_first_version_reaches_all_who_came_before_it(
         assert arrivals(publisher, two, 0) == [0]
 
 
-def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
+def test_a_cancelled_subscription_costs_the_others_nothing(
     context: Context, endpoint: str, publisher: WeightsPublisher
 ) -> None:
     publisher.publish(version(1), SMALL)
@@ -109,7 +109,7 @@ def test_a_subscription_that_is_taken_back_costs_the_others_nothing(
         fickle.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
         wait_until(lambda: served(publisher, fickle))
         fickle.unsubscribe(WEIGHTS_TOPIC)
-        with context.socket(zmq.SUB) as late:  # once it is served, those before it are in as well
+        with context.socket(zmq.SUB) as late:  # once it is served, earlier messages have been read too
             late.subscribe(WEIGHTS_TOPIC)
             late.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
             wait_until(lambda: served(publisher, late))
@@ -148,7 +148,7 @@ def test_a_subscriber_that_does_not_read_delays_no_other_and_finds_the_newest_la
         assert len(backlog) < number, "what it could not take was dropped, not kept"
 
 
-def test_a_subscriber_meets_a_restarted_publisher_without_help(context: Context, endpoint: str) -> None:
+def test_a_subscriber_reconnects_to_a_restarted_publisher_by_itself(context: Context, endpoint: str) -> None:
     first = WeightsPublisher(context, endpoint)
     first.publish(version(8), SMALL)
     with closing(WeightsSubscriber(context, endpoint)) as subscriber:

@@ -18,7 +18,7 @@ from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 
 
 def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: Callable[[], Any]) -> Header:
-    """What a server says to a HELLO of a version."""
+    """A server's answer to a HELLO of a protocol version."""
     with ExitStack() as stack:
         port = stack.enter_context(closing(ClientPort(context, plane, endpoint, random_id())))
         push = stack.enter_context(context.socket(zmq.PUSH))
@@ -36,7 +36,7 @@ def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: C
 
 @pytest.mark.parametrize("version", [1, 3])
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
-def test_a_client_of_another_version_is_told_both_in_a_sentence(
+def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
     context: Context, tmp_path: Any, open_stage: OpenStage, open_run: Opener, plane: Plane, version: int
 ) -> None:
     with ExitStack() as stack:

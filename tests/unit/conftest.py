@@ -1,4 +1,4 @@
-"""What holds for every unit test."""
+"""A fixture that applies to every unit test."""
 
 import pytest
 import torch
@@ -6,5 +6,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """The same random numbers in every run, whichever tests ran before."""
+    """Seed torch, so that random numbers do not depend on which tests ran before."""
     torch.manual_seed(0)

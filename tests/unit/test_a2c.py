@@ -17,7 +17,7 @@ a2c = partial(algorithm_of, "a2c")
 
 
 def lambda_return(batch: Batch, values: Tensor, t: int, b: int, gamma: float, decay: float) -> float:
-    """(1 - lambda) sum of lambda^(n-1) G^(n), the rest of the weight on the longest: in words, without a recursion."""
+    """(1 - lambda) sum of lambda^(n-1) G^(n), the remaining weight on the longest, without a recursion."""
     returns, total, weight = [], 0.0, 1.0
     for n in range(t, T):
         total += weight * float(batch.reward[n + 1, b])
@@ -72,7 +72,7 @@ def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_
 @pytest.mark.parametrize("lagging", [False, True], ids=["on policy", "behind"])
 @pytest.mark.parametrize("decay", [1.0, 0.8])
 @pytest.mark.parametrize("env", [VECTORS, MINATAR, PANEL, REACH], ids=lambda env: env.env_id)
-def test_it_is_impala_to_the_last_gradient(env: EnvSpec, *, decay: float, lagging: bool) -> None:
+def test_loss_and_gradients_equal_those_of_impala(env: EnvSpec, *, decay: float, lagging: bool) -> None:
     settings = {**PLAIN, "trace_decay": decay, "reduction": "mean", "reward_clipping": "none"}
     one, two = a2c(env, **settings), algorithm_of("impala", env, **settings)
     net = one.network()

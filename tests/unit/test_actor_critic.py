@@ -1,4 +1,4 @@
-"""What actor-critic algorithms share: how they act, for every kind of action, and that learning sees the same."""
+"""What actor-critic algorithms share: acting, for every kind of action, and that learning sees what acting saw."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ SHARES = [
 ]
 
 
-#: with which each algorithm has a changed policy after every batch
+#: settings with which an algorithm changes its policy after every batch
 PROMPT: dict[str, dict[str, Any]] = {
     "vmpo": {"target_period": 1, "popart": True},
     "impact": {"batches": 1, "uses": 1, "kl_cost": 1.0},
@@ -189,7 +189,7 @@ def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net_settings: dict[str
     assert late["rho_clipped_mean"].item() == pytest.approx(rhos.clamp(max=1).mean().item(), rel=1e-3)
 
 
-def test_the_mean_ratio_cannot_see_lag_and_what_is_reported_can() -> None:
+def test_reported_metrics_show_lag_that_the_mean_ratio_hides() -> None:
     family, n = family_of(VECTORS.action), 200_000
     mu, pi = torch.tensor([1.0, 0.0, -1.0]), torch.tensor([-1.0, 0.0, 1.0])
     behaviour, policy = family.of(mu.expand(n, 1, 3)), family.of(pi.expand(n, 1, 3))
@@ -203,7 +203,9 @@ def test_the_mean_ratio_cannot_see_lag_and_what_is_reported_can() -> None:
 
 
 @pytest.mark.parametrize("name", [*ACTOR_CRITICS, "impala with replay"])
-def test_a_batch_is_learned_from_under_the_normalisation_that_acted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_learned_from_with_the_normalisation_used_for_acting(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, *replay = name.split(" with ")
     settings = {"replay_share": 0.5} if replay else PROMPT.get(name, {})
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
@@ -272,7 +274,7 @@ def test_an_unroll_learns_from_all_steps_but_the_last() -> None:
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in net.parameters())
 
 
-def test_the_policy_description_is_that_of_the_network() -> None:
+def test_the_policy_spec_matches_the_network() -> None:
     assert actor_critic(VECTORS, {}).policy == PolicySpec(logits_and_value(3), 0)
     assert actor_critic(PANEL, {}).policy == PolicySpec(logits_and_value(7), 0)
     assert actor_critic(REACH, {}).policy == PolicySpec(logits_and_value(4), 0)

@@ -14,7 +14,7 @@ def directory(slots: int = 2, first: int = 0, *, spread: bool = True) -> Directo
     return Directory(slots, first, spread=spread)
 
 
-def test_one_address_serves_all_groups_and_there_is_nothing_else() -> None:
+def test_a_single_address_serves_all_groups_and_leaves_no_alternative() -> None:
     d = directory()
     assert d.update([A]) == {0: A, 1: A}
     assert d.update([A]) == {}
@@ -40,13 +40,13 @@ def test_a_new_server_takes_a_group_from_the_fullest() -> None:
     assert len(d.update([A, B, C])) == 1 or Counter(d.choice.values()) == {A: 2, B: 2}
 
 
-def test_a_group_stays_where_it_is_while_nothing_is_uneven() -> None:
+def test_groups_stay_where_they_are_while_servers_are_balanced() -> None:
     d = directory(2)
     d.update([A, B])
     assert d.update([A, B, C]) == {}
 
 
-def test_a_server_that_the_name_forgets_keeps_its_groups_until_it_is_silent() -> None:
+def test_a_server_missing_from_the_lookup_keeps_its_groups_until_it_is_silent() -> None:
     d = directory(2)
     d.update([A, B])
     assert d.update([B]) == {}
@@ -73,7 +73,7 @@ def test_no_group_goes_back_to_a_server_that_it_left_until_that_is_forgiven_or_n
     assert d.update([A, B]) == {1: B}
 
 
-def test_a_server_that_was_fled_is_better_than_none() -> None:
+def test_a_group_returns_to_a_server_that_it_left_if_there_is_no_other() -> None:
     d = directory(1)
     d.update([A, B])
     assert [d.elsewhere(0), d.elsewhere(0)] == [B, A]
@@ -103,7 +103,7 @@ def test_groups_are_never_uneven_by_more_than_one(slots: int, first: int, lookup
     d = directory(slots, first)
     for addresses in lookups:
         d.update(sorted(addresses))
-        for slot in range(slots):  # those whose server has gone find out
+        for slot in range(slots):  # groups whose server has gone find out
             if d.choice[slot] not in addresses:
                 d.elsewhere(slot)
         d.forgive()

@@ -1,4 +1,4 @@
-"""The environments of all actors of a run start from different seeds; where there are several, groups share them."""
+"""All environments of a run start from different seeds; groups take turns at a run's environment ids."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from zerobeast.services.actor.service import Actor
 
 
 def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
-    """Of all environments of an actor with 2 groups of 3."""
+    """Seeds of all environments of an actor with 2 groups of 3."""
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
     firsts = [
         group.steps.stream.hello_terms["seed"] for group in Actor(config, Instance(index=index, start=start)).groups
@@ -29,14 +29,14 @@ def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> N
     assert played == ["A-v0", "B-v0", "C-v0"] * 2
 
 
-def test_actors_that_are_counted_repeat_their_seeds_and_share_none() -> None:
+def test_numbered_actors_repeat_their_seeds_and_share_none() -> None:
     assert seeds(1) == seeds(1)
     assert seeds(1) != seeds(1, run_seed=2)
     everyone = list(itertools.chain.from_iterable(seeds(index) for index in range(50)))
     assert len(set(everyone)) == 50 * 6
 
 
-def test_a_run_begins_with_the_seeds_that_follow_from_its_own_and_goes_on_with_others() -> None:
+def test_a_new_run_derives_seeds_from_its_own_and_a_resumed_one_uses_others() -> None:
     assert seeds(1, run_seed=2) == [2_000_006 + 6 + i for i in range(6)]
     assert seeds(1, start=5000) == seeds(1, start=5000)
     starts = [0, 1, 2, 160, 5000, 5160, 10**6, 10**12]
@@ -50,7 +50,7 @@ def test_actors_without_a_number_share_no_seeds_either() -> None:
     assert all(0 <= seed < 2**31 + 3 for seed in everyone)
 
 
-def test_environments_that_are_made_anew_play_by_other_seeds() -> None:
+def test_recreated_environments_get_other_seeds() -> None:
     world = World()
     asked = [world.group.steps.stream.hello_terms["seed"]]
     for _ in range(3):

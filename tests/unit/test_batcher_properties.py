@@ -1,4 +1,4 @@
-"""Whatever arrives and however slow the device is: no request is lost, doubled, reordered or squeezed in."""
+"""Whatever arrives and however slow the device is: no request is lost, duplicated, reordered or squeezed in."""
 
 from hypothesis import given
 from hypothesis import strategies as st

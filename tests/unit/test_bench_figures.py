@@ -11,7 +11,7 @@ from zerobeast.tools.bench.figures import Goal, figure, table
 from zerobeast.tools.bench.profile import part_of
 
 
-def test_every_command_is_explained_and_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_exists_and_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--help"]) == 0
     text = capsys.readouterr().out
     for name, meaning in bench.COMMANDS.items():
@@ -27,7 +27,9 @@ def test_an_unknown_command_is_named_beside_those_that_exist(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_a_measurement_takes_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measurement_without_a_positive_finite_duration_is_refused(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         bench.main(["steps", "--seconds", seconds])
     assert "--seconds" in capsys.readouterr().err
@@ -94,7 +96,7 @@ def test_without_a_compiler_a_round_trip_has_no_yardstick(
     assert "not known" in text
 
 
-def test_the_report_runs_what_there_is_and_says_what_failed(
+def test_the_report_runs_its_commands_and_says_which_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert {command.split()[0] for command in report.COMMANDS} == {*bench.COMMANDS} - {

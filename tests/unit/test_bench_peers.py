@@ -1,4 +1,4 @@
-"""`beast bench peers`: choosing, reading a runner's line, the clock, the table and the end of a child."""
+"""`beast bench peers`: choosing peers, reading a runner's line, the clock, the table and ending a child."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_only_chooses_in_the_order_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(("only", "what"), [("sb3,sb4", "unknown peer 'sb4'"), (",", "names no peer")])
-def test_a_choice_that_cannot_be_is_refused_with_the_names(only: str, what: str) -> None:
+def test_an_invalid_choice_is_refused_with_the_valid_names(only: str, what: str) -> None:
     with pytest.raises(ConfigError, match=f"--only: {what}; expected some of sb3, sample-factory, rllib, zerobeast"):
         choose(only, PONG)
 
@@ -67,7 +67,7 @@ def test_a_peer_has_one_virtual_environment_for_all_works() -> None:
 
 @pytest.mark.parametrize(("name", "runner"), [("dqn", "sb3_dqn.py"), ("sac", "sb3_sac.py")])
 def test_a_replay_agent_learns_as_often_as_its_peer(name: str, runner: str) -> None:
-    """Samples of an agent step, of the flags and of the runner's text: nothing of the peer is installed here."""
+    """Samples per agent step, from the flags and from the runner's text: the peer itself is not installed here."""
     flags = dict(zip(WORKS[name].flags[::2], WORKS[name].flags[1::2], strict=True))
     text = (peers.RUNNERS / runner).read_text()
     numbers = {key: int(value.replace("_", "")) for key, value in re.findall(r"(\w+) ?= ?([\d_]+)\b", text)}
@@ -79,7 +79,7 @@ def test_a_replay_agent_learns_as_often_as_its_peer(name: str, runner: str) -> N
     assert samples == float(flags[f"--{name}.samples_per_insert"])
 
 
-def test_the_line_is_found_between_others() -> None:
+def test_the_measurement_is_found_among_other_output() -> None:
     line = '{"agent_steps": 1200, "seconds": 10.0, "version": "2.9"}'
     measured = parse_line(f'a warning\n{{"fps": 3}}\n{line}\n[1, 2]\n7\nbye\n')
     assert measured == (120.0, "2.9")
@@ -94,7 +94,7 @@ def test_output_without_a_measurement_is_a_failure(output: str) -> None:
         parse_line(output)
 
 
-def test_the_meter_measures_behind_the_warm_up_that_the_first_update_begins(
+def test_the_meter_measures_after_a_warm_up_that_starts_with_the_first_update(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 0
@@ -127,7 +127,7 @@ def test_without_our_rate_nothing_is_compared() -> None:
         assert (sb3.what, sb3.value, sb3.ratio, sb3.goal) == ("sb3 2: A2C", 500.0, None, "")
 
 
-def test_the_others_go_on_where_one_fails(
+def test_the_other_peers_still_run_if_one_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_venv(*_: object) -> None:
@@ -145,7 +145,7 @@ def test_the_others_go_on_where_one_fails(
     ]
 
 
-def test_an_environment_that_is_there_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_existing_virtual_environment_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands: list[list[str]] = []
 
     def record(command: list[str], *_: object) -> str:
@@ -169,7 +169,7 @@ def test_a_runner_that_dies_is_named_with_its_last_words(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("escape", ["os.setpgid(0, 0)", "os.setsid()"])
-def test_nothing_of_a_child_is_left(escape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_descendant_of_a_child_is_left_running(escape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process, "TIDY_LIMIT_S", 0.0)
     grandchild = f"import os, time; {escape}; print(os.getpid(), flush=True); time.sleep(100)"
     start = f"subprocess.Popen([sys.executable, '-c', {grandchild!r}], stdout=subprocess.PIPE)"

@@ -1,4 +1,4 @@
-"""`beast bench replay` on little: what it finds, and what it leaves behind. How fast is not asked."""
+"""`beast bench replay` on little data: what it reports and what it leaves behind, but not how fast it is."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`beast bench stale`: whose policy acts, how often a batch is used, and what is made of a curve."""
+"""`beast bench stale`: which policy acts, how often a batch is used, and how a curve is judged."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def config(*argv: str, algo: str = "impala") -> RunConfig:
 
 
 def replayed(algorithm: Algorithm, weights: Bytes, rows: NDArray[Any]) -> NDArray[Any]:
-    """[B, T, A]: what a policy of these weights says in a rollout, step by step."""
+    """[B, T, A]: logits of a policy with these weights in a rollout, step by step."""
     net = algorithm.network().eval()
     load_flat(net, weights)
     core = torch.from_numpy(rows["core_state"].copy())
@@ -49,7 +49,7 @@ def replayed(algorithm: Algorithm, weights: Bytes, rows: NDArray[Any]) -> NDArra
 @pytest.mark.parametrize("algo", ["impala", "impact"])
 @pytest.mark.parametrize("lag", [0, 3])
 @pytest.mark.parametrize("use_lstm", ["false", "true"])
-def test_the_policy_that_acts_is_bit_for_bit_the_one_of_so_many_updates_ago(algo: str, lag: int, use_lstm: str) -> None:
+def test_the_acting_policy_is_bit_for_bit_the_one_of_lag_updates_ago(algo: str, lag: int, use_lstm: str) -> None:
     with InProcess(config("--net.use_lstm", use_lstm, "--net.lstm_size", "8", algo=algo), lag) as run:
         past = [flatten(run.trainer.net)]
         for update in range(UPDATES):
@@ -108,7 +108,7 @@ def test_the_users_own_flags_and_seeds_come_last() -> None:
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--seeds", "0"), ("--lag", "-1"), ("--uses", "0")])
-def test_what_cannot_be_is_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flags_are_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.main(["stale", flag, value])
     assert f"{flag} {value}: expected at least" in capsys.readouterr().err

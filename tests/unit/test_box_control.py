@@ -1,4 +1,4 @@
-"""Real actions: how they stand in their box, what is explored, and what cannot be learned."""
+"""Continuous actions: how they fill their box, how they are explored, and which environments are refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +83,9 @@ def test_actions_are_uniform_until_random_steps_and_greedy_ones_never_are(tmp_pa
     ],
     ids=["choices", "no bounds", "several", "memory", "convolutions", "pictures"],
 )
-def test_what_cannot_be_learned_is_a_sentence(tmp_path: Path, env: Any, net: Any, sentence: str) -> None:
+def test_unsupported_environments_and_nets_are_refused_with_a_sentence(
+    tmp_path: Path, env: Any, net: Any, sentence: str
+) -> None:
     with pytest.raises(ConfigError, match=sentence):
         control(tmp_path, "ddpg", env, net=net)
 

@@ -1,4 +1,4 @@
-"""What DDPG, TD3 and SAC share of learning, and DDPG against its update written out."""
+"""How DDPG, TD3 and SAC learn alike, and DDPG against its update written out."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, B
 ONES = torch.ones(N)
 
 
-def test_ddpg_is_its_update_written_out(tmp_path: Path) -> None:
+def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
     rate, tau = 1e-2, 0.1
     algorithm = control(tmp_path, "ddpg", learning_rate=rate, policy_rate=0.5, target_rate=tau)
     net = algorithm.network()
@@ -62,7 +62,7 @@ def test_ddpg_is_its_update_written_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CONTROL)
-def test_it_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
+def test_a_resumed_run_continues_bit_for_bit(tmp_path: Path, name: str) -> None:
     net, more = {"normalize_obs": True}, {"priority_exponent": 0.6, "n_step": 2}
     whole = trained(trainer_of(control_config(tmp_path / "whole", name, net=net, **more)), range(8))
     config = control_config(tmp_path / "cut", name, net=net, **more)
@@ -77,7 +77,7 @@ def test_it_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
 
 
 def _bits(state: Any) -> Any:
-    """What training has, in comparable form; the configuration names the folder."""
+    """The state of training in comparable form, without the configuration, which names the folder."""
     if isinstance(state, dict):
         return {name: _bits(value) for name, value in state.items() if name != "config"}
     return state.tolist() if hasattr(state, "tolist") else state
@@ -96,13 +96,13 @@ def test_a_reward_that_is_no_number_changes_nothing(tmp_path: Path, name: str) -
     assert all(map(same, before, after))
 
 
-def test_a_policy_that_cannot_improve_is_said_to_have_stayed(tmp_path: Path) -> None:
+def test_a_policy_step_that_is_not_finite_is_reported_as_not_applied(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "ddpg")
     net = algorithm.network()
     learning = algorithm.learning(net)
     assert learning.update(transitions(), ONES, 0).step.applied
     with torch.no_grad():
-        net.mlp.out.bias[0] = float("nan")  # the target policy, by which critics learn, is none the worse
+        net.mlp.out.bias[0] = float("nan")  # the target policy, from which critics learn, is unharmed
     assert not learning.update(transitions(), ONES, 0).step.applied
 
 

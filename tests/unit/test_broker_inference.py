@@ -34,7 +34,7 @@ def infer(inference: Inference, slots: list[int], **fields: object) -> np.ndarra
     return inference.acts[: len(slots)].view(act_record(env, ECHO_POLICY).dtype)[:, 0].copy()
 
 
-def test_answers_stand_in_the_rows_of_their_questions() -> None:
+def test_answers_are_in_the_rows_of_their_requests() -> None:
     inference = make()
     acts = infer(inference, [3, 1], obs=[[1, 2, 3], [7, 8, 9]], first=True)
     assert acts["logits"].tolist() == [[2, 3, 4], [8, 9, 10]]

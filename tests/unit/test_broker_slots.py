@@ -30,7 +30,7 @@ def words(frames: np.ndarray) -> torch.Tensor:
     st.sampled_from(["|u1", "<f4", "<i2", "|b1"]),
     st.sampled_from([(), (1,), (5,), (3, 3), (2, 2, 2)]),
 )
-def test_stacks_are_those_of_a_list_of_frames(
+def test_stacks_equal_those_built_from_a_list_of_frames(
     stack: int, steps: list[tuple[set[int], int]], dtype: str, shape: tuple[int, ...]
 ) -> None:
     state = SlotState(env(shape, dtype, stack), 0, 6, CPU)

@@ -21,7 +21,7 @@ FRAMES = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discre
 
 
 def episode(env: EnvSpec) -> np.ndarray:
-    """Random step records [STEPS, ENVS] with several beginnings."""
+    """Random step records [STEPS, ENVS] in which several episodes begin."""
     rng = np.random.default_rng(3)
     rows = np.zeros((STEPS, ENVS), step_record(env).dtype)
     rows["obs"] = rng.integers(0, 200, rows["obs"].shape)
@@ -54,7 +54,7 @@ def serving(algorithm: Any, rows: int = ENVS, dtype: torch.dtype = torch.float32
 
 
 def ask(inference: Inference, rows: np.ndarray, slots: list[int]) -> np.ndarray:
-    """Step records of so many environments in, their act records out."""
+    """Infer on the step records of some environments; returns their act records."""
     inference.batch.rows[: len(rows)] = rows.view(np.uint8).reshape(len(rows), -1)
     inference.batch.slots[: len(rows)] = slots
     inference.submit(len(rows), with_cores=True)
@@ -71,7 +71,7 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
     inference = serving(algorithm)
     answers = np.zeros((STEPS, ENVS), act_record(env, algorithm.policy).dtype)
     cores = np.zeros((STEPS, ENVS, algorithm.policy.core_size), np.float32)
-    orders = ([[0, 1, 2, 3]], [[2, 0], [3, 1]], [[1], [3], [0, 2]])  # batches of any make-up
+    orders = ([[0, 1, 2, 3]], [[2, 0], [3, 1]], [[1], [3], [0, 2]])  # batches of varying composition
     for t in range(STEPS):
         for order in orders[t % 3]:
             answers[t, order] = ask(inference, rows[t, order], [9 - 2 * b for b in order])
@@ -104,7 +104,7 @@ def test_bfloat16_stays_near_float32() -> None:
     np.testing.assert_allclose(logits[1], logits[0], rtol=0.1, atol=0.01)
 
 
-def test_observations_that_are_no_numbers_harm_no_other() -> None:
+def test_nonfinite_observations_do_not_affect_other_rows() -> None:
     algorithm = make_algorithm(RunConfig(), VECTORS)
     rows = episode(VECTORS)[0]
     rows["obs"][0] = np.nan

@@ -1,4 +1,4 @@
-"""The accounts of a run, from pages: what is in progress, what is dropped and why, and that nothing else is missing."""
+"""The rollout accounts of a run, from pages: what is in progress, what is dropped and why, and no other gap."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def audit_of(*pages: tuple[str, dict[str, Any]]) -> RolloutAudit:
     return audit
 
 
-def test_a_run_in_which_no_service_dies_has_used_queued_or_still_carries_what_was_made() -> None:
+def test_rollouts_of_a_run_without_deaths_are_used_queued_or_on_their_way() -> None:
     found = audit_of(
         ("actor 0", actor(7, 5, 4)),
         ("learner 0", learner(1, {(7, 0): (5, 4, 0), (7, 1): (3, 3, 0)}, used=21, queued=3)),
@@ -47,14 +47,14 @@ def test_a_run_in_which_no_service_dies_has_used_queued_or_still_carries_what_wa
     assert found == Balance(27, 21, 3, 3, {}, 0, {"envserver": 0, "broker": 0, "actor": 0}, 1)
 
 
-def test_rollouts_that_the_learner_cannot_name_are_a_gap() -> None:
+def test_rollouts_that_the_learner_cannot_account_for_are_a_gap() -> None:
     pages = [("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=12))]
     assert audit_of(*pages).balance().gap == 3
     pages[1] = ("learner 0", learner(1, {(7, 0): (5, 5, 0)}, used=18))
     assert audit_of(*pages).balance().gap == -3, "one message was used twice"
 
 
-def test_what_a_dead_actor_completed_and_never_sent_is_dropped_and_what_it_was_assembling_is_cut() -> None:
+def test_unsent_rollouts_of_a_dead_actor_are_dropped_and_unfinished_ones_are_cut() -> None:
     audit = audit_of(
         ("actor 0", actor(7, 5)), ("actor 1", actor(8, 2)), ("learner 0", learner(1, {(7, 0): (4, 4, 0)}, used=12))
     )
@@ -66,14 +66,14 @@ def test_what_a_dead_actor_completed_and_never_sent_is_dropped_and_what_it_was_a
     assert found.lost == 2 * ROWS
 
 
-def test_what_an_actor_sent_after_its_last_page_is_known_from_the_learner() -> None:
+def test_rollouts_sent_after_an_actors_last_page_are_known_from_the_learner() -> None:
     audit = audit_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (8, 8, 0)}, used=24)))
     audit.actor_ended("actor 0")
     found = audit.balance()
     assert (found.made, found.dropped, found.gap) == (24, {}, 0)
 
 
-def test_what_a_killed_learner_had_used_is_undone_when_its_actor_says_so() -> None:
+def test_rollouts_used_by_a_killed_learner_are_undone_when_their_actor_greets_again() -> None:
     audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
     audit.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
     assert audit.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
@@ -86,7 +86,7 @@ def test_what_a_killed_learner_had_used_is_undone_when_its_actor_says_so() -> No
 @pytest.mark.parametrize(
     ("known", "lost"), [({(7, 0): (4, 4, 1)}, 5 * ROWS - 1), ({}, 9 * ROWS)], ids=["older", "older than the actor"]
 )
-def test_what_a_killed_learner_had_used_of_a_dead_actor_is_known_from_the_next_ones_page(
+def test_rollouts_lost_with_both_actor_and_learner_are_known_from_the_next_learners_page(
     known: dict[tuple[int, int], tuple[int, int, int]], lost: int
 ) -> None:
     audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))

@@ -1,4 +1,4 @@
-"""Which faults are drawn, what is said of them, and when a promise counts as broken."""
+"""Which faults are drawn, how they are reported, and when a promise counts as broken."""
 
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +25,7 @@ def test_the_same_seed_draws_the_same_faults_and_another_one_others() -> None:
     assert first != other
 
 
-def test_every_role_and_every_kind_has_its_turn_and_two_services_are_never_the_same() -> None:
+def test_every_role_and_kind_of_fault_is_drawn_and_no_fault_hits_a_service_twice() -> None:
     drawn = list(islice(draw(1, NAMES), 2000))
     singles = Counter(fault.title for fault in drawn if len(fault.targets) == 1)
     assert len(singles) == 12
@@ -77,7 +77,7 @@ def test_a_service_that_grows_is_named_and_a_young_one_is_not() -> None:
     assert sentence == "b grew from 145 to 269 MiB"
 
 
-def test_what_must_not_happen_among_services_that_restart() -> None:
+def test_bad_messages_and_raising_environments_are_strange_and_lost_sessions_are_not() -> None:
     assert list(verdict.strangeness({"session": 5}, 0)) == []
     assert len(list(verdict.strangeness({"payload": 1, "kind": 2}, 3))) == 3
 

@@ -1,4 +1,4 @@
-"""`beast chaos network` apart from its runs: which faults are tried, what is told of them, and altered services."""
+"""`beast chaos network` without its runs: which faults are tried, how they are reported, and altered services."""
 
 import math
 import socket
@@ -18,13 +18,13 @@ def test_a_fault_is_one_row_with_median_and_worst_recovery() -> None:
     assert last == "| cut | 3 | 2.0 s, 3.0 s | 0; 6 in progress | held |"
 
 
-def test_a_broken_promise_is_told() -> None:
+def test_a_broken_promise_is_reported() -> None:
     good, bad = NetworkTrial("cut", 1.0), NetworkTrial("cut", math.inf, 0, "never recovered", lost=4)
     (row,) = table.of_network([good, bad, bad])
     assert list(row.values()) == ["cut", "3", "inf s, inf s", "8", "2 times: never recovered"]
 
 
-def test_what_has_nothing_to_recover_from_says_so() -> None:
+def test_a_fault_with_nothing_to_recover_from_says_so() -> None:
     assert table.of_network([NetworkTrial("crowd")])[0]["recovery (median, worst)"] == "nothing to recover"
 
 
@@ -32,8 +32,8 @@ def test_what_has_nothing_to_recover_from_says_so() -> None:
     ("only", "runs"),
     [("", 19), ("weights: ", 11), ("black hole", 1), ("names", 2), ("overload", 6), ("no such fault", 0)],
 )
-def test_faults_are_chosen_by_what_their_names_hold(only: str, runs: int) -> None:
-    """One run for all times of a fault of proxies; one for each time of the others."""
+def test_faults_are_chosen_by_part_of_their_name(only: str, runs: int) -> None:
+    """A fault of proxies is tried `times` times in one run; any other takes one run each time."""
     assert len(list(experiments(only, times=2, seed=1, lose_packets=True))) == runs
 
 
@@ -54,13 +54,13 @@ def test_the_command_explains_its_faults(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in which this process looks names up."""
+    """A file in which this process looks up names."""
     monkeypatch.setattr(socket, "getaddrinfo", socket.getaddrinfo)
     network_service._look_up_in(tmp_path / "hosts")
     return tmp_path / "hosts"
 
 
-def test_names_mean_what_the_file_says(names: Path) -> None:
+def test_names_resolve_to_the_addresses_in_the_file(names: Path) -> None:
     def found(name: str) -> list[str]:
         return [entry[4][0] for entry in socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM)]
 

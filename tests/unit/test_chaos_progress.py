@@ -6,7 +6,7 @@ from zerobeast.tools.chaos.progress import WINDOW_S, ProgressLog
 
 
 def steady(progress: ProgressLog, start: float, stop: float, rate: float, epoch: int = 1, used: float = 0.0) -> float:
-    """Pages every half second of a learner that was started at `start`; returns what it has used in the end."""
+    """Add a page every half second of a learner started at `start`; returns what it has used by `stop`."""
     for tick in range(int(2 * (stop - start)) + 1):
         now = start + tick / 2
         progress.add(now, now - start, epoch, int(used + rate * (now - start)))

@@ -1,4 +1,4 @@
-"""The witness takes what is in order and nothing else: any entry that is another one's is noticed."""
+"""The witness accepts rollouts in order and nothing else: any entry that belongs elsewhere is noticed."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_rollouts_in_order_are_taken(memory: bool) -> None:
         ("core_state", (1, 0), "memory is another"),
     ],
 )
-def test_a_single_entry_of_another_one_is_noticed(name: str, place: tuple[int, ...], sentence: str) -> None:
+def test_a_single_wrong_entry_is_noticed(name: str, place: tuple[int, ...], sentence: str) -> None:
     batch = rollouts()
     entries: Tensor = (batch.extras | batch._asdict())[name]
     entries[place] = ~entries[place] if entries.dtype is torch.bool else entries[place] + 1

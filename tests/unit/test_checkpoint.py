@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, and what each kind of bad file is called."""
+"""Checkpoints: written whole or not at all, and how each kind of bad file is reported."""
 
 import os
 from pathlib import Path
@@ -69,7 +69,7 @@ def same(one: Any, two: Any) -> bool:
         ("impact", {"batches": 3, "uses": 4, "kl_cost": 1.0, "kl_target": 1e-6}),
     ],
 )
-def test_every_algorithm_goes_on_bit_for_bit(
+def test_every_algorithm_resumes_bit_for_bit(
     tmp_path: Path, config: RunConfig, algo: str, settings: dict[str, Any], *, use_lstm: bool
 ) -> None:
     net = {"torso": "mlp", "use_lstm": use_lstm, "lstm_size": 8, "normalize_obs": True}
@@ -83,7 +83,7 @@ def test_every_algorithm_goes_on_bit_for_bit(
     assert (resumed.counters.agent_steps, resumed.counters.updates) == (120, 6)
 
 
-def test_there_is_nothing_to_load_where_there_is_no_file(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_loads_nothing(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "checkpoint.pt") is None
 
 
@@ -114,7 +114,9 @@ class Trap:
         return os.mkdir, ("trap-sprung",)
 
 
-def test_a_file_that_wants_to_run_code_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_would_run_code_is_refused_without_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"format": CHECKPOINT_FORMAT, "model": Trap()}, tmp_path / "c.pt")
     with pytest.raises(CheckpointError, match="not a whole checkpoint"):
@@ -157,7 +159,7 @@ def test_another_architecture_is_named_by_its_first_parameter(path: Path, config
         Trainer(recurrent, CPU, ENV).load(path, state)
 
 
-def test_unreadable_entries_are_a_sentence(path: Path, config: RunConfig) -> None:
+def test_unreadable_entries_are_refused_with_a_sentence(path: Path, config: RunConfig) -> None:
     with pytest.raises(CheckpointError, match="entries are unreadable"):
         Trainer(config, CPU, ENV).load(path, state_in(path) | {"counters": {"steps": 3}})
 

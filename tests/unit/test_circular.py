@@ -52,7 +52,7 @@ def test_uses_are_spread_evenly(batches: int, uses: int, due: list[int]) -> None
 
 @pytest.mark.parametrize("arrived", [0, 1, 3, 10])
 @pytest.mark.parametrize(("batches", "uses"), [(1, 1), (4, 2), (4, 5)])
-def test_it_goes_on_from_the_batches_that_will_be_used_again(batches: int, uses: int, arrived: int) -> None:
+def test_it_resumes_from_its_unfinished_batches(batches: int, uses: int, arrived: int) -> None:
     whole, resumed = Circular[int](batches, uses), Circular[int](batches, uses)
     for arrival in range(arrived):
         whole.add(arrival)

@@ -26,7 +26,7 @@ def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("redirection", "code"), [("| true", 141), (">&-", 0), ("2>&-", 0)])
-def test_output_without_a_reader_is_no_crash(redirection: str, code: int) -> None:
+def test_output_without_a_reader_causes_no_crash(redirection: str, code: int) -> None:
     beast = f"{sys.executable} -c 'import sys; from zerobeast.cli.main import main; sys.exit(main([\"--help\"]))'"
     script = f"set -o pipefail; (sleep 0.3; {beast}) {redirection}"
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, check=False)
@@ -54,7 +54,7 @@ def test_every_command_explains_itself(command: str, word: str, capsys: pytest.C
         (["--learner.batch_size", "4"], ["--learner.batch_size 4 ", "[flag; default 32]"]),
     ],
 )
-def test_the_help_of_a_command_line_has_the_values_that_it_leads_to(
+def test_help_shows_the_values_that_the_given_flags_lead_to(
     capsys: pytest.CaptureFixture[str], flags: list[str], entries: list[str]
 ) -> None:
     assert cli.main(["train", *flags, "--help"]) == 0

@@ -1,4 +1,4 @@
-"""Counting whole episodes without a bias, and refusing what cannot be played."""
+"""Counting whole episodes without bias, and refusing runs that cannot be played."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_returns_and_lengths_are_of_whole_episodes() -> None:
 
 def test_short_episodes_do_not_crowd_out_long_ones() -> None:
     counter = EpisodeCounter(quotas(4, 2))
-    for _ in range(10):  # environment 0 ends every other step, environment 1 never yet
+    for _ in range(10):  # environment 0 ends an episode every other step, environment 1 none yet
         counter.add(rows([1.0, 1.0], ended=[0]))
         counter.add(rows([0.0, 1.0], first=[0]))
     assert counter.episodes == [Episode(1.0, 1)] * 2
@@ -73,7 +73,7 @@ def test_the_description_has_both_units() -> None:
         (["x", "--episodes", "none"], "--episodes: got 'none'"),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_a_sentence(
+def test_a_run_that_cannot_be_played_is_refused_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,5 +84,5 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(("algo", "values"), [("r2d2", True), ("dqn", True), ("impala", False), ("impact", False)])
-def test_what_explores_is_not_evaluated_by_its_exploration(algo: str, values: bool) -> None:
+def test_algorithms_that_learn_action_values_are_recognised(algo: str, values: bool) -> None:
     assert by_values(load(["--env", "CartPole-v1", "--algo", algo], {})) is values

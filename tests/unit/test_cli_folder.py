@@ -1,4 +1,4 @@
-"""Names, the lock, starting over, and what a continued run may not change."""
+"""The run folder: names, the lock, starting over, and what a continued run may not change."""
 
 import os
 import re
@@ -86,14 +86,14 @@ def dead_pid() -> int:
     return process.pid
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_with_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"run folder .*file/x cannot be written: Not a directory"):
         with claimed(tmp_path / "file" / "x"):
             pass
 
 
-def test_a_part_of_the_folder_that_is_in_the_way_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_subfolder_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
     with pytest.raises(ConfigError, match=r"run folder .* cannot be written: .*/logs: File exists"), claimed(tmp_path):
         pass
@@ -186,13 +186,13 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_or_optimiser(change
         ({"dqn": {"priority_exponent": 0.6}}, "dqn.priority_exponent"),
     ],
 )
-def test_a_replay_cannot_go_on_in_a_file_of_other_rows(change: dict[str, object], path: str) -> None:
+def test_a_replay_cannot_continue_with_settings_that_change_its_rows(change: dict[str, object], path: str) -> None:
     with pytest.raises(ConfigError, match=rf"(?m)^{path}: run 'x' was trained with .* cannot continue with "):
         refuse_changes(config(name="x", algo="dqn"), config(name="x", algo="dqn", **change))
     refuse_changes(config(name="x"), config(name="x", **change))
 
 
-def test_what_does_not_bind_a_checkpoint_may_change() -> None:
+def test_settings_that_do_not_bind_a_checkpoint_may_change() -> None:
     refuse_changes(
         config(name="x"),
         config(name="x", total_steps=5, learner={"batch_size": 8}, impala={"learning_rate": 1.0}, local={"actors": 2}),

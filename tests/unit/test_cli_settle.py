@@ -1,4 +1,4 @@
-"""What a run is settled to be: its name, what it continues, and what is said of that."""
+"""How a run is settled before it starts: its name, what it continues, and what the user is told."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,12 +57,12 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
         "--local.env_servers 2 --local.actors 2 --local.placement fused",
     ],
 )
-def test_a_setting_that_has_no_effect_is_said(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_without_effect_is_reported(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settle(["--root", str(tmp_path), *flag.split()], {}, NOW, own=TrainFlags)
     assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")
 
 
-def test_a_preset_changes_nothing_of_a_run_that_continues_and_that_is_said(
+def test_a_preset_changes_nothing_in_a_continued_run_and_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = save(tmp_path, "x", "--env", "CartPole-v1")

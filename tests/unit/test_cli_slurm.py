@@ -17,7 +17,7 @@ def written(root: Path, *flags: str) -> str:
     return (root / "x" / JOB).read_text()
 
 
-def test_a_script_is_one_of_bash_with_what_was_asked_of_sbatch(tmp_path: Path) -> None:
+def test_the_script_is_valid_bash_with_the_requested_sbatch_options(tmp_path: Path) -> None:
     flags = ("--nodes", "3", "--cores", "16", "--time", "1:00:00", "--partition", "gpu", "--sbatch=--gres=gpu:1")
     text = written(tmp_path / "with a space", *flags)
     subprocess.run(["bash", "-n"], input=text.encode(), check=True)
@@ -33,7 +33,7 @@ def test_a_script_is_one_of_bash_with_what_was_asked_of_sbatch(tmp_path: Path) -
         assert f"#SBATCH {option}" in options
 
 
-def test_the_run_has_its_settings_and_its_keys_and_keeps_them(tmp_path: Path) -> None:
+def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path) -> None:
     written(tmp_path)
     folder = tmp_path / "x"
     keys = {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")}
@@ -51,7 +51,7 @@ def test_without_slurm_nothing_can_be_submitted(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "x").exists()
 
 
-def test_a_flag_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_an_invalid_flag_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="flag --nodes: got '0', expected a whole number, at least 1"):
         written(tmp_path, "--nodes", "0")
 
@@ -61,10 +61,10 @@ def test_a_flag_that_cannot_be_is_named(tmp_path: Path) -> None:
     [("exec sleep 60", "exit 3", 3), ("exit 4", "exec sleep 60", 4), ("sleep 0.5; exit 0", "exit 0", 0)],
     ids=["the workers fail", "the learner fails", "the run is over"],
 )
-def test_a_job_ends_with_what_ends_it(tmp_path: Path, learner: str, workers: str, code: int) -> None:
-    """Its script with an srun that starts nothing: the learner's call names the node, the workers' does not.
+def test_a_job_exits_with_the_code_of_whatever_ended_it(tmp_path: Path, learner: str, workers: str, code: int) -> None:
+    """Run its script with an srun that starts nothing: the learner's call names the node, the workers' does not.
 
-    Settings in the environment of the shell that submits it are not the job's.
+    Settings in the environment of the submitting shell must not reach the job.
     """
     written(tmp_path)
     for name, text in (

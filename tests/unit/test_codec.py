@@ -1,4 +1,4 @@
-"""What travels comes back as it was; what must not travel is refused on both sides, and pickle is never asked."""
+"""Values survive the wire unchanged; what must not travel is refused on both sides, and pickle is never used."""
 
 import pickle
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
 
 
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1k", b"\x81\xc4\x01a"], ids=["lists", "maps", "binary keys"])
-def test_what_is_nested_too_deep_to_be_printed_is_refused(opening: bytes) -> None:
+def test_values_that_are_nested_too_deeply_are_refused(opening: bytes) -> None:
     assert str(unpack(opening * MAX_DEPTH + b"\x01")).count("1") == 1
     for depth in (MAX_DEPTH + 1, 500, 1000, 1020, 60_000):
         with pytest.raises(RemoteProtocolError):
@@ -173,7 +173,7 @@ def test_a_forged_array_is_refused(entries: dict[str, Any]) -> None:
         unpack(forged(**entries))
 
 
-def test_the_forgery_is_refused_for_what_was_changed_in_it() -> None:
+def test_a_forgery_without_changes_is_accepted() -> None:
     np.testing.assert_array_equal(unpack(forged()), np.zeros(2, np.float32))
 
 
@@ -200,7 +200,7 @@ def test_text_keys_describe_an_array_as_well_as_binary_ones() -> None:
         pytest.param(b"\xc7\0\5", id="empty extension"),
     ],
 )
-def test_what_is_no_plain_value_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_plain_value_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         unpack(data)
 
@@ -225,12 +225,12 @@ def test_what_is_no_plain_value_is_refused(data: bytes) -> None:
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
 )
-def test_what_no_peer_would_accept_is_our_own_error(value: Any) -> None:
+def test_packing_a_value_that_no_peer_would_accept_is_a_local_error(value: Any) -> None:
     with pytest.raises(LocalProtocolError):
         pack([value])
 
 
-def test_a_list_that_contains_itself_is_our_own_error() -> None:
+def test_packing_a_list_that_contains_itself_is_a_local_error() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(LocalProtocolError):

@@ -1,4 +1,4 @@
-"""What compose starts: the settings are real ones, and who is protected by what is said."""
+"""What compose starts: the settings exist, and each service is protected as it should be."""
 
 import re
 from pathlib import Path
@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Loader(yaml.SafeLoader):
-    """YAML with compose's tag for what a file takes back of another."""
+    """YAML with compose's tag by which a file removes entries of another."""
 
 
 Loader.add_constructor("!reset", lambda loader, node: loader.construct_sequence(node))
 
 
 def everything() -> dict[str, dict[str, Any]]:
-    """What docker-compose.yml starts, with any profile."""
+    """All services of docker-compose.yml, whatever their profile."""
     return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"])
 
 
@@ -66,7 +66,7 @@ def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None
     ]
 
 
-def test_fused_a_run_is_the_learner_and_workers_which_give_way_to_it() -> None:
+def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
     alone = services("docker-compose.yml")
     fused = services("docker-compose.yml", "deploy/compose/fused.yml")
     assert [name for name in PROCESSES if not alone[name].get("profiles")] == list(ROLES)
@@ -78,7 +78,7 @@ def test_fused_a_run_is_the_learner_and_workers_which_give_way_to_it() -> None:
     assert arguments == fused["broker"]["build"]["args"] | fused["envserver"]["build"]["args"]
 
 
-def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> None:
+def test_containers_are_read_only_and_without_privileges() -> None:
     for service in services("docker-compose.yml").values():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
@@ -86,7 +86,7 @@ def test_containers_have_nothing_to_write_to_and_no_rights_to_give_away() -> Non
         assert "privileged" not in service
 
 
-def test_memory_and_logs_are_bounded_and_images_of_others_have_a_version() -> None:
+def test_memory_and_logs_are_bounded_and_third_party_images_have_a_version() -> None:
     for name, service in everything().items():
         assert re.fullmatch(r"\d+[mg]|\$\{[A-Z]+_MEMORY:-\d+[mg]\}", service["mem_limit"])
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}
@@ -94,7 +94,7 @@ def test_memory_and_logs_are_bounded_and_images_of_others_have_a_version() -> No
 
 
 def test_an_actor_waits_for_the_others_instead_of_using_up_its_restarts() -> None:
-    """Docker counts failures and cannot tell a peer that is away (75) from a wrong setting (2), which has to end."""
+    """Docker counts failures and cannot tell a missing peer (exit code 75) from a wrong setting (2), which must end."""
     all_services = services("docker-compose.yml")
     for service in all_services.values():
         policy, _, most = service["restart"].partition(":")

@@ -1,4 +1,4 @@
-"""What a deterministic run asks of its other settings."""
+"""What a deterministic run requires of its other settings."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def refusals(*flags: str) -> list[str]:
         ("--actor.envs_per_group 4", 8),
     ],
 )
-def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
+def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int) -> None:
     loaded = gather([*CARTPOLE, "--algo", "impala", *flags.split()], {}, groups=groups_of)
     config = loaded.config
     assert config.learner.batch_size == envs
@@ -38,11 +38,11 @@ def test_it_sets_what_it_needs_over_the_preset(flags: str, envs: int) -> None:
     assert loaded.origins["learner.batch_size"] == "deterministic true: learner.batch_size"
 
 
-def test_it_changes_nothing_where_it_is_off() -> None:
+def test_without_deterministic_nothing_changes() -> None:
     assert load(CARTPOLE[:-2], {}, groups=groups_of) == load(CARTPOLE[:-2], {})
 
 
-def test_what_contradicts_it_is_refused() -> None:
+def test_settings_that_contradict_deterministic_are_refused() -> None:
     assert refusals("--actor.collect_ahead", "true", "--broker.threads", "2") == [
         "actor.collect_ahead true with deterministic: expected false, so that acting and learning take turns "
         "(from flag --actor.collect_ahead, flag --deterministic)",
@@ -56,20 +56,20 @@ def test_what_contradicts_it_is_refused() -> None:
     assert load([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).learner.batch_size == 16
 
 
-def test_settings_that_follow_from_it_are_checked_against_the_others() -> None:
+def test_settings_derived_from_deterministic_are_checked_against_the_others() -> None:
     minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
     assert load([*CARTPOLE, *minibatches], {}, groups=groups_of).learner.batch_size == 16
     (sentence,) = refusals(*minibatches, "--actor.env_groups", "1")
     assert sentence.startswith("ppo.minibatches 12 is above learner.batch_size 8")
 
 
-def test_services_read_it_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:
     config = load([*CARTPOLE, "--local.actors", "3"], {}, groups=groups_of)
     (file := tmp_path / "config.yaml").write_text(dump(config))
     assert load(["--config", str(file)], {}) == load(["--config", str(file)], {}, groups=groups_of) == config
 
 
-def test_weights_that_travel_are_refused() -> None:
+def test_weights_over_tcp_are_refused() -> None:
     config = RunConfig(deterministic=True)
     with pytest.raises(ConfigError, match=r"learner.endpoint tcp://127.0.0.1:5560 with deterministic: expected ipc://"):
         shared_place(config)

@@ -1,4 +1,4 @@
-"""The layers: what each can say, who wins, and how mistakes read."""
+"""The layers of settings: what each can set, which one wins, and how mistakes are reported."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_flag_may_be_written_in_several_ways(flags: list[str]) -> None:
     assert load(flags, {}).learner.batch_size == 64
 
 
-def test_values_become_what_the_setting_is() -> None:
+def test_values_are_converted_to_the_type_of_their_setting() -> None:
     flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.use_lstm --health.port 0 --name 010".split()
     config = load([*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"})
     assert (config.total_steps, config.impala.learning_rate, config.seed) == (1_000_000, 0.001, 7)
@@ -123,7 +123,7 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
         (["--preset"], "flag --preset: expected a value behind it"),
     ],
 )
-def test_a_mistake_names_where_what_and_what_was_expected(flags: list[str], sentence: str) -> None:
+def test_a_mistake_is_named_with_its_place_its_value_and_what_was_expected(flags: list[str], sentence: str) -> None:
     assert mistakes(flags)[0] == sentence
 
 
@@ -149,7 +149,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
         ("env: {kwargs: &x {a: *x}}\n", ": env.kwargs: got "),
     ],
 )
-def test_a_bad_file_is_one_sentence(tmp_path: Path, text: str, end: str) -> None:
+def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, end: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
     [sentence] = mistakes(["--config", str(path)])
@@ -158,7 +158,7 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, text: str, end: str) -> None
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "."])
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_one_sentence(tmp_path: Path, name: str) -> None:
     [sentence] = mistakes(["--config", str(tmp_path / name)])
     assert sentence.startswith(f"file {tmp_path / name}: cannot be read: ")
 
@@ -170,7 +170,7 @@ def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> 
     assert load(["--config", str(path)], {}) == load([], {})
 
 
-def test_files_lie_over_each_other_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
+def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
     above = tmp_path / "above.yaml"
     above.write_text("seed: 3\n")
     both = load(["--config", str(run_file), "--config", str(above)], {})
@@ -179,7 +179,7 @@ def test_files_lie_over_each_other_and_the_environment_may_name_one(tmp_path: Pa
     assert load(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load(["--config", str(above)], {})
 
 
-def test_variables_that_kubernetes_injects_are_no_settings() -> None:
+def test_variables_that_kubernetes_injects_are_ignored() -> None:
     environ = {
         "BEAST_BROKER_PORT": "tcp://10.0.0.1:5555",
         "BEAST_BROKER_PORT_5555_TCP_ADDR": "10.0.0.1",
@@ -233,7 +233,7 @@ def test_a_command_may_have_flags_of_its_own() -> None:
     assert settings_help(Own).startswith("This process\n  --index 0 ")
 
 
-def test_a_flag_that_sets_something_of_another_algorithm_is_noted_and_no_other() -> None:
+def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1"]
     assert gather([*flags, "--seed", "3"], {}).notes == (
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
@@ -248,7 +248,7 @@ def test_a_ladder_of_exploration_with_more_places_than_environments_is_noted() -
     assert gather([*flags, "--r2d2.exploration_places", "4"], {}).notes == ()
 
 
-def test_a_divergence_that_ppo_keeps_below_is_remarked_on() -> None:
+def test_a_sync_rule_that_ppo_may_never_trigger_is_noted() -> None:
     flags = ["--algo", "ppo", "--ppo.clip", "0.2", "--sync.rule"]
     (note,) = gather([*flags, "adaptive 0.05"], {}).notes
     assert note.startswith("sync.rule adaptive 0.05 may never be due: ppo.clip 0.2 keeps the policy near")

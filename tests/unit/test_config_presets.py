@@ -1,4 +1,4 @@
-"""Presets against the tables that they claim to be."""
+"""Presets against the tables that they claim to follow."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from zerobeast.common.wire.specs import EnvSpec
 
 ROOT = Path(__file__).parents[2]
 
-#: Espeholt et al. 2018, table G.1; 200M frames of 4 per step; RMSProp's decay from the published code
+#: Espeholt et al. 2018, table G.1; 200M frames, 4 per step; RMSProp's decay from the published code
 TABLE_G1 = {
     "env.frame_size": 84,
     "env.frame_skip": 4,
@@ -157,7 +157,7 @@ def test_every_preset_is_valid(name: str) -> None:
         ("my.module:Env-v0", "classic"),
     ],
 )
-def test_the_environment_chooses_its_family_where_no_preset_is_named(env_id: str, name: str) -> None:
+def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, name: str) -> None:
     assert load(["--env", env_id], {}) == load(["--env", env_id, "--preset", name], {})
     assert load([], {"BEAST_ENV__ID": env_id}).impala == load(["--preset", name], {}).impala
 
@@ -215,7 +215,7 @@ def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: E
         assert loaded.origins["preset"] == f"chosen for mine:Own-v0,mine:Other-v0 and {algo}"
 
 
-def test_only_what_an_id_does_not_tell_is_asked() -> None:
+def test_an_environment_is_described_only_if_its_id_does_not_settle_the_preset() -> None:
     asked: list[str] = []
 
     def describe(given: Mapping[str, Given]) -> EnvSpec:
@@ -279,6 +279,6 @@ def test_every_preset_says_where_its_values_come_from_and_what_it_reached() -> N
             assert any(heading.startswith(section) for heading in headings), (file, section)
 
 
-def test_an_unknown_preset_is_named_with_those_there_are() -> None:
+def test_an_unknown_preset_is_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match=r"^preset 'impala': unknown.* \(known: atari, .*, impala-atari, .*\)$"):
         load(["--preset", "impala"], {})

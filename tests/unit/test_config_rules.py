@@ -33,7 +33,7 @@ def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
     assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
 
 
-def test_a_deviation_that_squashed_actions_cannot_begin_with_is_refused() -> None:
+def test_an_initial_deviation_too_wide_for_squashed_actions_is_refused() -> None:
     squashed = ["--net.squash_actions", "true", "--net.action_log_std"]
     assert mistakes([*squashed, "0.5"]) == [
         "net.action_log_std 0.5 with net.squash_actions: expected at most 0, the widest that squashed actions begin "
@@ -58,7 +58,7 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
     assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
 
 
-def test_what_a_replay_cannot_put_together_of_rollouts_is_refused() -> None:
+def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None:
     rollouts = ["--env", "CartPole-v1", "--learner.unroll_length", "4"]
     assert mistakes([*rollouts, "--algo", "dqn", "--dqn.n_step", "5"]) == [
         "dqn.n_step 5 is above learner.unroll_length 4: a return ends in the rollout that it begins in, or in the next "
@@ -107,12 +107,12 @@ def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
     assert len(mistakes(argv)) == 1
 
 
-def test_layers_are_compared_only_together() -> None:
+def test_settings_of_all_layers_are_checked_together() -> None:
     environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
     assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
 
 
-def test_what_the_optimiser_does_not_have_is_refused_if_it_is_said_for_this_start(tmp_path: Path) -> None:
+def test_settings_that_the_optimiser_lacks_are_refused_if_given_for_this_start(tmp_path: Path) -> None:
     assert mistakes(["--impala.momentum", "0.1"], {"BEAST_IMPALA__ALPHA": "0.9"}) == [
         "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
         "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",

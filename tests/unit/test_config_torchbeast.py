@@ -34,7 +34,7 @@ def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
     assert loaded.origins["actor.envs_per_group"].startswith("flag --num_actors and flag --num_buffers")
 
 
-def test_every_flag_with_a_meaning_sets_it() -> None:
+def test_every_flag_with_an_equivalent_sets_it() -> None:
     flags = """--savedir logs --use_lstm --baseline_cost .25 --discounting .9 --reward_clipping none --alpha .9
         --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train --impala.optimizer rmsprop""".split()
     config = load(flags, {})
@@ -70,14 +70,14 @@ def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.Log
         ),
     ],
 )
-def test_a_wrong_one_gets_the_usual_sentence(flags: list[str], sentence: str) -> None:
+def test_a_wrong_flag_is_refused_with_the_usual_sentence(flags: list[str], sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(flags, {})
     assert str(caught.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("algorithm", [["--algo", "ppo"], ["--preset", "classic-ppo"]])
-def test_settings_of_the_algorithm_are_those_of_the_one_that_runs(algorithm: list[str]) -> None:
+def test_flags_of_an_algorithm_set_the_one_that_runs(algorithm: list[str]) -> None:
     loaded = gather([*algorithm, "--entropy_cost", "0.5", "--learning_rate", "1", "--ppo.learning_rate", "2"], {})
     assert (loaded.config.ppo.entropy_cost, loaded.config.ppo.learning_rate) == (0.5, 2)
     assert loaded.origins["ppo.entropy_cost"] == "flag --entropy_cost"

@@ -75,7 +75,7 @@ def test_half_a_core_is_enough_to_run_on(monkeypatch: pytest.MonkeyPatch, name: 
 
 
 @pytest.mark.parametrize("name", ["apart", "fused", "serial"])
-def test_a_run_has_as_many_env_groups_in_whatever_processes(name: str) -> None:
+def test_a_run_has_equally_many_env_groups_in_every_placement(name: str) -> None:
     placement = placement_of(load(["--local.placement", name, "--local.actors", "3"], {}), 4, gpu=False)
     assert placement.all_actors * placement.env_groups == 6
 

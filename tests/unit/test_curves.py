@@ -1,4 +1,4 @@
-"""The launcher's curves: what of a run's hops TensorBoard gets to see."""
+"""The launcher's curves: which of a run's hops TensorBoard shows."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from zerobeast.launcher.pages import Snapshot
 
 
 def page(role: str, seconds: float, **more: int) -> ServiceView:
-    """A service that was passed four times at every hop, each time in as many seconds."""
+    """A service with every hop passed four times, in `seconds` each time."""
     entry = {"recent": [4] + [0] * len(EDGES_S), "recent_s": 4 * seconds}
     return ServiceView(role, role, {"hops": dict.fromkeys(HOPS[role], entry), **more})
 
@@ -36,9 +36,7 @@ def test_every_hop_of_every_service_is_a_curve_over_agent_steps(
     assert events.Scalars("hops_ms/actor.env_round_trip")[0].value == pytest.approx(30.0), "the mean over both actors"
 
 
-def test_what_cannot_be_written_costs_the_point_and_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_costs_the_point_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "PERIOD_S", 0.0)
     (tmp_path / "tensorboard").write_text("no folder")
     writer = curves.Curves(tmp_path)

@@ -1,4 +1,4 @@
-"""Limits of open files: raised as far as allowed, refused in words where that is too little."""
+"""Limits on open files: raised as far as allowed, and refused with a sentence if that is too low."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ UNLIMITED = resource.RLIM_INFINITY
 
 
 class Limits:
-    """Stand in for those of this process."""
+    """Stands in for the limits of this process."""
 
     def __init__(self, soft: int, hard: int) -> None:
         self.now = (soft, hard)
@@ -47,7 +47,7 @@ def test_the_limit_is_raised_as_far_as_the_system_lets_it(
     assert limits.now == after
 
 
-def test_too_low_a_limit_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_low_a_limit_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", Limits(100, 1000).get)
     with pytest.raises(ConfigError, match=r"a run may need 2,000 open files, .* a process 1,000: raise `ulimit -n`"):
         descriptors.allow_files(needed=2000, why="a run")

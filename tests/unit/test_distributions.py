@@ -23,7 +23,7 @@ EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 def params_of(family: Family, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
     params = 0.5 * torch.randn(*PLACES, family.n_params, generator=generator(seed), dtype=dtype)
-    params[..., family.n_params // 2 :].abs_().neg_()  # log deviations, if actions are real, that count as they are
+    params[..., family.n_params // 2 :].abs_().neg_()  # if continuous, log deviations that are used unchanged
     return params
 
 
@@ -41,7 +41,7 @@ def torchs(params: Tensor, space: ArraySpace, *, squash: bool) -> Any:
 
 
 def legal(space: ArraySpace, *, squash: bool) -> Tensor:
-    """Actions [5, 3, *shape] in float64, inside the box where they are squashed."""
+    """Actions [5, 3, *shape], in float64 if continuous and inside the box if squashed."""
     if not squash:
         found = values_of(space, *PLACES)
         return found.double() if found.is_floating_point() else found
@@ -50,7 +50,7 @@ def legal(space: ArraySpace, *, squash: bool) -> Tensor:
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_log_probabilities_are_torchs(space: ArraySpace, *, squash: bool) -> None:
+def test_log_probabilities_equal_those_of_torch(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     params, taken = params_of(family), legal(space, squash=squash)
     flat, theirs = taken.reshape(*PLACES, -1), torchs(params, space, squash=squash)
@@ -62,7 +62,7 @@ def test_log_probabilities_are_torchs(space: ArraySpace, *, squash: bool) -> Non
 
 
 @pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID])
-def test_entropies_and_divergences_of_choices_are_torchs(space: ArraySpace) -> None:
+def test_entropies_and_divergences_of_choices_equal_those_of_torch(space: ArraySpace) -> None:
     family = family_of(space)
     one, two = params_of(family, 1), params_of(family, 2)
     mine, theirs = torchs(one, space, squash=False), torchs(two, space, squash=False)
@@ -72,7 +72,7 @@ def test_entropies_and_divergences_of_choices_are_torchs(space: ArraySpace) -> N
 
 
 @pytest.mark.parametrize(("space", "squash"), [(BOX, False), (BOX, True), (ENDLESS, False)])
-def test_divergences_of_normals_are_torchs_whatever_the_box(space: ArraySpace, *, squash: bool) -> None:
+def test_divergences_of_normals_equal_those_of_torch_whatever_the_box(space: ArraySpace, *, squash: bool) -> None:
     family = family_of(space, squash=squash)
     one, two = params_of(family, 1), params_of(family, 2)
     p, q = (reference.Normal(params.chunk(2, -1)[0], params.chunk(2, -1)[1].exp()) for params in (one, two))
@@ -98,7 +98,7 @@ def test_the_entropy_of_a_squashed_normal_is_the_integral_over_its_box(mean: flo
 
 
 @pytest.mark.parametrize("space", [SPACES["discrete"], MULTI, GRID])
-def test_what_is_forbidden_has_no_probability_and_the_rest_is_torchs(space: ArraySpace) -> None:
+def test_forbidden_choices_have_no_probability_and_the_rest_equals_torch(space: ArraySpace) -> None:
     family = family_of(space)
     one, two = params_of(family, 1).requires_grad_(), params_of(family, 2)
     mask = torch.rand(*PLACES, family.n_params, generator=generator(3)) < 0.6
@@ -145,7 +145,7 @@ def test_a_hybrid_action_is_the_product_of_its_parts() -> None:
     assert torch.equal(policy.mode()["go"]["0"], alone[1].mode())
 
 
-def test_the_parts_of_a_divergence_are_those_with_one_thing_changed() -> None:
+def test_the_parts_of_a_divergence_are_those_of_the_mean_and_the_deviation_alone() -> None:
     """Song et al. 2019: they equal exact divergences, and do not add up to the whole one."""
     family = family_of(BOX)
     one, two = params_of(family, 1), params_of(family, 2)
@@ -167,7 +167,7 @@ def test_the_divergence_of_choices_has_one_part(space: ArraySpace) -> None:
 
 
 @pytest.mark.parametrize(("space", "squash"), CASES)
-def test_an_entropy_is_what_samples_are_surprised_by_on_average(space: ArraySpace, *, squash: bool) -> None:
+def test_the_entropy_is_the_mean_surprise_of_samples(space: ArraySpace, *, squash: bool) -> None:
     family, n = family_of(space, squash=squash), 40_000
     policy = family.of(params_of(family)[0, 0].expand(n, -1))
     surprise = -policy.log_prob(policy.sample(generator()))

@@ -29,7 +29,7 @@ def acted_in(algorithm: Any, net: Any, batch: Batch) -> Batch:
 
 
 def moved(net: Any, by: float = 1.0) -> Any:
-    """Other weights."""
+    """The network with its weights moved, in place."""
     with torch.no_grad():
         for weights in net.parameters():
             weights.add_(by * torch.randn(weights.shape, generator=torch.Generator().manual_seed(5)))
@@ -37,7 +37,7 @@ def moved(net: Any, by: float = 1.0) -> Any:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_it_is_0_for_equal_weights_and_more_for_others(name: str) -> None:
+def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str) -> None:
     env: EnvSpec = REACH if issubclass(ALGORITHMS[name], BoxSettings) else VECTORS
     algorithm = algorithm_of(name, env, sync=RULE)
     net = algorithm.network()
@@ -49,7 +49,7 @@ def test_it_is_0_for_equal_weights_and_more_for_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_that_of_an_actor_critic_is_the_kl_of_the_same_observations(*, use_lstm: bool) -> None:
+def test_the_divergence_of_an_actor_critic_is_the_kl_on_the_same_observations(*, use_lstm: bool) -> None:
     algorithm = algorithm_of("impala", MINATAR, net={"use_lstm": use_lstm}, sync=RULE)
     net = algorithm.network()
     batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
@@ -59,7 +59,7 @@ def test_that_of_an_actor_critic_is_the_kl_of_the_same_observations(*, use_lstm:
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_it_does_not_depend_on_how_many_environments_there_are() -> None:
+def test_the_divergence_does_not_depend_on_the_number_of_environments() -> None:
     algorithm = algorithm_of("ppo", VECTORS, sync=RULE)
     net = algorithm.network()
     batch = acted_in(algorithm, net, make_batch(algorithm))
@@ -70,7 +70,7 @@ def test_it_does_not_depend_on_how_many_environments_there_are() -> None:
     torch.testing.assert_close(algorithm.divergence(net, alone)[:, 0], algorithm.divergence(net, batch)[:, 0])
 
 
-def test_rollouts_carry_what_it_needs_only_if_it_is_asked_for() -> None:
+def test_rollouts_carry_what_the_divergence_needs_only_if_the_sync_rule_uses_it() -> None:
     for name, env in (("dqn", VECTORS), ("sac", REACH)):
         assert [field.name for field in algorithm_of(name, env).policy.extras] == []
         assert [field.name for field in algorithm_of(name, env, sync=RULE).policy.extras] == ["best"]

@@ -1,4 +1,4 @@
-"""What README and docs point at exists: functions (`file.py:Class.function`), files, links, commands and flags."""
+"""All that README and docs point at exists: functions (`file.py:Class.function`), files, links, commands and flags."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative
 
 
 def anchors(target: Path) -> set[str]:
-    """Those of a page's headings, as GitHub makes them."""
+    """Anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 

@@ -149,7 +149,7 @@ def test_a_lost_life_terminates_but_the_game_and_its_statistics_go_on() -> None:
     assert losses >= 4 * len(finished), "five lives make a game"
 
 
-def test_fire_starts_the_next_life_where_it_is_asked_for() -> None:
+def test_fire_starts_the_next_life_if_asked_for() -> None:
     env = begin("breakout", 1, episodic_life=True, fire_reset=True)
     other = reference("breakout", 1, use_fire_reset=True)
     other.reset(seed=np.array([1]))
@@ -181,7 +181,7 @@ def test_settings_reach_the_emulator() -> None:
         ("ALE/Pong-v5", {"sticky_actions": 0.0}, {"sticky_actions": 0.0}),
     ],
 )
-def test_actions_are_as_sticky_as_gymnasium_means_by_the_id(
+def test_sticky_actions_follow_gymnasiums_meaning_of_the_id(
     env_id: str, settings: dict[str, float], same: dict[str, float]
 ) -> None:
     one, two = begin("pong", 1, id=env_id, noop_max=0, **settings), begin("pong", 1, noop_max=0, **same)
@@ -189,13 +189,13 @@ def test_actions_are_as_sticky_as_gymnasium_means_by_the_id(
         assert (played(one, a)["obs"] == played(two, b)["obs"]).all()
 
 
-def test_a_stick_is_a_real_action() -> None:
+def test_continuous_joystick_actions_are_a_box() -> None:
     env = begin("pong", 2, kwargs={"continuous": True}, episodic_life=True)
     assert (env.spec.action.kind, env.spec.action.shape) == ("box", (3,))
     assert played(env, np.zeros((2, 3), np.float32))["obs"].any()
 
 
-def test_what_the_emulator_raises_ends_the_session_in_a_sentence() -> None:
+def test_an_error_of_the_emulator_ends_the_session_with_a_sentence() -> None:
     env = InlineVectorEnv(lambda n, seed: begin("pong", n, seed), 2, seed=1, most=2)
     while not env.collect():
         pass

@@ -1,4 +1,4 @@
-"""Whether another session can be opened, by what is hosted and ending."""
+"""Whether another session can be opened, given the sessions that are hosted or ending."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -77,7 +77,7 @@ def test_without_gymnasium_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch)
     assert 'pip install "zerobeast[envserver]"' in refusal("Acrobot-v1")
 
 
-def test_bad_kwargs_are_a_sentence() -> None:
+def test_bad_kwargs_are_refused_with_a_sentence() -> None:
     assert "env.kwargs: 'mode' is not for Atari" in refusal("ALE/Pong-v5", kwargs={"mode": 1})
     assert "cannot be made" in refusal("ALE/Pong-v5", kwargs={"maxpool": "yes"})
     assert "unexpected keyword" in refusal("CartPole-v1", kwargs={"gravity": 1})

@@ -1,4 +1,4 @@
-"""Infos of many environments in one table: what fits is as gymnasium has it, the rest is counted."""
+"""Infos of many environments in one table: what fits is laid out as in gymnasium, the rest is counted."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def plain(infos: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(each) if isinstance(each, dict) else each.tolist() for name, each in infos.items()}
 
 
-def test_a_name_that_some_report_says_who() -> None:
+def test_a_name_that_only_some_environments_report_comes_with_a_mask_of_them() -> None:
     found = table({"a": 1}, {}, {"a": 3, "b": {"c": 0.5}})
     assert plain(found.infos) == {
         "a": [1, 0, 3],
@@ -51,7 +51,7 @@ def test_types_and_shapes_are_kept_and_what_differs_from_them_is_left_out() -> N
     ],
     ids=lambda info: ascii(info)[:30],
 )
-def test_what_is_no_number_under_a_name_is_left_out_and_counted(info: Any) -> None:
+def test_entries_that_are_no_named_numbers_are_left_out_and_counted(info: Any) -> None:
     found = table({**info, "good": 1})
     assert plain(found.infos) == {"good": [1], "_good": [True]}
     assert found.left_out == 1
@@ -59,13 +59,13 @@ def test_what_is_no_number_under_a_name_is_left_out_and_counted(info: Any) -> No
 
 
 @pytest.mark.parametrize("info", [None, 5, [("a", 1)], "text"], ids=repr)
-def test_infos_that_are_no_map_are_none(info: Any) -> None:
+def test_infos_that_are_no_map_are_ignored(info: Any) -> None:
     found = table(info)
     found.put(info, slice(0, 1))
     assert found.infos == {}
 
 
-def test_a_map_that_holds_itself_ends_somewhere() -> None:
+def test_a_map_that_contains_itself_is_cut_off() -> None:
     info: dict[str, Any] = {"a": 1}
     info["self"] = info
     found = table(info)
@@ -73,7 +73,7 @@ def test_a_map_that_holds_itself_ends_somewhere() -> None:
     assert found.left_out == 1
 
 
-def test_parts_of_other_processes_are_put_together_and_not_trusted() -> None:
+def test_tables_of_other_processes_are_merged_and_not_trusted() -> None:
     found = InfoTable(5)
     found.put(table({"a": 1}, {}).infos, slice(0, 2))
     found.put(table({}, {"b": 2}, {"a": 3}).infos, slice(2, 5))
@@ -89,7 +89,7 @@ def test_parts_of_other_processes_are_put_together_and_not_trusted() -> None:
 
 
 @pytest.mark.parametrize("num_envs", [1, 16, 4096])
-def test_whatever_is_reported_fits_a_header_with_whatever_ends(num_envs: int) -> None:
+def test_infos_of_any_size_fit_a_header_together_with_any_episodes(num_envs: int) -> None:
     found = InfoTable(num_envs)
     for env in range(0, num_envs, max(1, num_envs // 16)):
         found.put_one({"m" * 99: {f"{'ü' * 90}{n}": float(n) for n in range(70)}, "n" * 99: {"x": 1}}, env)

@@ -44,7 +44,7 @@ def test_rows_and_episodes_are_those_of_worker_processes() -> None:
                 pass
 
 
-def test_one_that_raises_is_counted_and_made_anew() -> None:
+def test_an_environment_that_raises_is_counted_and_made_anew() -> None:
     env = LocalVectorEnv(EnvConfig(id=COUNTER, kwargs={"raise_at": 2}), 2, seed=1)
     collected(env).reset()
     for _ in range(2):

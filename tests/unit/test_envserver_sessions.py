@@ -15,14 +15,14 @@ def session(at: float, *, inline: bool, made: bool = False) -> Session[Hosted]:
     return Session(1, 0, Hosted(env, None if made else HELLO), opened_at=at, welcome={} if made else None)
 
 
-def test_what_is_made_gets_on_always_and_before_what_is_not() -> None:
+def test_sessions_that_are_made_always_advance_and_before_those_that_are_not() -> None:
     made = [session(at, inline=True, made=True) for at in range(20)]
     assert sessions_to_advance(made) == made
     new = session(-1, inline=True)
     assert sessions_to_advance([new, *made]) == [*made, new]
 
 
-def test_processes_make_few_sessions_side_by_side_and_the_thread_one_in_the_order_of_arrival() -> None:
+def test_few_sessions_of_processes_and_one_of_the_thread_are_made_in_order_of_arrival() -> None:
     apart = [session(at, inline=False) for at in range(MAX_IN_THE_MAKING + 5)]
     inline = [session(at, inline=True) for at in range(3)]
     assert sessions_to_advance([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]

@@ -97,7 +97,7 @@ def test_legal_actions_arrive_inside_their_space(space: spaces.Space) -> None:
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_observations_travel_counted_from_0_and_as_they_are(space: spaces.Space) -> None:
+def test_observations_survive_the_wire_with_choices_counted_from_0(space: spaces.Space) -> None:
     space.seed(3)
     spec, there, back = space_of(space, "observation space"), obs_adapter(space), action_adapter(space)
     for sample in (space.sample() for _ in range(20)):

@@ -51,7 +51,7 @@ def test_an_environment_that_raises_is_made_anew_and_its_next_row_is_first() -> 
     assert not shard.rows["first"].any()
 
 
-def test_an_environment_that_raises_at_every_step_is_given_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_raises_at_every_step_is_given_up_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_S", 0.0)
     shard = counters(1, raise_at=1)
     for _ in range(MAX_FAILURES - 1):
@@ -107,7 +107,7 @@ def refusal(env_id: str, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_made_is_a_sentence_that_says_why() -> None:
+def test_an_environment_that_cannot_be_made_is_refused_with_the_reason() -> None:
     assert "observation space Text" in refusal(STRANGE, kind="text")
     assert "unexpected keyword argument 'lenght'" in refusal(COUNTER, lenght=3)
     assert "No module named 'no_such_module'" in refusal("no_such_module:Counter-v0")
@@ -135,7 +135,7 @@ def test_minatar_games_have_their_minimal_actions_unless_v0_is_asked_for(env_id:
     env.close()
 
 
-def test_it_is_tried_again_ever_later() -> None:
+def test_retries_back_off_up_to_a_limit() -> None:
     waits = [module.backoff_s(failures) for failures in range(1, MAX_FAILURES)]
     assert waits == pytest.approx([0, 0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2])
 
@@ -173,7 +173,7 @@ def test_an_answer_that_no_policy_could_learn_from_is_a_failure_of_its_environme
 
 @pytest.mark.parametrize("answer", [[3, 4], [3.0, 4.0], [True, False], np.array([3, 4], np.uint8)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-def test_an_answer_of_another_type_that_says_the_same_is_taken(answer: Any, dtype: str) -> None:
+def test_an_answer_of_another_type_with_the_same_values_is_accepted(answer: Any, dtype: str) -> None:
     shard = Shard(ODD, {"at": 1, "answer": answer, "dtype": dtype}, 1, seed=0)
     shard.reset()
     shard.step(np.array([0]))
@@ -187,7 +187,7 @@ def test_mujoco_repeats_no_warning_and_leaves_no_file(
     mujoco = pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)  # where MuJoCo would write
     make_env("HalfCheetah-v5", {}).close()
-    capsys.readouterr()  # what this model has to say today
+    capsys.readouterr()  # discards warnings about this model
     warn = mujoco.get_mju_user_warning()
     for _ in range(2):
         warn("the joints creak")

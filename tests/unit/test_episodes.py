@@ -20,7 +20,7 @@ def test_sums_are_exact_where_float32_would_lose_the_small_ones() -> None:
     assert statistics.update(np.array([1.0], np.float32), NO[:1], YES[:1]) == [[2.0**24 + 1, 2]]
 
 
-def test_what_is_forgotten_never_shows() -> None:
+def test_forgotten_episodes_are_never_reported() -> None:
     statistics = EpisodeTracker(2)
     statistics.update(np.array([1.0, 2.0]), NO, NO)
     statistics.forget(FIRST_ONLY)

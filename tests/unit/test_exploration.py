@@ -1,4 +1,4 @@
-"""Exploration that differs between environments and over the run: what `act` gets to know."""
+"""Exploration that differs between environments and over the run: what `act` is told."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Numbers that are none are found wherever they are."""
+"""Non-finite numbers are found wherever they are."""
 
 import math
 
@@ -16,7 +16,7 @@ def test_one_bad_entry_of_ten_thousand_is_found(bad: float, at: int) -> None:
     assert not squares_finite([torch.ones(2), entries.view(100, 100), torch.zeros(())])
 
 
-def test_what_overflows_when_it_is_squared_is_found_and_nothing_is_finite() -> None:
+def test_entries_that_overflow_when_squared_are_found_and_an_empty_list_is_finite() -> None:
     largest = torch.finfo(torch.float32).max ** 0.5
     assert squares_finite([torch.full((3,), largest * 0.999), torch.full((3,), -largest * 0.999), torch.empty(0)])
     assert not squares_finite([torch.ones(3), torch.tensor([0.0, -largest * 1.001])])

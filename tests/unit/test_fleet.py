@@ -10,7 +10,7 @@ from zerobeast.launcher.child import Child
 
 
 def told(child: Child, flag: str) -> str:
-    """What a child is told of a setting."""
+    """The value that a child's command line gives to a flag."""
     command = list(child.spec.command)
     return command[command.index(flag) + 1]
 
@@ -40,7 +40,7 @@ def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints() -> Non
     assert not any(flag.endswith(".endpoint") for child in found for flag in child.spec.command)
 
 
-def test_children_of_a_run_that_continues_are_told_after_how_many_steps(tmp_path: Path) -> None:
+def test_children_of_a_continued_run_are_told_after_how_many_steps_it_starts(tmp_path: Path) -> None:
     def starts() -> set[str]:
         return {told(child, "--start") for child in children("--root", str(tmp_path))}
 

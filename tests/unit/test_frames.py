@@ -11,7 +11,7 @@ from zerobeast.common.ops.frames import stack_frames
 
 
 def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Tensor, list[list[int]]]:
-    """Frames that count up, one episode stack kept as they come, and the stack that the policy saw at each step.
+    """Frames that count up, the `first` flags, and the stack that the policy saw at each step.
 
     `warm_up` steps of an older episode come before the unroll.
     """

@@ -1,4 +1,4 @@
-"""One gradient step: its optimiser, its schedule, its clip, and what it does with a loss that is no number."""
+"""One gradient step: its optimiser, its schedule, its clip, and what it does with a loss that is not finite."""
 
 from copy import deepcopy
 from typing import Any
@@ -106,7 +106,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_forgotten(
     assert one.step(loss_of(net), 0).applied
 
 
-def test_a_gradient_that_is_not_finite_is_seen_where_the_loss_is(net: nn.Linear) -> None:
+def test_a_nonfinite_gradient_is_noticed_even_if_the_loss_is_finite(net: nn.Linear) -> None:
     with torch.no_grad():
         net.weight.zero_()
     loss = net(torch.ones(1, 2)).sum().sqrt()  # 0, with an infinite slope

@@ -32,7 +32,7 @@ TICK_S = 0.05
 
 
 class Message:
-    """What `zerobeast.common.transport.Incoming` is to a group."""
+    """Replaces `zerobeast.common.transport.Incoming` for a group."""
 
     def __init__(self, header: Header, *frames: np.ndarray) -> None:
         self.header = header
@@ -46,7 +46,7 @@ class Message:
 
 
 class Server:
-    """One start of a server with at most one session. Subclasses say what WELCOME offers and how requests are done."""
+    """One start of a server with at most one session. Subclasses say what WELCOME offers and how to answer requests."""
 
     def __init__(self, epoch: int, world: "World") -> None:
         self.epoch, self.world = epoch, world
@@ -203,7 +203,7 @@ class World:
                 self.deliver(each, server.use())
 
     def goes_on(self) -> None:
-        """Nothing is in the way any more: rollouts have to flow."""
+        """Remove all obstacles and check that rollouts flow."""
         self.loss, self.stuck_learner = 0.0, False
         for plane, server in self.servers.items():
             if server is None:
@@ -215,7 +215,7 @@ class World:
         self.check()
 
     def check(self) -> None:
-        """Rollouts are in order, none is missing or used twice by one learner, and each is in itself in step."""
+        """Check that rollouts are in order, none is missing or used twice by one learner, and each is consistent."""
         last: dict[int, int] = {}
         for epoch, seq, rows in self.used:
             assert seq == last.get(epoch, seq - 1) + 1
@@ -231,7 +231,7 @@ class World:
 
 
 def world_in(wait: Wait, kinds: Kinds = SERVERS) -> World:
-    """A group that has played for a while and now waits for this."""
+    """A world whose group has played for a while and now waits for `wait`."""
     world = World(kinds=kinds)
     for _ in range(40):
         world.turn()
@@ -248,9 +248,7 @@ def world_in(wait: Wait, kinds: Kinds = SERVERS) -> World:
 @pytest.mark.parametrize("politely", [True, False], ids=["bye", "killed"])
 @pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
-def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
-    wait: Wait, plane: Plane, politely: bool
-) -> None:
+def test_a_group_in_any_state_recovers_from_the_restart_of_a_server(wait: Wait, plane: Plane, politely: bool) -> None:
     world = world_in(wait)
     world.end(plane, politely=politely)
     world.start(plane)
@@ -261,7 +259,7 @@ def test_a_server_that_starts_again_in_any_state_of_the_group_is_met_again(
 
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
-def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
+def test_the_welcome_of_a_restarted_server_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
     world = world_in(wait)
     world.start(plane)
     world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({},)), None))
@@ -269,7 +267,7 @@ def test_the_welcome_of_another_start_is_enough_in_any_state(wait: Wait, plane: 
 
 
 @pytest.mark.parametrize("plane", [Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
-def test_a_welcome_that_nothing_has_asked_for_is_no_session(plane: Plane) -> None:
+def test_an_unrequested_welcome_opens_no_session(plane: Plane) -> None:
     world = World()
     world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
     assert not world.group.planes[plane].stream.open

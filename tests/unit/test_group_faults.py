@@ -55,7 +55,7 @@ class Spoiling(Server):
     """Spoils answers while it is told to, and repeats a spoilt one when it is asked again."""
 
     spoil: Spoil | None = None
-    kind: Kind | None = None  #: of the requests whose answers are spoilt; None for all
+    kind: Kind | None = None  #: requests whose answers are spoilt; None: all
 
     def do(self, header: Header, rows: Any) -> Message:
         message = super().do(header, rows)
@@ -111,7 +111,7 @@ def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels
 
 
 @pytest.mark.parametrize("kind", [None, Kind.STEP], ids=["every answer", "every step"])
-def test_one_that_never_sends_anything_else_is_greeted_less_and_less_often(kind: Kind | None) -> None:
+def test_a_server_that_sends_only_bad_answers_is_greeted_less_and_less_often(kind: Kind | None) -> None:
     world = world_in(Wait.BROKER, FAULTY)
     server = server_of(world)
     server.spoil, server.kind, server.asked = with_value("reward", float("nan")), kind, 0
@@ -155,7 +155,7 @@ def test_an_act_that_cannot_be_used_costs_the_session_too(spoil: Spoil, reason: 
     assert sentence in str(world.refused[0])
 
 
-def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
+def test_impossible_episodes_are_counted_and_cost_nothing_else() -> None:
     good = [1.0, 3]
     bad = [["x", 3], [1.0], 7, [[1.0], 2], [float("nan"), 3], [float("inf"), 3], [1.0, 0], [1.0, -1], [1.0, True]]
 
@@ -172,7 +172,7 @@ def test_episodes_that_cannot_be_are_counted_and_cost_nothing_else() -> None:
     assert server_of(world).hellos == before
 
 
-def test_an_impossible_offer_ends_the_actor_in_a_sentence() -> None:
+def test_an_impossible_offer_ends_the_actor_with_a_sentence() -> None:
     group = EnvGroup(CONFIG, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
     welcome = Header(Kind.WELCOME, 1, 0, 5, 0, ({"env": {"env_id": "x"}},))
     with pytest.raises(ConfigError, match=r"env-server at .* offers an impossible 'env': obs is None, expected"):

@@ -34,7 +34,7 @@ def test_each_rollout_that_is_learned_from_makes_room_for_one() -> None:
     world.goes_on()
 
 
-def test_one_that_collects_ahead_does_one_rollout_more() -> None:
+def test_a_group_that_collects_ahead_plays_one_rollout_more() -> None:
     world = World()
     world.stuck_learner = True
     for _ in range(60):
@@ -43,7 +43,7 @@ def test_one_that_collects_ahead_does_one_rollout_more() -> None:
 
 
 @pytest.mark.parametrize("plane", list(Plane)[:2], ids=lambda plane: plane.name)
-def test_a_server_that_starts_again_meanwhile_is_met_again(plane: Plane) -> None:
+def test_a_waiting_group_recovers_from_the_restart_of_a_server(plane: Plane) -> None:
     world = waiting_world()
     world.end(plane, politely=False)
     world.start(plane)

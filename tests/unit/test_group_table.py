@@ -49,7 +49,7 @@ def time_of(group: Group) -> int:
 
 
 def stepping(world: World | None = None, t: int = 0, unacked: int = 0) -> tuple[World, Plane]:
-    """About to see obs[t + 1], with so many rollouts under way."""
+    """A group about to see obs[t + 1], with `unacked` rollouts not yet acknowledged."""
     world = world or World()
     world.stuck_learner = unacked > 0
 

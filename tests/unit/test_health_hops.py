@@ -45,7 +45,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], sha
     assert edges[place - 1] - 1e-12 <= found <= edges[place] + 1e-12
 
 
-def test_a_mean_is_exact_and_nothing_has_none_and_no_quantile() -> None:
+def test_a_mean_is_exact_and_an_empty_histogram_has_no_mean_and_no_quantile() -> None:
     assert passed().quantile_s(0.5) is None
     assert passed().mean_s is None
     assert passed(0.012, 0.04, 0.05).mean_s == pytest.approx(0.034)
@@ -108,7 +108,7 @@ def test_a_wire_is_never_negative() -> None:
     assert wires(pages(env_round_trip=[0.001], env_step=[0.002]))["env-server"] == 0.0
 
 
-def test_the_table_shows_what_something_passed() -> None:
+def test_the_table_shows_only_hops_that_were_passed() -> None:
     view = ServiceView("broker 0", "broker", pages(forward=[0.0075] * 10)[0])
     header, line = hop_table([view]).splitlines()
     assert header.split()[:3] == ["hop", "median", "90"]

@@ -74,7 +74,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def pod(name: str, role: str, state: dict[str, Any] = RUNNING, *, last: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A pod as the API server describes it, without what is never read."""
+    """A pod as the API server describes it, without fields that are never read."""
     status = {"name": role, "ready": state is RUNNING, "restartCount": 0, "state": state, "lastState": last or {}}
     return {
         "apiVersion": "v1",
@@ -102,7 +102,7 @@ def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[st
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_run_in_a_cluster_is_shown_as_a_local_one(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_a_cluster_is_shown_like_a_local_one(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.holds(*whole_run(cluster, agent_steps=20, total_steps=20))
     code, found = shown(capsys)
     assert code == 0
@@ -125,7 +125,9 @@ def test_an_env_server_beside_an_actor_is_a_service_of_its_own(
     assert "no learner and no broker answers" in found["verdict"]
 
 
-def test_a_worker_is_the_three_services_that_it_hosts(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_is_shown_as_the_three_services_that_it_hosts(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.serves("learner-0", "learner", agent_steps=20, total_steps=20)
     cluster.serves("worker-59c8-zt4wq", "worker")
     ended = {"terminated": {"exitCode": 2, "reason": "Error"}}
@@ -144,7 +146,7 @@ def test_a_worker_is_the_three_services_that_it_hosts(cluster: Cluster, capsys: 
     )
 
 
-def test_what_does_not_run_says_why(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_does_not_run_says_why(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     backing_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
     pulling = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "zerobeast/broker:2"'}}
     sentence = "learner: environment BEAST_SEED: got 'minus', expected an integer"
@@ -187,7 +189,9 @@ def test_a_namespace_is_enough_to_say_where(cluster: Cluster, capsys: pytest.Cap
     assert "broker 0" in capsys.readouterr().out
 
 
-def test_without_a_run_or_a_cluster_there_is_one_sentence(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_run_or_cluster_is_reported_in_one_sentence(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.holds()
     with pytest.raises(ConfigError, match="no pod of a run in namespace zerobeast: `kubectl apply -k` starts one"):
         main(["--kubernetes"])

@@ -66,7 +66,7 @@ def test_units_are_seconds_and_written_out(key: str, name: str, value: float) ->
         {"refused_by_reason": 3},
     ],
 )
-def test_what_is_no_number_is_no_metric(page: dict[str, object]) -> None:
+def test_values_that_are_no_numbers_are_no_metrics(page: dict[str, object]) -> None:
     assert samples({"role": "learner", **page}) == {}
 
 

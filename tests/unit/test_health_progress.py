@@ -1,4 +1,4 @@
-"""When a service has got nothing done although there was something to do. Time is a plain number."""
+"""When a service stalls, i.e. gets nothing done although it has work. Time is a plain number."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ def note(
     progress.note([done], idle=idle, refused=refused, now=now, awake_since=awake_since)
 
 
-def test_work_that_is_not_done_stalls_a_service_and_done_work_ends_that() -> None:
+def test_work_left_undone_stalls_a_service_and_progress_ends_the_stall() -> None:
     progress = Progress(100.0)
     note(progress, 100.0, 5)
     note(progress, 170.0, 5)
@@ -30,14 +30,14 @@ def test_a_service_with_nothing_to_do_gets_nothing_done_and_does_not_stall() -> 
     assert progress.page(130.0)["stalled_s"] == 31.0
 
 
-def test_what_a_stopped_machine_did_not_do_is_excused() -> None:
+def test_time_while_the_machine_was_stopped_is_no_stall() -> None:
     progress = Progress(0.0)
     note(progress, 1.0, 5)
     note(progress, 3601.0, 5, awake_since=3600.0)
     assert progress.page(3601.0)["stalled_s"] == 1.0
 
 
-def test_refusals_count_from_the_last_progress_on_also_of_a_service_that_is_left_with_nothing_to_do() -> None:
+def test_refusals_count_from_the_last_progress_on_even_if_the_service_is_idle() -> None:
     progress = Progress(0.0)
     note(progress, 1.0, 1, payload=2)
     note(progress, 2.0, 2, payload=3)

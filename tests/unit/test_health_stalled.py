@@ -1,4 +1,4 @@
-"""A run that stands still says so, and why, and with which exit code. Whatever a page holds, it is judged."""
+"""A run that stands still says so and why, and sets the exit code. Any page is judged, whatever it holds."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_a_run_that_stands_still_says_since_when_and_why(changes: dict[str, Any]
     assert all(map(ready, seen)), "probes go by this: a broker that stalls must still be reached"
 
 
-def test_one_of_several_actors_is_named_and_the_run_goes_on() -> None:
+def test_one_stalled_actor_of_several_is_named_and_the_run_goes_on() -> None:
     other = ServiceView("actor 1", "actor", {"role": "actor", "state": "ready", **PAGES["actor"], **STALLED})
     assert judge([*services(), other]) == Verdict("not well: actor 1 stalled for 0:01:15", good=False)
 

@@ -56,7 +56,7 @@ def hops(**seconds: float) -> dict[str, Any]:
 
 
 def services(**changes: dict[str, Any]) -> list[ServiceView]:
-    """A run that is well, but for changes; every service on a machine of its own."""
+    """A healthy run except for `changes`; every service is on its own machine."""
     return [
         ServiceView(
             f"{role} 0", role, {"role": role, "state": "ready", "host": role, "cpus": 2} | page | changes.get(role, {})

@@ -1,4 +1,4 @@
-"""The file of hosts, and what it may say."""
+"""The file of hosts, and the workers on them."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("line", ["one", "one two", "one 0", "one 4 python more", "-oProxyCommand=x 4"])
-def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"good 1\n{line}\n")
     with pytest.raises(ConfigError) as caught:
@@ -43,7 +43,7 @@ def test_a_file_without_hosts_is_refused(tmp_path: Path) -> None:
         read_hosts(tmp_path / "nowhere")
 
 
-def test_why_a_host_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_host_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("ssh"):
         assert unreachable("nowhere.invalid", sys.executable).startswith("ssh nowhere.invalid: ")
     monkeypatch.setenv("PATH", "")
@@ -60,7 +60,7 @@ def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the user on every host, all of which are this machine, by an ssh that starts a shell."""
+    """The user's home on every host; all hosts are this machine, by an ssh that starts a local shell."""
     program(tmp_path / "bin" / "ssh", 'while [ "$1" = -o ]; do shift 2; done; shift; exec setsid -w sh -c "$*"')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -79,7 +79,7 @@ def test_a_python_without_zerobeast_is_named(home: Path) -> None:
     assert unreachable("one", "~/none").endswith(f"{home}/none: not found")
 
 
-def test_of_a_machine_with_many_workers_none_takes_the_gpu_or_the_health_page_of_another() -> None:
+def test_workers_of_a_host_take_no_gpu_by_default_and_share_no_health_port() -> None:
     assert of_workers(load([], {}), "i") == "--broker.device cpu --health.port 0"
     flags = of_workers(load(["--broker.device", "cuda:1", "--health.port", "9000"], {}), "(i - 4)")
     said = subprocess.run(["sh", "-c", f"i=6; echo {flags}"], capture_output=True, text=True, check=True).stdout
@@ -88,7 +88,7 @@ def test_of_a_machine_with_many_workers_none_takes_the_gpu_or_the_health_page_of
 
 @contextmanager
 def connected(worker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """What the shell of a host does for two workers, each of which is a line of shell."""
+    """The shell of a host that runs two workers, each of which is a line of shell."""
     program(home / "python", f"# {worker}\n{worker}")
     archive = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True, check=True).stdout
     options = Namespace(folder=Path("x"), first=4, workers=2, python="~/python", learner="tcp://a:1", flags="")
@@ -105,7 +105,7 @@ def connected(worker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def workers(shell: subprocess.Popen[bytes]) -> list[str]:
-    """Numbers of those that a connection has started."""
+    """Numbers of the workers that a connection has started."""
     found = subprocess.run(["pgrep", "-a", "-g", str(shell.pid), "-f", "python -P"], capture_output=True, text=True)
     return sorted(line[-1] for line in found.stdout.splitlines() if " sh -c " not in line)
 
@@ -127,7 +127,7 @@ def test_settings_that_no_worker_takes_end_the_connection(home: Path) -> None:
         assert shell.wait(10) == 2
 
 
-def test_a_supervisor_that_is_killed_takes_its_hosts_along(home: Path) -> None:
+def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:
     program(home / "python", "case $* in *import*) exit;; esac; exec sleep 60")
     config = load(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
     for part in FOR_WORKERS:
@@ -146,7 +146,7 @@ def test_a_supervisor_that_is_killed_takes_its_hosts_along(home: Path) -> None:
 
 
 def named(name: str, above: psutil.Process) -> psutil.Process | None:
-    """A process of that name below another."""
+    """A descendant of `above` with this name."""
     for process in above.children(recursive=True):
         with suppress(psutil.Error):  # it has ended meanwhile
             if process.name() == name:

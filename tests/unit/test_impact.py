@@ -1,4 +1,4 @@
-"""IMPACT's loss: its ratio, against one written out in loops, and against PPO's and IMPALA's."""
+"""IMPACT's ratio, and its loss against one written out in loops and against PPO's and IMPALA's."""
 
 import math
 from functools import partial
@@ -92,7 +92,7 @@ def by_hand(config: Any, net: Table, batch: Batch, target_logits: Tensor, kl_cos
     total, count = 0.0, 0
     for b in range(B):
         value = net.values[:, b].tolist()
-        correction = 0.0  # of the value of the step after
+        correction = 0.0  # of the next step's value
         for t in reversed(range(T)):
             if not batch.mask[t, b]:
                 correction = 0.0
@@ -119,7 +119,7 @@ def by_hand(config: Any, net: Table, batch: Batch, target_logits: Tensor, kl_cos
 @pytest.mark.parametrize("rho", [0.5, 2.0])
 @pytest.mark.parametrize("trace_decay", [0.7, 1.0])
 @pytest.mark.parametrize("kl_cost", [0.0, 0.4])
-def test_the_loss_is_what_one_writes_out_in_loops(rho: float, trace_decay: float, kl_cost: float) -> None:
+def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float, kl_cost: float) -> None:
     algorithm = impact(rho=rho, trace_decay=trace_decay, clip=0.3, discount=0.75, rho_bar=1.2, c_bar=0.9)
     net, batch, target = Table(3), doubled(algorithm), others(3)
     config = algorithm.config.impact

@@ -57,7 +57,7 @@ def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() ->
     env = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=3)
     algorithm = impact(env, batches=3, uses=2)
     results = []
-    for frame_stack in (1, 3):  # 1: as they come
+    for frame_stack in (1, 3):  # 1: held as they come
         net = algorithm.network()
         learning = ImpactLearning(algorithm, net)
         learning._frame_stack = frame_stack
@@ -71,7 +71,7 @@ def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() ->
     assert same(*results)
 
 
-def test_what_the_target_says_of_a_batch_is_asked_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_target_policy_is_evaluated_on_a_batch_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = impact(batches=4, uses=2)
     net = algorithm.network()
     learning, asked, forward = algorithm.learning(net), list[float](), PolicyAndValue.forward
@@ -115,7 +115,7 @@ def test_an_arrival_is_worth_k_steps_once_there_are_n_batches() -> None:
     assert all(learned.changed and not learned.skipped for learned in found)
 
 
-def test_a_batch_that_is_used_again_does_not_see_its_rows_written_again() -> None:
+def test_a_held_batch_is_unaffected_when_its_rows_are_overwritten() -> None:
     algorithm = impact(batches=2, uses=2)
     nets = []
     for rewritten in (False, True):

@@ -85,7 +85,7 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
 
 
 @pytest.mark.parametrize("field", ["reward", "obs", "logits"])
-def test_what_is_not_a_number_shows_in_the_loss(field: str) -> None:
+def test_a_nan_in_the_batch_shows_in_the_loss(field: str) -> None:
     algorithm = impala()
     net, batch = algorithm.network(), make_batch(algorithm)
     (batch.extras | batch._asdict())[field][2, 1] = torch.nan

@@ -1,4 +1,4 @@
-"""How IMPALA learns with old batches and a weight of the entropy that adapts, which are both off unless asked for."""
+"""How IMPALA learns with old batches and an adaptive entropy weight, both of which are off by default."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ def peaked(algorithm: Any) -> Any:
 
 
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
-    """The batches that losses are worked out from, in order, from now on."""
+    """A list that receives, from now on, every batch that a loss is computed from, in order."""
     batches, real = list[Batch](), module.loss
 
     def noted(config: Any, family: Any, net: Any, batch: Batch, *, entropy_cost: Any) -> tuple[Tensor, Metrics]:
@@ -107,7 +107,7 @@ def test_the_weight_never_falls_below_its_floor() -> None:
     assert cost.item() == pytest.approx(FLOOR)
 
 
-def test_a_batch_without_a_valid_step_says_nothing_of_the_entropy() -> None:
+def test_a_batch_without_a_valid_step_leaves_the_entropy_weight_alone() -> None:
     algorithm = impala(entropy_target=1.0)
     learning = algorithm.learning(algorithm.network())
     void = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
@@ -116,7 +116,7 @@ def test_a_batch_without_a_valid_step_says_nothing_of_the_entropy() -> None:
 
 
 def test_the_weight_is_what_the_loss_uses() -> None:
-    """Entropy alone counts, and the policy is far from uniform: it moves towards it where the weight is high."""
+    """Only entropy counts, and the policy is far from uniform: a high weight moves it towards uniform."""
     moved = {}
     for cost in (1e-6, 1.0):
         algorithm = impala(entropy_cost=cost, entropy_target=1.09, baseline_cost=0.0)
@@ -144,7 +144,7 @@ def test_in_a_bandit_the_entropy_ends_at_its_target(target: float, start: float)
 
 
 @pytest.mark.parametrize("origin", ["made with all of it", "made with none"])
-def test_a_run_goes_on_where_replay_and_target_were_switched(origin: str) -> None:
+def test_a_run_resumes_after_replay_and_entropy_target_were_switched(origin: str) -> None:
     plain, all_of_it = impala(), impala(batches=2, uses=2, replay_share=0.5, entropy_target=0.5)
     before, after = (plain, all_of_it) if origin == "made with none" else (all_of_it, plain)
     saved = before.learning(before.network())

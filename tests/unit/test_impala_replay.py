@@ -34,14 +34,14 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def alone(batch: Batch, at: int) -> Batch:
-    """One row, written out by field, so as to know nothing of how rows are picked."""
+    """One row, taken field by field, to be independent of how rows are picked."""
     whole = {"core_state": batch.core_state, "task": batch.task, "origin": batch.origin}
     steps: Batch = tree_map(lambda entry: entry[:, at : at + 1], batch._replace(**dict.fromkeys(whole, batch.mask)))
     return steps._replace(**{name: entry[at : at + 1] for name, entry in whole.items()})
 
 
 def with_stacks(algorithm: Any, first: int) -> Batch:
-    """`numbered`, of stacks of K frames in which episodes begin."""
+    """Like `numbered`, but with stacks of K frames in which episodes begin."""
     batch = numbered(algorithm, first)
     begins = torch.rand(T + 1, B, generator=torch.Generator().manual_seed(first)) < 0.3
     frames = torch.randn(B, T + K, *algorithm.env.obs.shape)
@@ -62,7 +62,7 @@ def test_stacks_come_back_bit_for_bit_from_each_frame_held_once() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"uses": 2, "batches": 2}], ids=["replay", "uses"])
-def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(settings: dict[str, Any]) -> None:
+def test_held_batches_store_each_frame_once_and_are_learned_from_unchanged(settings: dict[str, Any]) -> None:
     algorithm = impala(STACKED, net={"use_lstm": True}, **settings)
     learning = algorithm.learning(algorithm.network())
     batches = [with_stacks(algorithm, first) for first in (0, 4)]
@@ -70,7 +70,7 @@ def test_what_is_held_has_each_frame_once_and_is_learned_from_as_it_came(setting
     learning.update(batches[0], 0)
     assert kept[0].core_state.any()
     for entry in leaves(batches[0]):
-        entry.zero_()  # the caller's memory is used for what comes next
+        entry.zero_()  # the caller reuses its memory
     state = learning.state()
     [held] = state["batches"] or state["replay"]["held"]
     assert held["obs"].shape == (T + K, B, *STACKED.obs.shape)
@@ -102,13 +102,13 @@ def test_the_share_holds_on_average_and_every_batch_is_held_however_small(share:
     for batch in batches:
         old += replay.mix(batch).mask.shape[1] - rows
     assert [len(held["mask"][0]) for held in replay.state()["held"]] == [200 * rows]
-    most = round(rows * share / (1 - share) + 0.5)  # of the first batch, which meets nothing old
+    most = round(rows * share / (1 - share) + 0.5)  # old rows of the first batch, which gets none
     assert 200 * rows * share / (1 - share) == pytest.approx(old, abs=0.5 + most)
 
 
-def test_what_rounding_left_out_survives_a_restart() -> None:
+def test_the_remainder_of_rounding_survives_a_restart() -> None:
     algorithm, replay, resumed = impala(), *(OldRollouts(0.1, 100, seed=1) for _ in range(2))
-    replay.mix(numbered(algorithm, 0))  # 0.44 of a row, so that the next has one
+    replay.mix(numbered(algorithm, 0))  # leaves 0.44 of a row over, so that the next batch gets one
     resumed.load(replay.state(), torch.device("cpu"))
     sizes = [each.mix(numbered(algorithm, 4)).mask.shape[1] - B for each in (replay, resumed)]
     assert sizes == [1, 1]
@@ -150,13 +150,13 @@ def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_row
 
 
 def _mixed(learning: Any, batch: Batch) -> Batch:
-    """One update of one step; returns what the loss was worked out from."""
+    """Do one update of one step; returns the batch that its loss was computed from."""
     [seen] = _seen(learning, batch)
     return seen
 
 
 def _seen(learning: Any, batch: Batch) -> list[Batch]:
-    """One update; returns what the loss of each step was worked out from."""
+    """Do one update; returns the batch that the loss of each step was computed from."""
     seen, real = list[Batch](), module.loss
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "loss", lambda *args, **more: (seen.append(args[3]), real(*args, **more))[1])
@@ -172,14 +172,14 @@ def test_a_restart_with_less_room_keeps_the_newest() -> None:
     assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
 
 
-def test_a_restart_without_a_share_lets_all_of_them_go() -> None:
+def test_a_restart_without_a_share_drops_all_old_rollouts() -> None:
     algorithm, replay, off = impala(), OldRollouts(0.5, 100, seed=1), OldRollouts(0.0, 100, seed=1)
     replay.mix(numbered(algorithm, 0))
     off.load(replay.state(), torch.device("cpu"))
     assert off.state()["held"] == [], "or every checkpoint would hold them for ever"
 
 
-def test_rollouts_of_another_length_are_let_go() -> None:
+def test_rollouts_of_another_length_are_dropped() -> None:
     algorithm, replay = impala(), OldRollouts(0.5, 100, seed=1)
     replay.mix(numbered(algorithm, 0))
     assert numbers(replay.mix(numbered(algorithm, 4, steps=T + 2))) == [4, 5, 6, 7]

@@ -1,4 +1,4 @@
-"""env-server and actor run where torch is not installed."""
+"""Env-server and actor run without torch installed."""
 
 import ast
 import subprocess
@@ -35,7 +35,7 @@ sys.exit("\\n".join(failed) or 0)
 
 
 def torch_free_modules() -> list[str]:
-    """Every module of the torch-free floor, of the two services that stand on it, and of environments for scripts."""
+    """Every module of the torch-free base, of the two services built on it, and of environments for scripts."""
     names = []
     folders = ("common/**", "services/**", "zerobeast/remote")
     ours = [path for folder in folders for path in ROOT.glob(f"{folder}/*.py")]
@@ -59,13 +59,13 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
         "zerobeast.env_session",
         "zerobeast.remote.cluster",
     } <= set(names)
-    needs_torch = "zerobeast.common.ops.vtrace"  # so that the probe is seen to see something
+    needs_torch = "zerobeast.common.ops.vtrace"  # proves that the probe detects something
     command = [sys.executable, "-c", PROBE, *names, needs_torch]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert [line.partition(":")[0] for line in found.stderr.splitlines()] == [needs_torch], found.stderr
 
 
-def test_the_public_names_are_there_and_the_package_loads_without_what_they_need() -> None:
+def test_public_names_exist_and_the_package_loads_without_their_dependencies() -> None:
     probe = "import sys, zerobeast; sys.exit(str({'torch', 'zmq', 'numpy'} & set(sys.modules) or ''))"
     found = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert found.stderr.strip() == "", "loaded by `import zerobeast`"
@@ -75,7 +75,7 @@ def test_the_public_names_are_there_and_the_package_loads_without_what_they_need
         _ = zerobeast.Plyer
 
 
-RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: whose loading runs what it loads
+RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: loading their data may run code from it
 
 
 def test_nothing_of_ours_imports_pickle() -> None:

@@ -1,4 +1,4 @@
-"""Which brokers act, as far as rollouts say, and how far their policies are behind."""
+"""Which brokers act according to the rollouts, and how far their policies are behind."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from zerobeast.services.learner.acting import MOST, SPAN_S, ActingProcesses
 
 
 def acting() -> ActingProcesses:
-    """Of a learner that has published versions up to 9."""
+    """The acting processes of a learner that has published versions up to 9."""
     found = ActingProcesses()
     found.published = 9
     return found
@@ -16,7 +16,7 @@ def measured(found: ActingProcesses, epochs: list[int], versions: list[list[int]
     found.measure(np.array(epochs), np.array(versions), np.array(values, np.float32))
 
 
-def test_brokers_count_for_as_long_as_rollouts_of_theirs_come() -> None:
+def test_a_broker_counts_as_long_as_its_rollouts_arrive() -> None:
     found = acting()
     for epoch, now in ((1, 0.0), (2, 1.0), (0, 2.0), (1, 5.0)):
         found.note(epoch, 0, now)
@@ -28,7 +28,7 @@ def test_brokers_count_for_as_long_as_rollouts_of_theirs_come() -> None:
     assert len(found) == 0
 
 
-def test_a_peer_that_makes_them_up_does_not_make_it_grow() -> None:
+def test_a_peer_that_invents_brokers_does_not_make_it_grow_without_bound() -> None:
     found = acting()
     for epoch in range(1, 3 * MOST):
         found.note(epoch, 0, 0.0)
@@ -43,7 +43,7 @@ def test_a_divergence_is_the_mean_over_the_steps_of_the_newest_version_of_each()
     assert found.news() == [[7, 3, 1.5], [8, 4, 0.5]]
 
 
-def test_it_is_the_same_however_many_environments_show_it() -> None:
+def test_the_divergence_does_not_depend_on_the_number_of_environments() -> None:
     few, many = acting(), acting()
     for found, rows in ((few, 1), (many, 64)):
         found.note(7, 1, 0.0)
@@ -51,7 +51,7 @@ def test_it_is_the_same_however_many_environments_show_it() -> None:
     assert few.news() == many.news() == [[7, 1, 0.5]]
 
 
-def test_it_is_smoothed_until_another_version_acts() -> None:
+def test_the_divergence_is_smoothed_until_another_version_acts() -> None:
     found = acting()
     found.note(7, 1, 0.0)
     for value in (1.0, 0.0, 0.0):
@@ -62,7 +62,7 @@ def test_it_is_smoothed_until_another_version_acts() -> None:
     assert found.page(5) == {"syncs": 2, "syncs_by_acting": {0: 2}, "lag_by_acting": {0: 3}, "divergence_by_acting": {}}
 
 
-def test_a_version_that_was_not_published_yet_is_none_that_acts() -> None:
+def test_a_version_that_was_not_published_yet_does_not_count_as_acting() -> None:
     found = acting()
     found.note(7, 10, 0.0)
     assert len(found) == 1

@@ -104,13 +104,13 @@ def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
         Terms.from_wire(hello(**change))
 
 
-def test_messages_too_large_to_travel_are_foreseen() -> None:
+def test_terms_with_messages_too_large_to_send_are_reported() -> None:
     assert oversize(OURS, 1 << 20, 256 << 20) is None
     sentence = oversize(OURS, 64 << 20, 256 << 20)
     assert "512 MiB" in sentence
 
 
-def test_possible_rows_have_no_flaw() -> None:
+def test_valid_rows_have_no_flaw() -> None:
     assert flaw(rollout_rows(8), ENV) is None
 
 
@@ -172,7 +172,7 @@ def test_episodes_come_out_as_python_numbers() -> None:
         [1e308, 2],
     ],
 )
-def test_other_episodes_are_left_out(entry: Any) -> None:
+def test_malformed_episodes_are_left_out(entry: Any) -> None:
     assert episodes_of([[1.0, 1], entry, [2.0, 2]]) == ((1.0, 1), (2.0, 2))
 
 

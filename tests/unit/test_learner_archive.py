@@ -1,4 +1,4 @@
-"""What a learner writes, on a disk that is full for a while: files that may not grow."""
+"""What a learner writes while its disk is full for a time; a limit on file sizes stands in for that."""
 
 import resource
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     assert (tmp_path / "j").read_bytes() == b"onetwo"
 
 
-def test_rows_and_checkpoints_fail_alone_say_so_once_and_come_back(
+def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder(tmp_path, 0)
@@ -92,7 +92,7 @@ def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Pat
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 
 
-def test_a_text_that_cannot_be_replaced_stays_and_no_draft_does(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_replaced_stays_and_no_temporary_file_does(tmp_path: Path) -> None:
     write_atomically(tmp_path / "t", "old")
     with no_file_longer_than(100), pytest.raises(ConfigError, match="t cannot be written: File too large"):
         write_atomically(tmp_path / "t", "x" * 1000)

@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("credit", get_args(Credit))
 
 
 class Taking(OneBatch):
-    """Changes the policy with every batch, and remembers how many rows those had."""
+    """Changes the policy with every batch, and records how many rows each had."""
 
     def __init__(self, credit: Credit) -> None:
         self.credit = credit
@@ -59,7 +59,7 @@ class Run(ListedRun):
         return self.learning.batches
 
     def turn(self, lag: Callable[[int, int], int | None], acting: int) -> None:
-        """One message of each of the first `acting` streams that has credit, of a policy this old, or none at all."""
+        """One message from each of the first `acting` streams that has credit, `lag` versions old; unusable if None."""
         self.now += 0.01
         for sender, outbox in list(self.outboxes.items())[:acting]:
             if outbox.stream.open and outbox.room:
@@ -129,7 +129,7 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good(credit: Credit
     for _ in range(5):
         run.turn(lambda _sender, _seq: 0, acting=2)
     before = len(run.batches)
-    run.now += 11.0  # longer than a stream counts as one that delivers
+    run.now += 11.0  # longer than a silent stream counts as delivering
     for _ in range(40):
         run.turn(lambda _sender, seq: None if seq % 2 else 0, acting=1)
     assert len(run.batches) > before
@@ -157,7 +157,7 @@ def test_a_stream_that_has_credit_and_hangs_is_not_waited_for_without_end(credit
     run.turn(lambda _sender, _seq: 0, acting=0)
     run.turn(lambda _sender, _seq: 0, acting=1)
     run.outboxes = dict(reversed(run.outboxes.items()))
-    for _ in range(4):  # of the second stream, which then has no credit; two of them are wasted
+    for _ in range(4):  # messages of the second stream, which then has no credit; two are refused
         run.turn(lambda _sender, seq: None if seq in (1, 2) else 0, acting=1)
     run.now += PATIENCE_S - 1
     run.turn(lambda _sender, _seq: 0, acting=0)

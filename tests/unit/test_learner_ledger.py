@@ -14,7 +14,7 @@ BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
 
 
 class World(ListedRun):
-    """Two actors, and one learner after the other. Every row has a number of its own."""
+    """Two actors, and one learner after another. Every row has its own number."""
 
     def __init__(self, seed: int, rows: int) -> None:
         super().__init__(dict.fromkeys(SENDERS, rows), BATCH, WINDOW, seed)
@@ -23,7 +23,7 @@ class World(ListedRun):
         self.restart()
 
     def restart(self) -> None:
-        """A learner that goes on from the checkpoint."""
+        """Start a learner that continues from the checkpoint."""
         self.epoch += 1
         state, used = self.saved
         self.used = list(used)
@@ -33,7 +33,7 @@ class World(ListedRun):
         self.saved = (self.intake.record().state(), list(self.used))
 
     def act(self, sender: int) -> None:
-        """Complete a rollout, where there is room."""
+        """Complete a rollout if there is room."""
         if self.outboxes[sender].room:
             rows = rollout_rows(self.rows[sender])
             rows["policy_version"] = self.made + np.arange(len(rows))[:, None]
@@ -54,7 +54,7 @@ class World(ListedRun):
         self.learn()
 
     def balance(self) -> None:
-        """Once nothing is under way: no row was used twice, and the ledger accounts for every one."""
+        """Let everything arrive, then check that no row was used twice and the ledger accounts for every one."""
         for _ in range(400):
             self.now += 0.1
             self.exchange(0.0)
@@ -94,7 +94,7 @@ def test_a_learner_that_ends_in_order_loses_nothing() -> None:
     assert world.intake.ledger.undone == 0
 
 
-def test_what_an_acknowledged_rollout_was_worth_to_a_killed_learner_is_undone() -> None:
+def test_rollouts_that_a_killed_learner_had_used_and_acknowledged_are_undone() -> None:
     world = World(0, rows=4)
     for _ in range(5):
         world.turn()
@@ -129,7 +129,7 @@ def test_a_number_that_skips_another_is_ahead_unless_the_first_is_not_known() ->
     assert anew.arrival(7) is Arrival.AHEAD
 
 
-def test_the_number_that_hello_says_has_to_come_first() -> None:
+def test_the_first_number_announced_by_hello_has_to_come_first() -> None:
     ledger = StreamLedger(rows=4)
     assert ledger.begin(1) == 0
     assert ledger.arrival(2) is Arrival.AHEAD, "1 was lost on its way"
@@ -156,6 +156,6 @@ def test_the_number_that_hello_says_has_to_come_first() -> None:
         {"streams": [["x"] * 5]},
     ],
 )
-def test_a_saved_ledger_that_cannot_be_is_an_error(wrong: dict[str, Any]) -> None:
+def test_an_invalid_saved_ledger_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         SavedLedger.load(SavedLedger().state() | wrong)

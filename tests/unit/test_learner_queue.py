@@ -86,7 +86,7 @@ def test_a_taken_batch_keeps_its_rows_until_it_is_released() -> None:
     assert taken(queue) == [2, 3]
 
 
-def test_a_short_batch_is_what_there_is() -> None:
+def test_a_short_batch_takes_what_there_is() -> None:
     queue = queue_of(4)
     assert taken(queue, short=True) is None
     fill(queue, 1, [0, 1, 2])
@@ -98,7 +98,7 @@ def test_a_short_batch_is_what_there_is() -> None:
     assert taken(queue, short=True) == [3, 4, 5, 6], "never more than a batch"
 
 
-def test_what_is_left_of_messages_of_an_old_policy_expires() -> None:
+def test_unused_rollouts_of_an_old_policy_expire() -> None:
     queue = queue_of(2)
     fill(queue, 1, [0, 1, 2], version=3)
     fill(queue, 2, [3, 4], version=3)
@@ -114,7 +114,7 @@ def test_what_is_left_of_messages_of_an_old_policy_expires() -> None:
     assert taken(queue) == [5, 8]
 
 
-def test_what_is_begun_is_the_message_that_a_batch_has_cut() -> None:
+def test_the_begun_message_is_the_one_that_a_batch_has_cut() -> None:
     queue = queue_of(4)
     assert queue.begun is None
     fill(queue, 1, [0, 1, 2])

@@ -113,7 +113,7 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(tmp_path: Path) -> Non
     assert (tmp_path / "metrics.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_with_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").mkdir()
     with pytest.raises(ConfigError, match="the run folder cannot be written"):
         Recorder(tmp_path, 0)

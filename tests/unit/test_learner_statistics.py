@@ -78,7 +78,7 @@ def test_lag_of_a_future_version_is_zero_and_a_huge_one_is_in_the_last_bin() -> 
 
 
 def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
-    """Figures after episodes of these tasks, by number."""
+    """Meters after episodes with these returns, by number of the task."""
     meters = Meters(tasks)
     for task, values in returns.items():
         meters.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in values), task=task)])
@@ -91,7 +91,7 @@ def test_each_of_several_environments_has_its_own_mean_return() -> None:
     assert (page["episodes"], page["mean_return_100"]) == (3, pytest.approx(404 / 3))
 
 
-def test_a_run_of_one_environment_says_it_once() -> None:
+def test_a_run_of_one_environment_reports_its_mean_return_once() -> None:
     page = meters_of("A-v0", returns={0: [1.0, 3.0]}).page(1.0)
     assert (page["mean_return_100_by_task"], page["mean_return_100"]) == ({}, 2.0)
 

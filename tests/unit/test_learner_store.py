@@ -1,4 +1,4 @@
-"""Rollouts that are acknowledged when an algorithm has stored them: each is there once, whenever learners die."""
+"""Rollouts that are acknowledged when an algorithm has stored them: each is stored once, whenever learners die."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -27,11 +27,11 @@ from zerobeast.tools.chaos.balance import RolloutAudit
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 
 CPU, SENDERS = torch.device("cpu"), (11, 22)
-Moment = Callable[[], None]  #: at which a learner may be killed
+Moment = Callable[[], None]  #: called where a learner may be killed
 
 
 class Killed(BaseException):
-    """What SIGKILL is to a process."""
+    """Stands for SIGKILL."""
 
 
 class Torn(OriginFile):
@@ -49,7 +49,7 @@ class Torn(OriginFile):
 
 
 class World(ListedRun):
-    """Two actors, and one learner with a store after the other. A fuse counts the moments until the next kill."""
+    """Two actors, and one learner with a store after another. A fuse counts the moments until the next kill."""
 
     def __init__(self, folder: Path, seed: int, rows: int, bad: float) -> None:
         super().__init__(dict.fromkeys(SENDERS, rows), batch=4, window=2, seed=seed)
@@ -68,7 +68,7 @@ class World(ListedRun):
             raise Killed
 
     def restart(self) -> None:
-        """A learner that goes on from the checkpoint."""
+        """Start a learner that continues from the checkpoint."""
         self.epoch, self.fuse = self.epoch + 1, -1
         self.trainer = trainer = Trainer(self.config, CPU, ENV)
         descent = GradientDescent(self.config, self.config.impala, trainer.net.parameters())
@@ -104,7 +104,7 @@ class World(ListedRun):
             self.exchange(loss)
             self.training.learn(0.0)
         except Killed:
-            while self.port.outbox:  # what had left before
+            while self.port.outbox:  # what was sent before
                 header = self.port.outbox.popleft()
                 if self.random.random() < 0.5:
                     self.outboxes[header.sender].accept(header, self.now)
@@ -112,7 +112,7 @@ class World(ListedRun):
         self.look()
 
     def look(self) -> None:
-        """Every row that was acknowledged is in the store; none is there twice."""
+        """Check that every acknowledged row is in the store and none is there twice."""
         stored = self.stored
         assert len(set(stored)) == len(stored)
         if not self.bad:
@@ -129,7 +129,7 @@ class World(ListedRun):
         self.audit.note("learner", self.intake.page() | {"role": "learner"})
 
     def balance(self) -> None:
-        """Once nothing is under way."""
+        """Let everything arrive, then check that the accounts close."""
         self.fuse = -1
         for _ in range(400):
             self.turn(acts=False)
@@ -157,7 +157,7 @@ def test_a_learner_that_is_killed_at_any_moment_has_every_rollout_once(
     assert world.intake.ledger.undone == 0 or bad, "only what was refused can be forgotten"
 
 
-def test_what_a_store_has_counts_and_what_was_refused_between_is_undone() -> None:
+def test_stored_rows_count_as_used_and_refused_ones_between_them_are_undone() -> None:
     record = SavedLedger(streams={(1, 0): StreamLedger(3, received=2, consumed=2, begun=1)})
     record.recover([Origin(1, 0, 3, 1, 3), Origin(1, 0, 3, 2, 3), Origin(1, 0, 5, 0, 3), Origin(2, 7, 1, 0, 1)])
     assert record.streams == {
@@ -185,7 +185,7 @@ ORDER = {"after_step": ["add", "step", "publish", "ack"], "after_store": ["add",
 
 
 @pytest.mark.parametrize("credit", get_args(Credit))
-def test_credit_falls_where_the_algorithm_says(tmp_path: Path, credit: Credit) -> None:
+def test_credit_is_given_when_the_algorithm_says(tmp_path: Path, credit: Credit) -> None:
     run = ListedRun({1: 4}, batch=4, window=1)
     run.start(1, SavedLedger())
     run.exchange()
@@ -203,7 +203,7 @@ def test_credit_falls_where_the_algorithm_says(tmp_path: Path, credit: Credit) -
 
 
 class Thirsty(OneStep):
-    """Worth three steps for each batch."""
+    """Takes three steps for each batch."""
 
     left = 0
 

@@ -32,7 +32,7 @@ def stalls(batch: int, rows: list[int], window: int, rng: random.Random) -> bool
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_window_that_a_batch_needs_is_exactly_that(seed: int) -> None:
+def test_the_needed_window_is_the_smallest_that_does_not_stall(seed: int) -> None:
     rng = random.Random(seed)
     batch, groups, envs = rng.randint(1, 40), rng.randint(1, 4), rng.randint(1, 24)
     needed = window_needed(batch, [envs] * groups)
@@ -43,7 +43,7 @@ def test_the_window_that_a_batch_needs_is_exactly_that(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_it_is_enough_for_streams_of_different_sizes(seed: int) -> None:
+def test_the_needed_window_is_enough_for_streams_of_different_sizes(seed: int) -> None:
     rng = random.Random(seed)
     batch, rows = rng.randint(1, 40), [rng.randint(1, 24) for _ in range(rng.randint(2, 4))]
     assert not stalls(batch, rows, window_needed(batch, rows), rng)

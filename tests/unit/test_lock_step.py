@@ -1,4 +1,4 @@
-"""What makes runs repeat: batches in the order of actors, ids and seeds that hold who asks, not when."""
+"""What makes runs repeatable: batches in the order of actors, and ids and seeds that depend on who asks, not when."""
 
 import itertools
 import random
@@ -17,14 +17,14 @@ from zerobeast.services.learner.ledger import SavedLedger
 
 
 def push(run: ListedRun, sender: int) -> None:
-    """One rollout of an actor, whose reward says of whom it is."""
+    """Push one rollout of an actor, with the sender as its reward."""
     rows = rollout_rows(run.rows[sender])
     rows["reward"] = sender
     run.outboxes[sender].push(rows, [], run.now)
 
 
 def batch(run: ListedRun) -> list[float] | None:
-    """Of whom the next batch's rows are."""
+    """The senders of the next batch's rows; None if no batch is complete."""
     run.exchange()
     rows = run.intake.take(run.now)
     if rows is None:
@@ -41,7 +41,7 @@ def test_a_batch_has_a_rollout_of_every_actor_in_their_order(order: tuple[int, .
     run.start(epoch=7, saved=SavedLedger())
     run.exchange()
     for _ in range(3):
-        run.now += 100.0  # as long as it may take
+        run.now += 100.0  # however long it takes
         for sender in order:
             assert batch(run) is None
             assert run.outboxes[sender].room
@@ -50,7 +50,7 @@ def test_a_batch_has_a_rollout_of_every_actor_in_their_order(order: tuple[int, .
         assert batch(run) == [1, 1, 2, 2, 3, 3]
 
 
-def test_no_batch_is_short_before_all_actors_have_come() -> None:
+def test_no_short_batch_is_taken_before_all_actors_have_joined() -> None:
     run = ListedRun({1: 2, 2: 2}, batch=4, window=1, lock_step=True)
     run.start(epoch=7, saved=SavedLedger())
     late = run.outboxes.pop(2)

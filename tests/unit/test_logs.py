@@ -1,4 +1,4 @@
-"""The log: what a peer can make of it, which is little."""
+"""The log, and how little a peer can do to it."""
 
 import io
 import logging
@@ -34,7 +34,7 @@ def test_an_event_is_a_line_with_time_process_and_level(written: io.StringIO) ->
     assert (time.count(":"), name, level, rest) == (2, "learner-0", "W", ["refused:", "no"])
 
 
-def test_a_peer_can_forge_no_line_and_draw_on_no_terminal(written: io.StringIO) -> None:
+def test_a_peer_can_neither_forge_a_line_nor_control_the_terminal(written: io.StringIO) -> None:
     say(f"x\n12:00:00.000 learner-0 I all is well{ERASE}\x9b31m\u2028y")
     first, second = written.getvalue().splitlines()
     assert second.startswith("  12:00:00.000 learner-0 I all is well")
@@ -43,13 +43,13 @@ def test_a_peer_can_forge_no_line_and_draw_on_no_terminal(written: io.StringIO) 
     assert r"\x1b[2K\r\x9b31m\u2028y" in second
 
 
-def test_an_event_has_a_length(written: io.StringIO) -> None:
+def test_a_long_event_is_cut(written: io.StringIO) -> None:
     say("x" * 1_000_000)
     assert len(written.getvalue()) < logs.MAX_TEXT + 100
     assert "characters)" in written.getvalue()
 
 
-def test_a_statement_has_a_share_and_says_later_what_it_left_out(
+def test_a_log_statement_is_rate_limited_and_says_later_how_much_it_left_out(
     written: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0

@@ -1,4 +1,4 @@
-"""Headers: every kind comes back as it was, and no other bytes do more than raise RemoteProtocolError."""
+"""Headers: every kind survives a round trip, and other bytes raise RemoteProtocolError at most."""
 
 from contextlib import suppress
 from typing import Any
@@ -80,7 +80,7 @@ def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
 
 @settings(deadline=None)
 @given(headers, st.integers(0, 11), plain)
-def test_an_entry_of_another_value_is_a_header_or_a_remote_error(header: Header, place: int, value: Any) -> None:
+def test_changing_an_entry_gives_a_header_or_a_remote_error(header: Header, place: int, value: Any) -> None:
     entries = msgpack.unpackb(pack_header(header), strict_map_key=False)
     entries[min(place, len(entries) - 1)] = value
     with suppress(RemoteProtocolError):
@@ -107,7 +107,7 @@ def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind, version: in
             read(*body[:-1])
 
 
-def test_entries_that_may_be_nil_are_left_out_at_the_end_and_read_as_nil() -> None:
+def test_trailing_nil_entries_are_omitted_and_read_as_nil() -> None:
     resets: list[tuple[tuple[Any, ...], list[Any]]] = [((), []), ((None, None), []), ((5, None), [5]), (([5],), [[5]])]
     resets += [((None, {}), [None, {}]), ((None, None, [True]), [None, None, [True]])]
     for body, sent in resets:
@@ -142,7 +142,7 @@ def test_only_the_clients_of_the_steps_plane_read_version_1() -> None:
         unpack_header(msgpack.packb([3, 4, 7]), versions=VERSIONS[Plane.STEPS])
 
 
-def test_a_version_that_no_peer_has_is_our_own_error() -> None:
+def test_packing_an_unknown_version_is_a_local_error() -> None:
     with pytest.raises(LocalProtocolError):
         pack_header(Header(Kind.BYE, 7, version=PROTOCOL_VERSION + 1))
 
@@ -158,7 +158,7 @@ def test_a_header_holds_unsigned_integers_below_2_to_the_63(place: int, value: A
 
 
 @pytest.mark.parametrize("value", [-1, MAX_INTEGER + 1])
-def test_so_do_bodies(value: int) -> None:
+def test_bodies_hold_unsigned_integers_below_2_to_the_63(value: int) -> None:
     with pytest.raises(RemoteProtocolError, match="ACK"):
         unpack_header(msgpack.packb([PROTOCOL_VERSION, int(Kind.ACK), 7, 0, 5, 3, value, 1]))
 
@@ -169,7 +169,7 @@ def test_an_unknown_kind_is_refused_by_its_number() -> None:
 
 
 @pytest.mark.parametrize("rest", [[], [0, 0, 0], ["a later version", {}]], ids=str)
-def test_another_version_is_told_apart_and_says_who_speaks_it(rest: list[Any]) -> None:
+def test_another_version_is_recognised_and_names_its_sender(rest: list[Any]) -> None:
     with pytest.raises(VersionMismatch) as caught:
         unpack_header(msgpack.packb([PROTOCOL_VERSION + 1, 3, 77, *rest]))
     assert caught.value.sender == 77
@@ -201,7 +201,7 @@ def test_an_oversized_header_is_refused_unread() -> None:
     ],
     ids=lambda header: header.kind.name,
 )
-def test_a_header_that_no_peer_would_accept_is_our_own_error(header: Header) -> None:
+def test_packing_a_header_that_no_peer_would_accept_is_a_local_error(header: Header) -> None:
     with pytest.raises(LocalProtocolError):
         pack_header(header)
 

@@ -65,7 +65,7 @@ LAYOUTS: dict[str, tuple[RecordSpec, RecordSpec]] = {
 
 
 def table(heading: str) -> list[list[str]]:
-    """Rows of the table whose first line starts like this."""
+    """Rows of the table whose first line starts with `heading`."""
     lines = PAGE[PAGE.index(f"\n{heading}") + 1 :].splitlines()
     rows = []
     for line in lines[2:]:
@@ -82,7 +82,7 @@ def number(text: str) -> int:
 
 
 def hexadecimal(line: str) -> bytes:
-    """The bytes that begin with this indented line of the page."""
+    """The bytes of the page's hexadecimal block that begins with this indented line."""
     start = PAGE.index(f"\n    {line}") + 1
     return bytes.fromhex(PAGE[start : PAGE.index("\n\n", start)])
 

@@ -1,4 +1,4 @@
-"""One policy for several tasks: each has its own value, in a unit of its own, and none moves that of another."""
+"""One policy for several tasks: each has its own value, on a scale of its own, and no task moves another's."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.broker.sessions import Sessions
 
 TASKS, WIDTH = 3, 5
-TASK = torch.tensor([2, 0, 2, 1])  #: of each row of a batch
+TASK = torch.tensor([2, 0, 2, 1])  #: task of each row of a batch
 
 
 def algorithm_of(name: str = "impala", tasks: int = TASKS, **settings: Any) -> Any:
@@ -37,13 +37,13 @@ impala = partial(algorithm_of, reward_clipping="none")
 
 
 def batch_of(algorithm: Any, seed: int = 1, sizes: tuple[float, ...] = (1.0, 30.0, 1000.0)) -> Batch:
-    """Rows of all tasks, whose rewards have these sizes."""
+    """Rows of all tasks; `sizes` scales the rewards of each task."""
     batch = make_batch(algorithm, resets=0.2, seed=seed)
     return batch._replace(task=TASK, reward=batch.reward * torch.tensor(sizes)[TASK])
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_each_row_has_the_value_of_its_own_task_and_the_policy_does_not_know_of_it(*, use_lstm: bool) -> None:
+def test_each_row_gets_the_value_of_its_task_and_the_policy_ignores_the_task(*, use_lstm: bool) -> None:
     config = RunConfig.model_validate({"net": {"lstm_size": 8, "use_lstm": use_lstm}})
     net = PolicyAndValue(config.net, VECTORS)
     net.value = PopArt(net.value, TASKS)
@@ -61,7 +61,7 @@ def test_each_row_has_the_value_of_its_own_task_and_the_policy_does_not_know_of_
     assert torch.equal(net(inputs, core)[0].value, alone[0].value), "of the first by default"
 
 
-def test_a_new_network_has_one_value_per_task_all_the_same() -> None:
+def test_a_new_network_has_identical_value_heads_for_all_tasks() -> None:
     head = impala().network().value
     assert isinstance(head, PopArt)
     assert head.weight.shape == (TASKS, head.weight.shape[1])
@@ -78,8 +78,8 @@ def test_without_popart_all_tasks_share_a_value() -> None:
 
 
 @pytest.mark.parametrize("name", ["impala", "vmpo"])
-def test_the_statistics_of_a_task_move_by_its_own_rows_alone_to_the_bit(name: str) -> None:
-    algorithm = algorithm_of(name, learning_rate=1e-30)  # so that what moves is the statistics
+def test_a_tasks_statistics_depend_on_its_own_rows_alone_bit_for_bit(name: str) -> None:
+    algorithm = algorithm_of(name, learning_rate=1e-30)  # so that only the statistics move
     heads = []
     for changed in (0.0, 700.0):
         net = algorithm.network()
@@ -121,14 +121,14 @@ def test_what_was_skipped_moves_no_statistics() -> None:
     assert same(weights(net), before)
 
 
-def test_with_one_task_and_a_unit_of_one_the_loss_is_that_without_popart() -> None:
+def test_with_one_task_and_unit_scale_the_loss_equals_that_without_popart() -> None:
     with_it, without = impala(tasks=1), impala(tasks=1, popart=False)
     batch = make_batch(with_it)
     assert with_it.loss(with_it.network(), batch)[0] == without.loss(without.network(), batch)[0]
 
 
 class Heads(nn.Module):
-    """Logits as parameters, and K values of given features, in double precision, behind the interface of a network."""
+    """Logits as parameters, and K values from fixed features, in double precision, with the interface of a network."""
 
     value_scale = PolicyAndValue.value_scale
 
@@ -149,7 +149,7 @@ class Heads(nn.Module):
 
 
 def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
-    """IMPALA's loss with K heads that know nothing but units of their own, one number after the other."""
+    """IMPALA's loss with K heads, each in its own normalised units, computed one number at a time."""
     total = torch.zeros((), dtype=torch.float64)
     for b, task in enumerate(TASK.tolist()):
         mean, scale = net.value.mean[task], net.value.scale[task]
@@ -157,7 +157,7 @@ def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
         value = (scale * normalised + mean).tolist()
         target = value[T]
         for t in reversed(range(T)):
-            following, target = target, value[t]  # V-trace's target of the step after; where void, the value stays
+            following, target = target, value[t]  # V-trace's target of the next step; of a void step, its value
             if not batch.mask[t, b]:
                 continue
             taken = batch.last_action[t + 1, b]

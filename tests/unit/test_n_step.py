@@ -1,4 +1,4 @@
-"""Returns over n steps against the sum that they are, step by step."""
+"""N-step returns against their defining sum, step by step."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ T, B, GAMMA = 9, 40, 0.9
 
 
 def definition(rewards: Tensor, terminated: Tensor, values: Tensor, mask: Tensor, n: int) -> Tensor:
-    """Walk on from each step, for n steps at most, while there is a transition."""
+    """Sum from each step on, over at most n steps, as long as transitions are valid."""
     found = torch.full((T, B), torch.nan)
     for b in range(B):
         for start in range(T):
@@ -26,7 +26,7 @@ def definition(rewards: Tensor, terminated: Tensor, values: Tensor, mask: Tensor
 @pytest.mark.parametrize("n", [1, 3, 5, 20])
 def test_the_recursion_is_the_sum(n: int) -> None:
     rewards, values = torch.randn(T, B), torch.randn(T + 1, B)
-    ends = torch.rand(T, B) < 0.3  # followed by a seam
+    ends = torch.rand(T, B) < 0.3  # each followed by a void transition
     terminated = ends & (torch.rand(T, B) < 0.5)
     mask = torch.cat([torch.ones(1, B, dtype=torch.bool), ~ends[:-1]])
     discounts = GAMMA * (~terminated).float()
@@ -34,7 +34,7 @@ def test_the_recursion_is_the_sum(n: int) -> None:
     torch.testing.assert_close(returns[mask], definition(rewards, terminated, values, mask, n)[mask])
 
 
-def test_what_is_cut_short_ends_in_the_value_of_its_last_observation_and_what_terminates_in_nothing() -> None:
+def test_returns_bootstrap_from_the_last_observation_if_truncated_and_not_if_terminated() -> None:
     values = torch.tensor([[9.0, 9.0], [9.0, 9.0], [4.0, 4.0], [9.0, 9.0]])
     mask = torch.tensor([[True, True], [True, True], [False, False]])
     discounts = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.5, 0.5]])

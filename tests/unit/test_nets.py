@@ -1,4 +1,4 @@
-"""The agent's network: which torso, what it sees, what it must not see, and that time in one call is time in steps."""
+"""The agent's network: its torso, what it sees, what it must not see, and that one call over time equals many steps."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_the_shallow_net_has_exactly_torchbeasts_parameters() -> None:
 def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
     net = network(PONG, "deep")
     assert sum(isinstance(module, torch.nn.Conv2d) for module in net.modules()) == 15
-    # TorchBeast's, plus the six inputs of the last action to seven outputs
+    # TorchBeast's, plus the weights from the last action's six inputs to seven outputs
     assert sum(parameter.numel() for parameter in net.parameters()) == 1_091_038 + 6 * 7
 
 
@@ -244,7 +244,7 @@ def test_an_mlps_value_does_not_train_the_torso_of_its_policy() -> None:
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)
-def test_a_new_policy_is_all_but_uniform(torso: str, env: EnvSpec) -> None:
+def test_a_new_policy_is_nearly_uniform(torso: str, env: EnvSpec) -> None:
     net = network(env, torso)
     (logits, _), _ = net(steps(env, 8, 8), net.initial_state(8))
     torch.testing.assert_close(logits.softmax(-1), torch.full_like(logits, 1 / env.action.sizes[0]), rtol=0, atol=0.03)

@@ -15,7 +15,7 @@ def seed() -> None:
 
 
 def torch_twin(lstm: LSTM) -> torch.nn.LSTM:
-    """torch.nn.LSTM with the same weights; its gates stand in the order input, forget, candidate, output."""
+    """torch.nn.LSTM with the same weights; its gates are in the order input, forget, candidate, output."""
 
     def reordered(weight: Tensor) -> Tensor:
         admit, keep, show, candidate = weight.detach().chunk(4)

@@ -1,4 +1,4 @@
-"""Observations normalised inside the network: the statistics, what they do to inputs, and that they travel."""
+"""Observations normalised inside the network: the statistics, their effect on inputs, and their transfer."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("env", [CARTPOLE, SMALL, MINATAR, CHANNELS_LAST])
-def test_statistics_are_those_of_everything_seen_one_frame_of_each_stack(env: EnvSpec) -> None:
+def test_statistics_cover_everything_seen_with_one_frame_of_each_stack(env: EnvSpec) -> None:
     norm = ArrayNorm(env.obs, env.frame_stack)
     batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
     for batch in batches:
@@ -48,9 +48,7 @@ def test_old_observations_fade_once_there_are_many() -> None:
 
 @pytest.mark.parametrize("seen", [0, 3])
 @pytest.mark.parametrize("value", [3e38, float("inf"), float("nan")])
-def test_a_number_too_large_to_be_squared_leaves_its_entry_as_it_was_and_the_others_in_step(
-    value: float, seen: int
-) -> None:
+def test_a_value_too_large_to_square_leaves_its_entry_unchanged_and_updates_the_others(value: float, seen: int) -> None:
     norm, other = ArrayNorm(CARTPOLE.obs, 1), ArrayNorm(CARTPOLE.obs, 1)
     *firsts, second = torch.randn(seen + 1, 5, 3, 4)
     for obs in firsts:
@@ -70,7 +68,7 @@ def test_a_number_too_large_to_be_squared_leaves_its_entry_as_it_was_and_the_oth
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)
-def test_before_anything_was_seen_it_is_the_network_without(torso: str, env: EnvSpec) -> None:
+def test_before_any_observation_the_network_equals_one_without_normalisation(torso: str, env: EnvSpec) -> None:
     plain = network(env, torso)
     normalised = network(env, torso, normalize_obs=True)
     normalised.load_state_dict(plain.state_dict(), strict=False)

@@ -1,4 +1,4 @@
-"""RMSProp with TensorFlow 1's semantics, by hand."""
+"""RMSProp with TensorFlow 1's semantics, against steps worked out by hand."""
 
 import math
 
@@ -12,7 +12,7 @@ def weight(value: float = 1.0) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor([value], dtype=torch.float64))
 
 
-def test_the_mean_square_starts_at_one_and_epsilon_is_local_the_root() -> None:
+def test_the_mean_square_starts_at_one_and_epsilon_is_inside_the_root() -> None:
     w = weight()
     optimizer = RMSPropTF1([w], lr=0.5, alpha=0.9, eps=0.1)
     w.grad = torch.full_like(w, 2.0)

@@ -1,4 +1,4 @@
-"""Rollouts under way: window, acknowledgement, and what a restart of the learner means."""
+"""Rollouts in flight: the window, acknowledgements, and restarts of the learner."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def opened(window: int = 2) -> Outbox:
 
 
 def under_way(count: int, window: int = 3) -> Outbox:
-    """With so many rollouts sent and not acknowledged."""
+    """An outbox with `count` rollouts sent and not acknowledged."""
     outbox = opened(window)
     for rows in ROWS[:count]:
         outbox.push(rows, [], 0.0)
@@ -79,7 +79,7 @@ def test_a_restarted_learner_gets_everything_unacknowledged_again_under_the_same
     assert outbox.sent == 4
 
 
-def test_a_welcome_that_knows_a_number_spares_sending_it() -> None:
+def test_rollouts_up_to_the_number_in_a_welcome_are_not_sent_again() -> None:
     outbox = under_way(3)
     outbox.stream.greet_again(1.0)
     _, free = outbox.accept(welcome(seq=2, window=3), 1.0)
@@ -101,7 +101,7 @@ def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -
     assert send_all(outbox, 1.1) == [3]
 
 
-def test_hello_says_with_which_number_the_rollouts_go_on() -> None:
+def test_hello_states_the_first_unacknowledged_number() -> None:
     outbox = opened(window=3)
     assert outbox.stream.hello_terms["first"] == 1
     for rows in ROWS[:3]:
@@ -131,7 +131,7 @@ def test_more_episodes_than_a_header_holds_travel_with_the_next_rollouts() -> No
     assert outbox.episodes_dropped == 0
 
 
-def test_episodes_without_end_do_not_grow_the_actor() -> None:
+def test_the_number_of_waiting_episodes_is_bounded() -> None:
     outbox = opened(window=1)
     outbox.push(ROWS[0], [[float(number), 1] for number in range(MAX_WAITING_EPISODES + 7)], 0.0)
     assert outbox.episodes_dropped == 7
@@ -146,7 +146,7 @@ def test_acks_of_an_earlier_learner_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_silence_makes_it_greet_again_whether_anything_is_under_way_or_not(count: int) -> None:
+def test_silence_causes_a_new_hello_whether_or_not_rollouts_are_in_flight(count: int) -> None:
     outbox = under_way(count)
     assert outbox.due(TIMEOUTS.no_progress) is None
     assert outbox.due(TIMEOUTS.no_progress + 0.1)[0].kind is Kind.HELLO
@@ -155,7 +155,7 @@ def test_silence_makes_it_greet_again_whether_anything_is_under_way_or_not(count
     assert outbox.due(2 * TIMEOUTS.no_progress) is None
 
 
-def test_an_ack_that_only_changes_the_window_is_no_sign_that_a_rollout_has_come() -> None:
+def test_an_ack_that_only_changes_the_window_does_not_count_as_progress() -> None:
     outbox = under_way(1)
     outbox.accept(ack(0, window=3), TIMEOUTS.no_progress - 1)
     assert outbox.due(TIMEOUTS.no_progress + 0.1)[0].kind is Kind.HELLO

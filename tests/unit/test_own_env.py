@@ -1,4 +1,4 @@
-"""What a program means by an observation and an action, and what travels."""
+"""Conversion between a program's observations and actions and the rows that travel."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ OURS = OwnEnv.of(EnvSpec("Ship-v0", PARTS, ArraySpace.box((2,), low=(-1.0,), hig
 MASKED = OwnEnv("Cards-v0", spaces.Box(0, 1, (1,)), spaces.MultiDiscrete([2, 3]), action_mask=True)
 
 
-def test_gymnasiums_values_become_rows_and_rows_its_values() -> None:
+def test_gymnasium_values_become_rows_and_rows_become_gymnasium_values() -> None:
     rows = GYM.row({"eye": [[0, 1], [2, 255]], "gear": 3}, 1.5, terminated=True)
     assert rows.dtype == step_record(GYM.spec).dtype
     assert rows["obs"]["eye"][0].tolist() == [[0, 1], [2, 255]]
@@ -87,7 +87,7 @@ GOOD = {"eye": [0.0, 0.0], "gear": 0}
         (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, r"obs holds a choice outside \[3\]"),
     ],
 )
-def test_what_cannot_travel_is_named(env: OwnEnv, obs: Any, reward: Any, sentence: str) -> None:
+def test_an_invalid_observation_or_reward_is_named(env: OwnEnv, obs: Any, reward: Any, sentence: str) -> None:
     with pytest.raises(EnvError, match=f"^{sentence}"):
         env.row(obs, reward)
 

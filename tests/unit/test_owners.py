@@ -10,7 +10,7 @@ from zerobeast.common.transport.owners import MAX_IDS, Owners
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 
-def test_an_id_is_the_first_keys() -> None:
+def test_a_client_id_belongs_to_the_first_key_that_uses_it() -> None:
     owners = Owners()
     for _ in range(2):
         owners.check(1, "mine")
@@ -20,7 +20,7 @@ def test_an_id_is_the_first_keys() -> None:
     assert caught.value.reason == "sender"
 
 
-def test_a_key_that_draws_ever_new_ids_loses_its_own_and_no_others() -> None:
+def test_a_key_that_uses_ever_new_ids_loses_only_its_own_earlier_ids() -> None:
     owners = Owners()
     owners.check(1, "mine")
     for sender in range(2, MAX_IDS + 3):

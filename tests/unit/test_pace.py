@@ -1,4 +1,4 @@
-"""Samples per insert: bounds both ways, and what each side waits for the other."""
+"""Samples per insert: bounds both ways, and how long each side waits for the other."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer, Update
 
 
-def test_samples_follow_inserts_behind_the_first() -> None:
+def test_samples_follow_inserts_beyond_the_minimum_size() -> None:
     pace = Pace(ratio=2.0, min_size=10)
     pace.insert(9)
     assert not pace.filled
@@ -65,7 +65,7 @@ def test_a_run_that_continues_with_another_ratio_has_it_from_there_on(ratio: flo
     assert not again.may_sample(due + 1)
 
 
-def test_a_run_that_has_not_learned_yet_takes_what_it_is_told_then() -> None:
+def test_a_run_that_continues_before_it_has_learned_uses_its_new_settings() -> None:
     before, pace = Pace(2.0, 10), Pace(1.0, 20)
     before.insert(9)
     pace.load(before.state())
@@ -77,7 +77,7 @@ def test_a_run_that_has_not_learned_yet_takes_what_it_is_told_then() -> None:
     ("settings", "sentence"),
     [((0.0, 1), "ratio 0"), ((1.0, 0), "min_size 0")],
 )
-def test_numbers_with_which_nothing_is_learned_are_refused(settings: Any, sentence: str) -> None:
+def test_a_ratio_or_minimum_size_of_zero_is_refused(settings: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Pace(*settings)
 
@@ -129,7 +129,7 @@ class Paced(OneBatch):
         raise NotImplementedError
 
 
-def test_a_paced_run_says_who_waits_and_others_say_nothing_of_it(tmp_path: Any) -> None:
+def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> None:
     run, rows = ListedRun({1: 4}, batch=4, window=4), []
     run.start(1, SavedLedger())
     run.exchange()
@@ -147,7 +147,7 @@ def test_a_paced_run_says_who_waits_and_others_say_nothing_of_it(tmp_path: Any) 
         steps += 1
     training.waited(5.0)
     page = training.page()
-    # one step with the first batch and two with each of the others; the last batch waits for three of them
+    # one step with the first batch and two with each of the others; the last batch waits for three of these steps
     assert steps == 1 + 2 + 2
     assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)
     training.archive = SimpleNamespace(report=lambda _now: {}, record=lambda row, *_: rows.append(row))  # type: ignore[assignment]

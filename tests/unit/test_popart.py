@@ -1,4 +1,4 @@
-"""Statistics of values move, values do not; and the layer learns in units of the deviation."""
+"""Statistics of values change while values do not, and the layer learns in units of the deviation."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def of_task(net: PopArt, task: int) -> list[Tensor]:
     return [getattr(net, name)[task].detach().clone() for name in ("mean", "scale", "weight", "bias")]
 
 
-def test_a_fresh_layer_says_what_the_one_it_took_over_would() -> None:
+def test_a_new_layer_gives_the_values_of_the_layer_it_replaces() -> None:
     head, x = nn.Linear(WIDTH, TASKS), torch.randn(4, WIDTH)
     assert torch.equal(PopArt(head)(x), head(x))
 

@@ -1,4 +1,4 @@
-"""PPO: an update against one written out step by step, minibatches, the stop, and what it remembers."""
+"""PPO: an update against one written out step by step, minibatches, early stopping, and running statistics."""
 
 import math
 from functools import partial
@@ -21,14 +21,14 @@ ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, 
 
 
 def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[PolicyAndValue, Any]:
-    """The network after one update, and what the update says of itself."""
+    """The network after one update, and what the update reports."""
     torch.manual_seed(seed)
     net = algorithm.network()
     return net, algorithm.learning(net).update(batch, 0)
 
 
 def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
-    """[T, B] (Schulman et al. 2016, equation 16), backwards, with both kinds of ends."""
+    """[T, B] advantages (Schulman et al. 2016, equation 16), backwards, with termination and truncation."""
     found = torch.zeros(T, B, dtype=torch.float64)
     for b in range(B):
         later = 0.0
@@ -44,7 +44,7 @@ def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
 
 
 def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> PolicyAndValue:
-    """PPO2 on single transitions, as one would write it for one machine: torch's distributions and its clamp."""
+    """PPO2 on single transitions, as one would write it for one machine, with torch's distributions and clamp."""
     torch.manual_seed(seed)
     c, net = algorithm.config.ppo, algorithm.network()
     optimizer = torch.optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
@@ -93,7 +93,7 @@ def test_an_update_is_what_one_writes_out_by_hand(*, lagging: bool) -> None:
 
 @pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_one_epoch_of_one_batch_of_the_acting_policy_is_a_step_of_a2c(env: EnvSpec, *, use_lstm: bool) -> None:
+def test_one_epoch_over_one_on_policy_batch_equals_a_step_of_a2c(env: EnvSpec, *, use_lstm: bool) -> None:
     """Huang et al. 2022, "A2C is a special case of PPO", arXiv:2205.09123."""
     shared = {"discount": 0.9, "trace_decay": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
     shared |= {"optimizer": "rmsprop_tf", "learning_rate": 0.1, "schedule": "constant", "max_grad_norm": 1e9}
@@ -107,7 +107,7 @@ def test_one_epoch_of_one_batch_of_the_acting_policy_is_a_step_of_a2c(env: EnvSp
     assert not same(mine, one.network())
 
 
-def test_a_batch_without_a_valid_transition_is_put_aside() -> None:
+def test_a_batch_without_a_valid_transition_changes_nothing() -> None:
     algorithm = ppo()
     batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
     net, learned = updated(algorithm, batch)
@@ -129,7 +129,7 @@ def test_advantages_are_normalised_over_the_batch_however_it_falls_into_minibatc
 ) -> None:
     algorithm = ppo(net={"use_lstm": use_lstm}, minibatches=B, epochs=1)
     batch = make_batch(algorithm, resets=0.3)
-    batch.reward[1:, 0] += 10.0  # a rollout that did better than all others: its every action is to gain
+    batch.reward[1:, 0] += 10.0  # this rollout did better than all others, so each of its actions should gain
     seen, real = list[Samples](), module.loss
     monkeypatch.setattr(module, "loss", lambda *args: (seen.append(args[3]), real(*args))[1])
     updated(algorithm, batch)
@@ -140,14 +140,14 @@ def test_advantages_are_normalised_over_the_batch_however_it_falls_into_minibatc
 
 
 def numbered(mask: Tensor, core_size: int = 2) -> Samples:
-    """Samples whose every entry says where it came from."""
+    """Samples in which every entry says where it came from."""
     place = torch.arange(mask.numel()).view(mask.shape)
     entries = dict.fromkeys(Samples._fields, place) | {"inputs": StepInput(*[place] * 4), "mask": mask}
     return Samples(**entries | {"core_state": torch.arange(mask.shape[1]).repeat(core_size, 1).T})
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7, 50])
-def test_minibatches_hold_every_valid_step_once_and_are_as_equal_as_can_be(parts: int) -> None:
+def test_minibatches_hold_every_valid_step_once_and_differ_in_size_by_at_most_one(parts: int) -> None:
     mask = torch.rand(T, B, generator=generator()) < 0.6
     found = list(numbered(mask).single_steps().minibatches(parts))
     seen = torch.cat([part.values.flatten() for part in found])
@@ -196,7 +196,7 @@ def test_with_vtrace_a_lagging_batch_is_corrected_and_another_is_not_touched() -
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
 
 
-def test_values_move_no_further_than_they_may() -> None:
+def test_the_value_clip_limits_how_far_values_move() -> None:
     batch = make_batch(ppo())
     settings = {"epochs": 30, "baseline_cost": 1.0, "max_grad_norm": 1e9, "minibatches": 1}
     before = unrolled(ppo().network(), batch)[1][:-1]

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with so many."""
+    """Pretend that the machine has this many GPUs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
 
@@ -42,7 +42,7 @@ def test_auto_is_the_gpu_if_there_is_one(setting: str, device: str) -> None:
     ],
     indirect=["gpus"],
 )
-def test_a_device_that_is_not_there_or_has_no_such_name_is_refused_in_words(setting: str, sentence: str) -> None:
+def test_a_missing_or_misnamed_device_is_refused_with_a_sentence(setting: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         precision.pick_device(setting, "broker.device")
 
@@ -72,7 +72,7 @@ def test_auto_is_bfloat16_only_where_the_cpu_is_faster_with_it(
     precision.fast_bfloat16.cache_clear()
 
 
-def test_to_measure_a_product_leaves_torch_with_its_threads() -> None:
+def test_measuring_a_product_leaves_the_number_of_torchs_threads_unchanged() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     assert precision._product_s(torch.float32) > 0

@@ -1,4 +1,4 @@
-"""DQN, C51 and Rainbow: what an update learns, from what, and what it remembers."""
+"""DQN, C51 and Rainbow: updates, target networks, priorities and exploration."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """An algorithm, whose replay is none: updates are called with what was drawn."""
+    """Makes algorithms without a replay; tests call their updates with transitions of their own."""
     monkeypatch.setattr("zerobeast.common.algos.replay_learning.Replay", lambda *_args, **_more: None)
 
     def made(name: str, env: EnvSpec = VECTORS, net: dict[str, Any] | None = None, **settings: Any) -> Any:
@@ -51,13 +51,13 @@ def inputs(env: EnvSpec, seed: int) -> StepInput:
 def drawn(env: EnvSpec = VECTORS, seed: int = 1) -> Transitions:
     g = generator(seed)
     before, after = inputs(env, seed), inputs(env, seed + 100)
-    action = before.last_action[0]  # which the mask allows
+    action = before.last_action[0]  # allowed by the mask
     discount = torch.rand(N, generator=g).masked_fill(torch.arange(N) % 3 == 0, 0.0)
     return Transitions(before, action, torch.randn(N, generator=g) * 2, discount, after, {}, {})
 
 
 def apart(learning: Any, net: nn.Module) -> nn.Module:
-    """Make network and target large and different; returns the target."""
+    """Make the weights of network and target large and different; return the target."""
     g, target = generator(9), learning._target.copy
     for parameter in (*net.parameters(), *target.parameters()):
         parameter.data += torch.randn(parameter.shape, generator=g) * 0.3
@@ -65,7 +65,7 @@ def apart(learning: Any, net: nn.Module) -> nn.Module:
 
 
 def gradients(learning: Any, batch: Transitions, importance: Tensor) -> tuple[Tensor, list[Tensor], Any]:
-    """The loss of an update and its gradient, without the step; and what the update says."""
+    """The loss of an update and its gradient, without taking the step, and what the update returns."""
     seen: list[Tensor] = []
 
     def watch(loss: Tensor, _agent_steps: int) -> Step:
@@ -81,7 +81,7 @@ def gradients(learning: Any, batch: Transitions, importance: Tensor) -> tuple[Te
 @pytest.mark.parametrize("env", [VECTORS, MASKED], ids=["all legal", "masked"])
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("dueling", [True, False])
-def test_dqn_goes_down_the_gradient_of_the_objective_as_it_is_written(
+def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
     make: Make, env: EnvSpec, double: bool, dueling: bool
 ) -> None:
     algorithm = make("dqn", env, double=double, dueling=dueling, huber=0.7)
@@ -112,7 +112,7 @@ def test_dqn_goes_down_the_gradient_of_the_objective_as_it_is_written(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_double_is_plain_as_long_as_the_target_is_the_network_and_no_longer(make: Make, name: str) -> None:
+def test_double_equals_plain_only_while_the_target_equals_the_network(make: Make, name: str) -> None:
     both = []
     for double in (True, False):
         algorithm = make(name, double=double)
@@ -140,7 +140,7 @@ def test_what_the_mask_forbids_is_never_the_best_later_action(make: Make, name: 
     before = learning.update(batch, torch.ones(N), 0).priorities
     for each in (net, learning._target.copy):
         bias = each.head.advantages.bias.data.view(A, -1)
-        bias[1] += torch.linspace(0.0, 50.0, bias.shape[1] + 1)[1:]  # worth the most, in numbers and distributions
+        bias[1] += torch.linspace(0.0, 50.0, bias.shape[1] + 1)[1:]  # worth the most, as a number and as a distribution
     assert torch.equal(learning.update(batch, torch.ones(N), 0).priorities, before)
 
 
@@ -189,7 +189,9 @@ def test_a_loss_that_is_not_finite_changes_nothing(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("name", "alpha", "carried"), [("dqn", 0.0, 0), ("dqn", 0.6, 2), ("rainbow", 0.6, 0)])
-def test_acted_by_values_travel_if_priorities_are_errors(make: Make, name: str, alpha: float, carried: int) -> None:
+def test_acting_values_travel_only_if_priorities_are_td_errors(
+    make: Make, name: str, alpha: float, carried: int
+) -> None:
     algorithm = make(name, MASKED, priority_exponent=alpha)
     net, step = algorithm.network(), inputs(MASKED, 5)
     act, _ = algorithm.act(net, step, torch.zeros(N, 0), Sampling(torch.arange(N), generator(), greedy=False))
@@ -225,7 +227,7 @@ def test_exploration_is_annealed_or_a_ladder_and_none_in_evaluation(make: Make, 
 
 
 def _explored(step: StepInput, rows: int, algorithm: Any, agent_steps: int, *, greedy: bool = False) -> Tensor:
-    """[rows] about 1 where an action was drawn, on average, by how many were other ones than the best."""
+    """[rows] whose mean estimates the share of random actions, from how many differ from the best action."""
     net = algorithm.network()
     net.agent_steps.fill_(agent_steps)
     sampling = Sampling(torch.arange(rows), generator(), greedy)
@@ -234,12 +236,12 @@ def _explored(step: StepInput, rows: int, algorithm: Any, agent_steps: int, *, g
     return (action != best).float() * A / (A - 1)
 
 
-def test_a_memory_is_refused(make: Make) -> None:
+def test_a_recurrent_network_is_refused(make: Make) -> None:
     with pytest.raises(ConfigError, match=r"net\.use_lstm true: expected false, because dqn learns from single"):
         make("dqn", net={"use_lstm": True})
 
 
 @pytest.mark.parametrize("name", ["c51", "rainbow"])
-def test_atoms_go_upwards(name: str) -> None:
+def test_a_v_min_that_is_not_below_v_max_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name}\.v_min 3 with {name}\.v_max 3: expected a lower one"):
         load(["--env", "CartPole-v1", "--algo", name, f"--{name}.v_min", "3", f"--{name}.v_max", "3"], {})

@@ -1,4 +1,4 @@
-"""Values of actions: what the heads put out, and which actions are taken by them."""
+"""Action values: what the heads put out, and which actions are chosen from it."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,7 @@ def steps() -> StepInput:
 
 
 @pytest.mark.parametrize("atoms", [None, K])
-def test_dueling_values_are_the_state_s_and_advantages_whose_mean_over_legal_actions_is_zero(atoms: int | None) -> None:
+def test_dueling_is_the_state_value_plus_advantages_of_zero_mean_over_legal_actions(atoms: int | None) -> None:
     head = dueling(atoms)
     assert head.value is not None
     q, value, advantages = head(FEATURES, MASK), head.value(FEATURES), head.advantages(FEATURES)
@@ -49,7 +49,7 @@ def test_dueling_values_are_the_state_s_and_advantages_whose_mean_over_legal_act
 
 @pytest.mark.parametrize("use_lstm", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"dueling": True, "atoms": K, "head_size": 6}])
-def test_a_network_unrolls_and_a_step_at_a_time_comes_to_the_same(use_lstm: bool, settings: dict[str, Any]) -> None:
+def test_an_unroll_equals_one_step_at_a_time(use_lstm: bool, settings: dict[str, Any]) -> None:
     net, inputs = QNetwork(NetConfig(use_lstm=use_lstm, lstm_size=8), VECTORS, **settings), steps()
     q, last = net(inputs, net.initial_state(B))
     assert q.shape == ((T, B, A, K) if settings else (T, B, A))
@@ -64,12 +64,12 @@ def test_a_network_unrolls_and_a_step_at_a_time_comes_to_the_same(use_lstm: bool
 
 
 @pytest.mark.parametrize("action", [BOX, MULTI, NESTED.action])
-def test_actions_without_a_value_each_are_refused_in_a_sentence(action: Space) -> None:
+def test_actions_that_are_not_discrete_are_refused_with_a_sentence(action: Space) -> None:
     with pytest.raises(ConfigError, match=f"Vectors-v0: actions are {action.kind}, expected discrete"):
         QNetwork(NetConfig(), replace(VECTORS, action=action))
 
 
-def test_only_legal_actions_are_taken_the_best_or_any() -> None:
+def test_greedy_and_random_actions_are_always_legal() -> None:
     q = torch.tensor([[1.0, 3.0, 2.0]]).expand(3, -1)
     assert best(q).tolist() == [1, 1, 1]
     assert best(q, MASK).tolist() == [1, 2, 2]
@@ -83,7 +83,7 @@ def test_only_legal_actions_are_taken_the_best_or_any() -> None:
     assert (epsilon_greedy(many, each.float(), generator(), legal)[each == 0] == 2).all()
 
 
-def test_exploration_ends_in_a_line() -> None:
+def test_exploration_falls_linearly_to_its_final_value() -> None:
     assert [annealed(torch.tensor(at), 0.1, 200).item() for at in (0, 50, 100, 200, 900)] == pytest.approx(
         [1.0, 0.775, 0.55, 0.1, 0.1]
     )

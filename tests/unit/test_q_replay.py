@@ -1,4 +1,4 @@
-"""The whole of Q-learning with its replay: what comes out of rollouts, and that a restart changes nothing."""
+"""Q-learning together with its replay: the targets that rollouts give, and that a restart changes nothing."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def trainer(root: Path, algo: str, **settings: Any) -> Trainer:
 
 
 def rollouts(of: Trainer, seed: int) -> NDArray[np.void]:
-    """[B] rows of random steps, in each of which an episode ends."""
+    """[B] rows of random steps; in each row an episode ends."""
     g, rows = np.random.default_rng(seed), np.zeros(B, of.record.dtype)
     for name in ("obs", "reward", *(extra.name for extra in of.policy.extras)):
         rows[name] = g.normal(size=rows[name].shape)
@@ -49,7 +49,7 @@ def learn(of: Trainer, seqs: range) -> None:
 
 
 def test_targets_are_made_of_shaped_rewards_as_written_out_by_hand(tmp_path: Path) -> None:
-    """Nine steps of a stream in two rollouts; an episode terminates at the observation 5, another begins at 6."""
+    """Nine steps of a stream in two rollouts; an episode terminates at observation 5, another begins at 6."""
     dqn = trainer(tmp_path, "dqn", n_step=2, discount=0.5, reward_scale=0.5, reward_clipping="abs_one")
     first, second = np.zeros(1, dqn.record.dtype), np.zeros(1, dqn.record.dtype)
     for at, rows in ((0, first), (4, second)):
@@ -63,9 +63,9 @@ def test_targets_are_made_of_shaped_rewards_as_written_out_by_hand(tmp_path: Pat
     columns = (batch.inputs.obs[0, :, 0], batch.action, batch.reward, batch.discount, batch.next_inputs.obs[0, :, 0])
     assert set(zip(*(column.tolist() for column in columns), strict=True)) == {
         (0.0, 0, 0.5 + 0.5 * -0.5, 0.25, 2.0),
-        (1.0, 1, -0.5 + 0.5 * 1.0, 0.25, 3.0),  # 9 is 4.5, clipped to 1
+        (1.0, 1, -0.5 + 0.5 * 1.0, 0.25, 3.0),  # 9 is scaled to 4.5 and clipped to 1
         (2.0, 0, 1.0 + 0.5 * 0.25, 0.25, 4.0),
-        (3.0, 1, 0.25 + 0.5 * 1.0, 0.0, 5.0),  # from one rollout to the next
+        (3.0, 1, 0.25 + 0.5 * 1.0, 0.0, 5.0),  # spans both rollouts
         (4.0, 0, 1.0, 0.0, 5.0),
     }, "nothing was done from 5, the end; what the policy says to 8 is in the next rollout"
 
@@ -81,7 +81,7 @@ def test_targets_are_made_of_shaped_rewards_as_written_out_by_hand(tmp_path: Pat
 )
 def test_a_restart_from_a_checkpoint_continues_bit_for_bit(tmp_path: Path, algo: str, settings: dict[str, Any]) -> None:
     one = trainer(tmp_path / "one", algo, **settings)
-    learn(one, range(14))  # 168 steps, more than it holds
+    learn(one, range(14))  # 168 steps, more than the replay holds
     assert one.counters.optimizer_steps > 10
     state = torch.load(_saved(tmp_path, one), weights_only=True)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -116,5 +116,5 @@ def test_new_items_are_drawn_by_the_errors_of_the_policy_that_acted(tmp_path: Pa
     dqn.add(rows, origins=np.array([Origin(7, 0, 0, 0, 1)]))
     drawn = dqn.learning._replay.draw(3000, 0.0).batch.inputs.obs[0, :, 0]  # type: ignore[attr-defined]
     counts = np.bincount(drawn.int().numpy(), minlength=4)
-    errors = np.array([1.0, 1.0, 0.0])  # |1 + 0.5 2 - 1|, |1 + 0.5 4 - 2|, |1 + 0.5 4 - 3|; the last one's is to come
+    errors = np.array([1.0, 1.0, 0.0])  # |1 + 0.5 2 - 1|, |1 + 0.5 4 - 2|, |1 + 0.5 4 - 3|; the last is not known yet
     assert counts[:3] / 3000 == pytest.approx(errors / errors.sum(), abs=0.05)

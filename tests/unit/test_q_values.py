@@ -1,4 +1,4 @@
-"""What is learned of a return: numbers and distributions, against what is written out."""
+"""Losses for returns as numbers and as distributions, against formulas written out."""
 
 from typing import Any
 
@@ -36,11 +36,11 @@ def test_the_projection_is_equation_7_of_the_paper() -> None:
             assert got[i].item() == pytest.approx(sum(h * q for h, q in zip(hats, p[row].tolist(), strict=True)))
 
 
-def test_no_reward_and_no_discount_change_nothing() -> None:
+def test_zero_reward_and_a_discount_of_one_change_nothing() -> None:
     torch.testing.assert_close(projected(probs(), 0.0, 1.0), probs())
 
 
-def test_mass_and_within_the_ends_the_mean_are_kept() -> None:
+def test_mass_is_kept_and_so_is_the_mean_within_the_support() -> None:
     p, r = probs(), random() / 10
     z = torch.tensor(Z).double()
     torch.testing.assert_close(projected(p, random() * 9, 0.9).sum(-1), torch.ones(N).double())
@@ -48,7 +48,7 @@ def test_mass_and_within_the_ends_the_mean_are_kept() -> None:
     torch.testing.assert_close(atoms(p, LOW, HIGH), z)
 
 
-def test_after_the_end_of_an_episode_the_return_is_the_reward_as_far_as_atoms_reach() -> None:
+def test_after_termination_the_return_is_the_reward_clipped_to_the_atoms() -> None:
     rewards = torch.tensor([-9.0, LOW, 0.1, 1.0, HIGH, 5.0])
     after = projected(probs(), rewards, 0.0)
     torch.testing.assert_close(after @ torch.tensor(Z).double(), rewards.double().clamp(LOW, HIGH))
@@ -85,7 +85,7 @@ def test_a_distribution_s_loss_is_the_divergence_from_the_target_and_pulls_towar
 Of = torch.distributions.Categorical
 
 
-def test_a_number_s_loss_is_huber_s_of_the_td_error_which_is_its_priority() -> None:
+def test_a_scalars_loss_is_the_huber_loss_of_the_td_error_whose_size_is_the_priority() -> None:
     chosen = torch.tensor([1.0, 1.0, 1.0, 1.0], requires_grad=True)
     bootstrap, reward = torch.tensor([2.0, 2.0, 50.0, -6.0]), torch.tensor([0.25, 0.0, 1.75, 0.0])
     discount = torch.tensor([0.5, 0.5, 0.0, 0.5])

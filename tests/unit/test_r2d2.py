@@ -33,8 +33,8 @@ def config(**settings: Any) -> R2D2Config:
 
 
 def sequences(seed: int = 1) -> Sequences:
-    """Random ones. One in three is a whole learn part, the others end in it, every other of them for good; one in four
-    opens an episode behind its burn-in."""
+    """Random sequences. One in three fills its learn part; the others end within it, and every other of those
+    terminates. In one of four an episode begins right after the burn-in."""
     g = generator(seed)
     first, terminated = torch.zeros(2, L + 1, N, dtype=torch.bool).unbind()
     mask = torch.zeros(L, N, dtype=torch.bool)
@@ -52,7 +52,7 @@ def sequences(seed: int = 1) -> Sequences:
 
 
 def answers(net: QNetwork, batch: Sequences, row: int) -> list[list[float]]:
-    """What a network says to each step of a sequence, one after the other."""
+    """A network's answer to each step of a sequence, one step at a time."""
     core, found = batch.core_state[row : row + 1, : net.core_size], []
     for t in range(L + 1):
         seen = (entry[t : t + 1, row : row + 1] for entry in batch.inputs[:4])
@@ -71,7 +71,7 @@ def h_inverse(x: float) -> float:
 
 
 def errors(settings: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, row: int) -> list[float]:
-    """Of the transitions of a sequence."""
+    """TD errors of the transitions of a sequence."""
     online, aimed = answers(net, batch, row), answers(target, batch, row)
     found = []
     for start in range(BURN_IN, L):
@@ -139,7 +139,7 @@ def test_without_rescaling_targets_are_plain_and_clipping_is_the_learners_own_se
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_first_priorities_are_those_under_the_weights_that_acted(n: int) -> None:
-    """All transitions count but the last of an episode that goes on or was cut short."""
+    """All transitions count except the last of a sequence that does not terminate."""
     settings, batch, net = config(n_step=n), sequences(), network()
     said = torch.tensor([answers(net, batch, row)[:-1] for row in range(N)]).transpose(0, 1)
     taken = said.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)

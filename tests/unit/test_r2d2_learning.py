@@ -1,4 +1,4 @@
-"""R2D2 on what environments played: what is drawn begins with the memory that the policy had there."""
+"""R2D2 on played episodes: a drawn sequence begins with the recurrent state that the policy had there."""
 
 import shutil
 from copy import deepcopy
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 class Strides(gymnasium.Env[np.ndarray, int]):
-    """No observation comes twice; episodes of 1 to 24 steps, which terminate or are cut short."""
+    """Observations never repeat; episodes of 1 to 24 steps terminate or are truncated."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -81,7 +81,7 @@ class Played(NamedTuple):
     inputs: StepInput
     q: Tensor
     q_max: Tensor
-    cores: Tensor  #: [S, B, core_size], from the first step on, by the network of the learner
+    cores: Tensor  #: [S, B, core_size], from the first step on, computed by the learner's network
 
     def drawn(self, n: int) -> Drawn[Sequences]:
         return self.trainer.learning._replay.draw(n, 1.0)  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(trainer, inputs, entries("q"), entries("q_max"), torch.stack(cores))
 
 
-def test_a_sequence_begins_with_the_memory_of_its_first_step_and_repeats_what_the_policy_said(played: Played) -> None:
+def test_a_sequence_begins_with_the_state_of_its_first_step_and_reproduces_the_values(played: Played) -> None:
     batch = played.drawn(400).batch
     answers = unroll(played.trainer.net, batch)
     opened = 0
@@ -140,8 +140,8 @@ def test_a_sequence_begins_with_the_memory_of_its_first_step_and_repeats_what_th
     assert 40 < opened < 360
 
 
-def test_a_state_from_another_step_would_show(played: Played) -> None:
-    """The state that the reference implementation stores is that of the burn-in's end."""
+def test_a_state_from_another_step_gives_other_values(played: Played) -> None:
+    """The reference implementation stores the state at the end of the burn-in."""
     batch = played.drawn(100).batch
     late = [played.place(batch.inputs.obs[BURN_IN, row]) for row in range(100)]
     soiled = batch._replace(core_state=torch.stack([played.cores[t, env] for t, env in late]))
@@ -157,8 +157,8 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
     more = torch.cat([batch.mask[1:], torch.zeros_like(batch.mask[:1])])
     known = batch._replace(mask=batch.mask & (more | batch.terminated[1:]))
     learner = loss(played.trainer.config.r2d2, net, net, known, torch.ones(400)).priorities
-    given = drawn.weights ** (-1 / ALPHA)  # in proportion to them
-    useful = learner > 1e-3  # the replay raises what has none
+    given = drawn.weights ** (-1 / ALPHA)  # in proportion to the priorities
+    useful = learner > 1e-3  # the replay raises priorities near 0
     assert useful.float().mean() > 0.9
     torch.testing.assert_close(
         given[useful] / given[useful].max(), learner[useful] / learner[useful].max(), rtol=1e-3, atol=1e-4

@@ -1,4 +1,4 @@
-"""The row layouts; that their offsets are those of docs/protocol.md is tested with that page."""
+"""The row layouts; test_messages_documented.py compares their offsets with docs/protocol.md."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,12 @@ CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 PENDULUM = EnvSpec("Pendulum-v1", ArraySpace.box((3,)), ArraySpace.box((1,), low=(-2.0,), high=(2.0,)))
 
 
-def test_a_real_action_is_a_row_of_its_shape() -> None:
+def test_a_continuous_action_is_a_float32_field_of_its_shape() -> None:
     assert row_layout(action_record(PENDULUM.action)) == [["action", "<f4", [1], 0]]
     assert action_record(PENDULUM.action).row_bytes == 64
 
 
-def test_the_fields_of_a_rollout_have_the_steps_that_they_are_of() -> None:
+def test_each_field_of_a_rollout_has_its_number_of_steps() -> None:
     spec = rollout_record(PONG, PolicySpec(logits_and_value(6), 0), unroll_length=20)
     shapes = {name: shape for name, _, shape, _ in row_layout(spec)}
     assert shapes["obs"] == [24, 84, 84]
@@ -42,7 +42,7 @@ def test_a_rollout_too_large_for_a_frame_is_refused_before_memory_is_taken() -> 
         rollout_record(huge, PolicySpec(logits_and_value(2), 0), unroll_length=10_000)
 
 
-def test_an_action_is_a_field_of_its_kind() -> None:
+def test_continuous_actions_are_stored_as_float32() -> None:
     rows = np.zeros(3, action_record(PENDULUM.action).dtype)
     rows["action"] = [[0.5], [1.0], [-1.0]]
     assert rows.view("u1")[:8].tobytes() == np.array([0.5, 0.0], "<f4").tobytes()

@@ -1,4 +1,4 @@
-"""Draws of a replay: by which chances, with which weights, on which device, and from where after a restart."""
+"""Draws of a replay: their probabilities and weights, and how they continue after a restart."""
 
 import io
 from pathlib import Path
@@ -46,7 +46,7 @@ def frequencies(replay: Any, ids: np.ndarray, n: int = 50_000) -> np.ndarray:
 
 
 def present(folder: Path, tmp_path: Path) -> np.ndarray:
-    """Ids of all items of a replay, by a copy of it to which all are alike."""
+    """Ids of all items of a replay, found in a copy that draws all with equal probability."""
     (tmp_path / "copy").mkdir(exist_ok=True)
     (tmp_path / "copy" / NAME).write_bytes((folder / NAME).read_bytes())
     return everything(replay_of(World(PLAIN, seed=3), tmp_path / "copy", ITEMS, CAPACITY))[0]
@@ -125,7 +125,7 @@ def expected_origins(world: World, since: int) -> list[Origin]:
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3, 12])
-def test_what_the_checkpoint_does_not_know_is_recovered_in_order(tmp_path: Path, batches: int) -> None:
+def test_rows_newer_than_the_checkpoint_are_recovered_in_order(tmp_path: Path, batches: int) -> None:
     world, replay = filled(tmp_path)
     state, known = replay.state(), len(world.inserted)
     insert(world, replay, batches)
@@ -165,7 +165,7 @@ def test_a_lost_file_is_filled_again_as_at_first(tmp_path: Path) -> None:
     assert again.size >= 32
 
 
-def test_an_older_file_than_the_checkpoints_goes_on_behind_it(tmp_path: Path) -> None:
+def test_with_a_file_older_than_the_checkpoint_new_rows_follow_the_checkpoints(tmp_path: Path) -> None:
     world, replay = filled(tmp_path, batches=6)
     kept, there = (tmp_path / NAME).read_bytes(), len(world.inserted)
     while len(world.inserted) < there + CAPACITY - 4:
@@ -184,7 +184,7 @@ def test_an_older_file_than_the_checkpoints_goes_on_behind_it(tmp_path: Path) ->
         assert everything(replay_of(world, tmp_path, ITEMS, CAPACITY))[0].tolist() == sorted(expected)
 
 
-def test_priorities_that_are_no_numbers_change_nothing_and_0_is_drawn_at_last(tmp_path: Path) -> None:
+def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(tmp_path: Path) -> None:
     _, replay = filled(tmp_path, alpha=1.0)
     drawn = replay.draw(8, 0.4)
     size = replay.size

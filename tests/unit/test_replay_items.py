@@ -19,7 +19,7 @@ def half(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def assert_inputs(world: World, inputs: Any, steps: list[Any]) -> None:
-    """StepInput [M, ...] of these steps [M]."""
+    """Assert that `inputs` is the StepInput [M, ...] of these steps [M]."""
     for kind, numbers in (
         ("obs", [step.stack if world.env.frame_stack > 1 else step.number for step in steps]),
         ("last_action", [step.number for step in steps]),
@@ -44,7 +44,7 @@ def assert_extras(extras: dict[str, torch.Tensor], steps: list[Step]) -> None:
 
 
 def played(world: World, replay: Any, capacity: int, look: Any, batches: int = 25) -> None:
-    """Insert at random, and look at all of it again and again."""
+    """Insert random batches, and look at all items after each."""
     for _ in range(batches):
         if rows := world.batch():
             world.inserted += rows

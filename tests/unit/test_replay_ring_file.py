@@ -1,4 +1,4 @@
-"""The file of a replay: what is found again, and what is not taken for one."""
+"""The file of a replay: which rows are found again, and which files are refused."""
 
 import struct
 import sys
@@ -19,13 +19,13 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
 CAPACITY = 6
-FRAMES = EnvSpec("Frames-v0", ArraySpace.box((40, 30), "|u1"), PLAIN.action)  #: two pages a row
+FRAMES = EnvSpec("Frames-v0", ArraySpace.box((40, 30), "|u1"), PLAIN.action)  #: two pages per row
 RECORD = rollout_record(FRAMES, POLICY, T)
 
 
 @pytest.fixture(params=["none", "zstd"])
 def opened(request: pytest.FixtureRequest) -> Any:
-    """Makes rings of one kind, whose frames do not get smaller."""
+    """Makes rings with one kind of compression, whose frames do not get smaller."""
 
     def ring(folder: Path, env: EnvSpec = FRAMES, capacity: int = CAPACITY, steps: int = T, **other: Any) -> RingFile:
         compression = other.get("compression", request.param)
@@ -48,7 +48,7 @@ def fill(ring: RingFile, *numbers: int) -> None:
 
 
 def numbers(ring: RingFile) -> list[int]:
-    """Of the rows that are there, in order; each has to be whole."""
+    """Numbers of the rows present, in order; asserts that each row is whole."""
     slots = ring.numbered
     found = [each.seq for each in ring.origins(slots)]
     for slot, number in zip(slots, found, strict=True):
@@ -60,7 +60,7 @@ def numbers(ring: RingFile) -> list[int]:
 
 
 def parts(ring: RingFile, slot: int) -> list[slice]:
-    """Where in the file what belongs to a slot is: header, row, and frames if they are not in it."""
+    """Where a slot's parts are in the file: its header, its row, and its frames if they are not in the row."""
     rows = PAGE + pages(64 * CAPACITY) + pages(4 * T * CAPACITY)
     frames, size = rows + pages(ring.rows.itemsize * CAPACITY), ring.rows.itemsize
     space = (ring.path.stat().st_size - frames) // CAPACITY
@@ -79,7 +79,7 @@ def test_the_newest_rows_are_found_again_in_order(tmp_path: Path, opened: Any, w
     assert numbers(opened(tmp_path))[-1] == ring.number == written + 1
 
 
-def test_a_row_that_is_cut_short_is_lost_and_no_other(tmp_path: Path, opened: Any) -> None:
+def test_a_row_whose_write_failed_is_lost_and_no_other(tmp_path: Path, opened: Any) -> None:
     ring = opened(tmp_path)
     fill(ring, *range(1, 9))
     with pytest.raises(struct.error):
@@ -112,7 +112,7 @@ def test_rows_torn_by_a_machine_that_went_down_are_dropped(
     assert "dropped" not in caplog.text, "they are not there any more"
 
 
-def test_rows_of_an_earlier_round_go_where_the_newer_ones_were_lost(tmp_path: Path, opened: Any) -> None:
+def test_rows_of_an_earlier_round_are_dropped_where_newer_ones_were_lost(tmp_path: Path, opened: Any) -> None:
     before = opened(tmp_path)
     fill(before, *range(1, 8))
     kept = np.fromfile(tmp_path / NAME, np.uint8)
@@ -194,7 +194,7 @@ TABLE = """\
         ("/runs/mine/x", "xfs"),
     ],
 )
-def test_the_mount_that_hides_the_others_says_what_a_folder_is_on(tmp_path: Path, folder: str, kind: str) -> None:
+def test_the_last_and_deepest_mount_decides_the_file_system_of_a_folder(tmp_path: Path, folder: str, kind: str) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     assert disk.file_system(Path(folder), table) == kind
@@ -202,7 +202,7 @@ def test_the_mount_that_hides_the_others_says_what_a_folder_is_on(tmp_path: Path
 
 
 @pytest.mark.parametrize(("kind", "where"), [("tmpfs", "is in memory"), ("nfs4", "another machine")])
-def test_no_disk_of_this_machine_no_replay(
+def test_a_folder_that_is_not_on_a_disk_of_this_machine_is_refused(
     tmp_path: Path, opened: Any, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(tmp_path)
@@ -213,7 +213,7 @@ def test_no_disk_of_this_machine_no_replay(
 
 
 @pytest.mark.parametrize(("env", "kind"), [(PLAIN, "of type <f4"), (TREES, "several arrays")])
-def test_nothing_but_frames_of_bytes_is_compressed(tmp_path: Path, env: EnvSpec, kind: str) -> None:
+def test_only_frames_of_bytes_can_be_compressed(tmp_path: Path, env: EnvSpec, kind: str) -> None:
     with pytest.raises(
         ConfigError, match=f"replay_compression zstd: observations of {env.env_id} are {kind}, expected"
     ):
@@ -221,7 +221,7 @@ def test_nothing_but_frames_of_bytes_is_compressed(tmp_path: Path, env: EnvSpec,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_package_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ConfigError, match=r"zstandard is not installed: pip install 'zerobeast\[learner\]'"):
         RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
@@ -236,7 +236,7 @@ def test_a_run_goes_on_with_the_compression_that_it_began_with(tmp_path: Path, t
     assert numbers(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs)) == [1, 2]
 
 
-def test_frames_that_the_disk_has_spoilt_are_a_sentence(tmp_path: Path) -> None:
+def test_damaged_frames_are_reported_in_a_sentence(tmp_path: Path) -> None:
     ring = RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
     fill(ring, 1)
     frames = np.memmap(tmp_path / NAME, np.uint8, "r+")[parts(ring, 0)[2]]

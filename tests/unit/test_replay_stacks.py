@@ -1,4 +1,4 @@
-"""Stacks of a million steps, as a replay rebuilds them from single frames, against those that environments showed."""
+"""Stacks of a million steps that a replay rebuilds from single frames, against those that the environments showed."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A sum tree against sums, and what it draws against chances."""
+"""A sum tree against plain sums, and its draws against their probabilities."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SIZES = (1, 16, 17, 5000, 70_000)  #: with none, one and two levels above the it
 
 
 def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
-    """In deviations of the distribution that it has if the chances are right."""
+    """The chi-square statistic, in standard deviations from its mean if the probabilities are right."""
     degrees = len(counts) - 1
     return float((((counts - expected) ** 2 / expected).sum() - degrees) / np.sqrt(2 * degrees))
 

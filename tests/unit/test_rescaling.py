@@ -1,4 +1,4 @@
-"""The scale that R2D2 learns values on, and its way back."""
+"""R2D2's value rescaling and its inverse."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ NUMBERS = torch.cat([-NUMBERS, NUMBERS])
 
 
 @pytest.mark.parametrize("eps", [1e-3, 0.3])
-def test_both_ways_are_the_papers_formulas(eps: float) -> None:
+def test_rescaling_and_its_inverse_are_the_papers_formulas(eps: float) -> None:
     x, size, sign = NUMBERS, NUMBERS.abs(), NUMBERS.sign()
     torch.testing.assert_close(rescale(x, eps), sign * ((size + 1).sqrt() - 1) + eps * x)
     root = (1 + 4 * eps * (size + 1 + eps)).sqrt()
@@ -22,7 +22,7 @@ def test_a_value_by_hand() -> None:
     assert unrescale(torch.tensor([1.003, -1.003])).tolist() == pytest.approx([3.0, -3.0])
 
 
-def test_the_way_back_leads_back_in_single_precision_too() -> None:
+def test_the_inverse_is_accurate_in_single_precision_too() -> None:
     x = NUMBERS.float()
     torch.testing.assert_close(unrescale(rescale(x)), x, rtol=2e-6, atol=0.0)
     torch.testing.assert_close(rescale(unrescale(x)), x, rtol=2e-6, atol=0.0)

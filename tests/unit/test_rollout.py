@@ -130,7 +130,7 @@ def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
 
 
 @pytest.mark.parametrize("stack", [1, 3])
-def test_parts_of_observations_and_actions_and_masks_stand_where_the_whole_would(stack: int) -> None:
+def test_parts_of_observations_and_actions_are_laid_out_like_the_whole_and_so_are_masks(stack: int) -> None:
     parts = (Part("one", ArraySpace.box((2,), "|u1")), Part("two", ArraySpace.discrete(256)))
     hybrid = CompositeSpace("dict", (Part("go", ArraySpace.discrete(2)), Part("aim", ArraySpace.box((1,)))))
     spec = EnvSpec("Parts", CompositeSpace("dict", parts), hybrid, frame_stack=stack, action_mask=True)

@@ -1,4 +1,4 @@
-"""A vector environment over rows whose answers are written down here."""
+"""A vector environment over a source with scripted answers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from zerobeast.remote.vector_env import RowsVectorEnv
 
 
 class Script:
-    """A source of two environments, which shows what it is told to and takes whatever it is asked for."""
+    """A source of two environments that gives scripted answers to whatever it is asked for."""
 
     spec = EnvSpec("Script-v0", ArraySpace.box((), "|u1"), ArraySpace.discrete(2))
 
@@ -37,13 +37,13 @@ def answer(obs: list[int], lost: list[bool], **flags: list[bool]) -> EnvAnswer:
     return EnvAnswer(rows, {}, [], np.array(lost))
 
 
-def test_one_that_is_back_while_others_begin_anew_is_shown_and_not_said_to_be_lost() -> None:
+def test_an_environment_that_is_back_while_others_reset_is_shown_and_not_reported_lost() -> None:
     no, yes = False, True
     script = Script(
         answer([0, 0], [no, no], first=[yes, yes]),
         answer([1, 0], [no, yes]),
         answer([2, 0], [no, yes], terminated=[yes, no]),
-        answer([0, 0], [no, no], first=[yes, yes]),  # to the reset of the first
+        answer([0, 0], [no, no], first=[yes, yes]),  # answers the reset of the first environment
         answer([1, 1], [no, no]),
     )
     envs = RowsVectorEnv(script, "Script-v0", 2, AutoresetMode.SAME_STEP)

@@ -1,4 +1,4 @@
-"""SAC: densities of squashed actions, its update written out, and a temperature that finds its entropy."""
+"""SAC: densities of squashed actions, its update written out, and a temperature that reaches the target entropy."""
 
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_densities_are_exact_also_near_the_bounds() -> None:
     std = log_std.clamp(-20, 2).exp()
     before = mean + std * noise
     torch.testing.assert_close(drawn.units, before.tanh())
-    slopes = -2 * before.cosh().log()  # of tanh
+    slopes = -2 * before.cosh().log()  # logarithms of tanh's slope
     torch.testing.assert_close(drawn.log_prob, (Normal(mean, std).log_prob(before) - slopes).sum(-1))
     assert draw(outputs.float(), noise.float()).log_prob.isfinite().all()
 
@@ -89,7 +89,7 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [-1.0, 1.0])
 def test_the_policy_gets_the_target_entropy_whatever_the_rewards(tmp_path: Path, target: float) -> None:
-    """Rewards like actions in the middle of the box; a wide policy is as bad as a narrow one is good."""
+    """Rewards are highest in the middle of the box, so a narrow policy earns more than a wide one."""
     torch.manual_seed(1)
     algorithm = control(tmp_path, "sac", target_entropy=target, learning_rate=1e-2, temperature=0.1)
     learning = algorithm.learning(algorithm.network())

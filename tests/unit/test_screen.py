@@ -1,4 +1,4 @@
-"""Showing a run: what happens without a reader."""
+"""The display of a run when nothing reads its output."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""docs/security.md: what it claims has a test of that name, and its tables are those of the code."""
+"""docs/security.md: the tests that it names exist, and its tables are those of the code."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 
 
 def rows(header: str) -> list[list[str]]:
-    """The cells of the table that begins with this line."""
+    """The cells of the table that begins with `header`."""
     lines = PAGE[PAGE.index(header) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -28,7 +28,7 @@ def test_every_claim_names_tests_that_exist() -> None:
     assert set(re.findall(r"`(test_\w+)`", PAGE)) <= there
 
 
-def test_who_is_admitted_where_is_what_the_code_says() -> None:
+def test_the_roles_admitted_to_each_plane_are_those_of_the_code() -> None:
     assert {
         name: (server.replace("-", ""), client.removesuffix("s")) for name, server, client in rows("| plane |")
     } == {plane.name.lower(): (SERVERS[plane], CLIENTS[plane]) for plane in Plane}

@@ -17,7 +17,7 @@ SMOOTH: list[Event] = ["wait", "up", "down"]
 
 @dataclass
 class World:
-    """One stream that always has a next request, one server that counts what it does."""
+    """One stream that always has a next request, and one server that records what it does."""
 
     stream: Stream = field(default_factory=lambda: Stream(7, 0, {}, "server"))
     table: SessionTable[list[int]] = field(default_factory=lambda: SessionTable(epoch=1))

@@ -45,7 +45,7 @@ def opened(now: float = 0.0) -> Stream:
 
 
 def asked(now: float = 0.0) -> Stream:
-    """A stream whose first STEP has left."""
+    """A stream whose first STEP has been sent."""
     found = opened(now)
     found.request(Kind.STEP, (), FRAMES, now)
     assert found.due(now) is not None
@@ -117,7 +117,7 @@ def test_a_server_that_works_on_a_request_is_not_silent_and_one_that_says_nothin
     assert found.deadline() == 3 * RESEND_AFTER_S, "nothing is to be repeated for that"
 
 
-def test_a_server_that_makes_what_a_hello_asked_for_is_greeted_no_faster() -> None:
+def test_a_server_that_is_working_on_a_hello_is_greeted_no_faster() -> None:
     found = stream()
     assert found.due(0.0)
     assert found.accept(from_server(Kind.HERE, seq=1), 0.1) is Reply.STALE
@@ -211,7 +211,7 @@ def test_a_server_that_says_bye_is_greeted_again() -> None:
     assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.STALE
 
 
-def test_another_start_of_the_server_that_says_here_is_greeted_at_once() -> None:
+def test_a_restarted_server_that_says_here_is_greeted_at_once() -> None:
     found = asked()
     assert found.accept(from_server(Kind.HERE, epoch=EPOCH + 1), 0.5) is Reply.LOST
     assert found.due(0.5)[0].kind is Kind.HELLO
@@ -267,7 +267,7 @@ def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
 
 
 def speaks(version: int, **changes: Any) -> Header:
-    """What a server of another version says to any header, of whichever slot."""
+    """The answer of a server of another version to any header, whatever its slot."""
     return replace(error(Reason.VERSION), version=version, **changes)
 
 
@@ -278,7 +278,7 @@ def refused_newest(now: float = 0.0) -> Stream:
     return found
 
 
-def test_a_server_of_an_earlier_version_is_greeted_again_at_once_and_spoken_to_in_it() -> None:
+def test_a_server_of_an_earlier_version_is_greeted_again_at_once_in_that_version() -> None:
     found = refused_newest()
     assert found.due(0.0) == (Header(Kind.HELLO, ME, SLOT, body=({"num_envs": 3},), version=1), ())
     assert found.bye().version == 1
@@ -294,7 +294,7 @@ def test_a_server_of_an_earlier_version_is_greeted_again_at_once_and_spoken_to_i
     assert found.due(2.0)[0].version == 2, "it is another one"
 
 
-def test_answers_to_earlier_hellos_are_no_further_refusals() -> None:
+def test_answers_to_earlier_hellos_do_not_count_as_further_refusals() -> None:
     found = refused_newest()
     assert found.accept(speaks(1), LASTING_S - 0.1) is Reply.STALE
     found.accept(replace(welcome(), version=1), LASTING_S)
@@ -309,7 +309,7 @@ def test_a_server_that_refuses_both_versions_is_final() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_server_that_was_exchanged_for_one_of_another_version_is_greeted_in_that(version: int) -> None:
+def test_a_server_replaced_by_one_of_another_version_is_greeted_in_that_version(version: int) -> None:
     found = opened() if version == 1 else refused_newest()
     found.accept(replace(welcome(), version=3 - version), 0.1)
     found.request(Kind.STEP, (), FRAMES, 1.0)

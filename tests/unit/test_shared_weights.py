@@ -1,4 +1,4 @@
-"""Weights in memory that a learner shares: whole versions or none, whatever ends in between."""
+"""Weights in a learner's shared memory: readers get whole versions or none, whichever process is killed."""
 
 import itertools
 import multiprocessing
@@ -26,7 +26,7 @@ KILLS = 40
 
 
 class Net(torch.nn.Module):
-    """Weights in two formats, and a count; `value` everywhere."""
+    """Weights in two formats and a count, all equal to `value`."""
 
     def __init__(self, value: float = 0.0, size: int = 50_001) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def taken(reader: WeightsReader) -> tuple[int, Net]:
 
 
 def whole(net: Net) -> float:
-    """The one value that all of it has."""
+    """The one value that all entries of a net have."""
     values = {*net.exact.tolist(), *net.rounded.tolist(), float(net.count)}
     assert len(values) == 1, values
     return float(values.pop())
@@ -75,7 +75,7 @@ def test_a_version_that_is_being_written_is_never_taken_for_whole(tmp_path: Path
     header[shared_weights._STATE + 1] += 1  # killed in its second write
     writer._memory.places[1][:100] = 9
     assert whole(taken(reader)[1]) == 1.0
-    header[shared_weights._STATE] += 1  # as if it was overtaken each time
+    header[shared_weights._STATE] += 1  # as if the writer overtook the reader each time
     header[shared_weights._WRITTEN] += 2
     assert reader.read() is None
     assert reader.newer(), "and tries again"
@@ -138,7 +138,7 @@ def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor
     assert torn > 0, "some were killed while they wrote"
 
 
-def test_a_writer_and_other_readers_take_no_notice_of_readers_that_are_killed(tmp_path: Path) -> None:
+def test_killed_readers_disturb_neither_the_writer_nor_other_readers(tmp_path: Path) -> None:
     place = tmp_path / "w"
     writer = WeightsWriter(place, Net(), epoch=1)
     reader = WeightsReader(place, Net())
@@ -151,7 +151,7 @@ def test_a_writer_and_other_readers_take_no_notice_of_readers_that_are_killed(tm
 
 
 @pytest.mark.parametrize("other", [Net(size=3), Net().float()], ids=["size", "format"])
-def test_weights_of_another_net_are_none_of_this_readers_business(tmp_path: Path, other: Net) -> None:
+def test_weights_of_another_net_are_refused(tmp_path: Path, other: Net) -> None:
     WeightsWriter(tmp_path / "w", other, epoch=1)
     with pytest.raises(ValueError, match="weights, expected"):
         WeightsReader(tmp_path / "w", Net())
@@ -182,10 +182,10 @@ def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) 
     os.close(plain)
 
 
-def test_without_memory_for_them_there_is_no_writer_and_no_file(tmp_path: Path) -> None:
+def test_without_enough_memory_there_is_no_writer_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "w").write_text("of a learner that was killed")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # which counts for memory files, too
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # it applies to memory files, too
     try:
         with pytest.raises(OSError, match="File too large"):
             WeightsWriter(tmp_path / "w", Net(), epoch=1)
@@ -194,7 +194,7 @@ def test_without_memory_for_them_there_is_no_writer_and_no_file(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_side_by_side_have_memory_of_their_own_whichever_process_has_the_id_of_another(tmp_path: Path) -> None:
+def test_parallel_runs_have_separate_memory_and_a_file_that_points_to_another_run_is_refused(tmp_path: Path) -> None:
     first, second = (WeightsWriter(tmp_path / name, Net(), epoch) for name, epoch in (("a", 1), ("b", 2)))
     first.write(Net(1.0), 10)
     second.write(Net(2.0), 20)
@@ -207,7 +207,7 @@ def test_runs_side_by_side_have_memory_of_their_own_whichever_process_has_the_id
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop", "socket"])
-def test_whatever_lies_in_place_of_the_file_there_is_an_answer_and_it_is_replaced_if_that_is_possible(
+def test_anything_in_place_of_the_file_is_an_error_for_readers_and_replaced_if_possible(
     tmp_path: Path, kind: str
 ) -> None:
     place, here = tmp_path / "w", socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Growth over the last seconds: what is old is forgotten, what is young is not watered down."""
+"""Growth over the last seconds: old growth is forgotten, and that of a young window is not diluted."""
 
 import pytest
 

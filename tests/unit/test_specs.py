@@ -1,4 +1,4 @@
-"""Layouts and descriptions: what comes from a peer is either possible or refused."""
+"""Layouts and descriptions: those from a peer are either valid or refused."""
 
 import math
 from contextlib import suppress
@@ -62,7 +62,7 @@ def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec)
 
 @settings(deadline=None)
 @given(layouts, st.data())
-def test_the_fields_of_a_row_stand_at_the_offsets_that_entries_say(spec: RecordSpec, data: st.DataObject) -> None:
+def test_the_fields_of_a_row_are_at_the_offsets_of_its_layout(spec: RecordSpec, data: st.DataObject) -> None:
     name, dtype, shape, offset = data.draw(st.sampled_from(row_layout(spec)))
     rows = np.zeros(3, spec.dtype)
     rows[name] = 1
@@ -115,7 +115,7 @@ def test_a_nested_observation_is_a_block_of_its_parts_each_at_a_multiple_of_8_by
     assert rollout.dtype["obs"].shape == rollout.dtype["last_action"].shape == (4,)
 
 
-def test_what_an_env_server_of_version_1_says_is_the_same_environment_without_bounds() -> None:
+def test_a_description_of_version_1_is_the_same_environment_without_bounds() -> None:
     wire = {"env_id": "CartPole-v1", "obs_shape": [4], "obs_dtype": "<f4", "frame_stack": 1, "frame_skip": 1}
     action = {"kind": "discrete", "shape": [], "sizes": [2], "low": [], "high": []}
     assert EnvSpec.from_wire(wire | {"action": action}) == EnvSpec(
@@ -209,7 +209,7 @@ def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
 def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
     monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    """The product of 60,000 sizes, which fit a header, is a number of 50 kB and takes seconds."""
+    """60,000 sizes fit a header, but their product is a number of 50 kB and takes seconds to compute."""
 
     def product(sizes: Any) -> int:
         assert len(sizes) <= MAX_NDIM

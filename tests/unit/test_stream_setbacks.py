@@ -1,4 +1,4 @@
-"""A server that does not answer but sends something else: what ends a client, what is ignored, what is waited out."""
+"""A server that sends something other than the answer: what ends a client, and what it ignores or waits out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def said(kind: Kind, epoch: int = EPOCH, seq: int = 0, *body: Any) -> Header:
 
 
 def asked(now: float = 0.0) -> Stream:
-    """A stream whose second STEP, seq 12, has left."""
+    """A stream whose second STEP, seq 12, has been sent."""
     found = Stream(ME, SLOT, {}, "env-server at tcp://x:1")
     found.accept(said(Kind.WELCOME, EPOCH, 10, {}), now)
     for seq in (11, 12):
@@ -57,7 +57,7 @@ def test_a_refusal_of_an_old_request_does_not_answer_hello() -> None:
         found.accept(said(Kind.ERROR, 5, 0, "terms", "no"), 0.1)
 
 
-def test_a_refusal_draws_on_no_terminal() -> None:
+def test_a_refusal_is_shown_without_control_characters() -> None:
     with pytest.raises(ConfigError) as caught:
         asked().accept(said(Kind.ERROR, EPOCH, 12, "terms", "\x1b[2Jno\r\n12:00:00 I all is well"), 0.1)
     assert str(caught.value).isprintable()
@@ -66,7 +66,7 @@ def test_a_refusal_draws_on_no_terminal() -> None:
     assert found.busy == r"\x1b]0;mine\x07"
 
 
-def test_a_welcome_that_leaves_no_numbers_is_refused() -> None:
+def test_a_welcome_that_leaves_no_sequence_numbers_is_refused() -> None:
     found = Stream(ME, SLOT, {}, "x")
     with pytest.raises(RemoteProtocolError, match=f"seq is {MAX_INTEGER}"):
         found.accept(said(Kind.WELCOME, EPOCH, MAX_INTEGER, {}), 0.0)
@@ -74,7 +74,7 @@ def test_a_welcome_that_leaves_no_numbers_is_refused() -> None:
 
 
 class Liar:
-    """A server that welcomes, and answers every request with something else."""
+    """A server that welcomes clients, but answers every request with something else."""
 
     def __init__(self, instead: Callable[["Liar", Header], Header], *, welcomes: bool = True) -> None:
         self.instead, self.welcomes = instead, welcomes
@@ -106,7 +106,7 @@ INSTEAD: dict[str, tuple[str, Liar]] = {
 
 
 def converse(stream: Stream, server: Liar, now: float, until: float) -> list[float]:
-    """A client that always has a next request; when something was sent."""
+    """Run a client that always has a next request; return the times at which it sent something."""
     sent = []
     while now < until:
         if stream.open and not stream.waiting:
@@ -127,7 +127,7 @@ def test_a_server_that_never_answers_is_asked_less_and_less_often(case: str) -> 
     what, server = INSTEAD[case]
     stream = Stream(ME, SLOT, {}, "env-server at tcp://x:1")
     sent = converse(stream, server, 0.0, 60.0)
-    rare = 5 if case == "here to hello" else 1  # HELLO is repeated every 200 ms to a server that is not there, too
+    rare = 5 if case == "here to hello" else 1  # a HELLO is repeated every 200 ms even if no server is there
     assert len(sent) < 60 * rare + 2 * PROMPT_SETBACKS
     assert stream.setbacks > 3
     assert what in stream.trouble
@@ -135,7 +135,7 @@ def test_a_server_that_never_answers_is_asked_less_and_less_often(case: str) -> 
 
 
 @pytest.mark.parametrize("case", INSTEAD)
-def test_a_server_that_comes_to_its_senses_is_asked_as_before(case: str) -> None:
+def test_a_server_that_answers_again_is_asked_as_before(case: str) -> None:
     _, server = INSTEAD[case]
     stream = Stream(ME, SLOT, {}, "x")
     converse(stream, server, 0.0, 60.0)
@@ -195,7 +195,7 @@ def test_trouble_with_one_server_is_not_held_against_the_next() -> None:
     assert stream.accept(said(Kind.WELCOME, EPOCH + 1, 0, {}), 2.1) is Reply.WELCOME
 
 
-def test_only_a_server_that_owed_an_answer_passes_its_silence_on() -> None:
+def test_silence_carries_over_to_the_next_server_only_if_an_answer_was_owed() -> None:
     stream = asked()
     stream.give_up(50.0)
     assert stream.silent_s(60.0) == 60.0

@@ -1,4 +1,4 @@
-"""What a misspelt name may have meant."""
+"""Suggestions for misspelt names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When newer weights are taken, by every rule."""
+"""When each rule takes newer weights."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ def news(version: int, *entries: Any, epoch: int = LEARNER) -> Header:
 
 
 def acting(rule: str, *, publish_every: int = 1) -> Sync:
-    """A process that has taken version 0 of a hundred bytes at time 0."""
+    """A process that took version 0, of a hundred bytes, at time 0."""
     sync = Sync(Rule.parse(rule), ME, publish_every)
     assert sync.wants(0.0), "without weights nothing can act"
     sync.took(LEARNER, 0, 100, 0.0)
@@ -39,7 +39,7 @@ def acting(rule: str, *, publish_every: int = 1) -> Sync:
         ("adaptive inf", Rule("never")),
     ],
 )
-def test_rules(text: str, rule: Rule) -> None:
+def test_rules_are_parsed(text: str, rule: Rule) -> None:
     assert Rule.parse(text) == rule
     assert load(["--sync.rule", text], {}).sync.parsed == rule
 
@@ -48,14 +48,14 @@ def test_rules(text: str, rule: Rule) -> None:
     "text",
     ["", "Always", "every", "every 0", "every 1.5", "every 0 s", "every 3 m", "adaptive", "adaptive nan", "never 1"],
 )
-def test_what_is_no_rule_is_one_sentence(text: str) -> None:
+def test_an_invalid_rule_is_refused_with_one_sentence(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(["--sync.rule", text], {})
     assert str(caught.value) == f"flag --sync.rule: got {text!r}, {EXPECTED}"
 
 
 @pytest.mark.parametrize("rule", ["every 5", "adaptive 0.1"])
-def test_lock_step_has_no_use_for_news(rule: str) -> None:
+def test_a_deterministic_run_refuses_rules_that_need_news(rule: str) -> None:
     with pytest.raises(ConfigError, match="expected always or never"):
         load(["--deterministic", "true", "--sync.rule", rule], {})
 
@@ -81,7 +81,7 @@ def test_every_t_seconds_takes_what_is_newer_then() -> None:
     assert sync.wants(21.0)
 
 
-def test_a_threshold_is_compared_with_what_was_measured_of_the_weights_that_act() -> None:
+def test_a_threshold_is_compared_with_the_divergence_of_the_weights_that_act() -> None:
     sync = acting("adaptive 0.5")
     sync.heard(news(3, [ME, 0, 0.5], [8, 0, 9.0]), 1.0)
     assert not sync.wants(1.0), "0.5 is not above 0.5, and 8 is another process"
@@ -95,7 +95,7 @@ def test_a_threshold_is_compared_with_what_was_measured_of_the_weights_that_act(
     assert sync.wants(1.0)
 
 
-def test_a_measurement_of_weights_that_a_killed_learner_published_is_no_reason_to_keep_older_ones() -> None:
+def test_a_measurement_of_a_killed_learners_weights_is_no_reason_to_keep_them() -> None:
     sync = acting("adaptive 0.5")
     sync.heard(news(118, [ME, 118, 0.1]), 1.0)
     sync.took(LEARNER, 118, 100, 1.0)
@@ -123,14 +123,14 @@ def test_never_takes_one_version_of_each_learner() -> None:
 
 
 @pytest.mark.parametrize("rule", ["every 3", "every 1e6 s", "adaptive 9"])
-def test_without_news_it_takes_what_comes(rule: str) -> None:
+def test_without_news_for_long_any_version_is_taken(rule: str) -> None:
     sync = acting(rule)
     sync.heard(news(0), 5.0)
     assert not sync.wants(5.0 + SILENCE_S)
     assert sync.wants(5.1 + SILENCE_S)
 
 
-def test_what_is_saved() -> None:
+def test_the_page_counts_versions_and_bytes_taken_and_saved() -> None:
     sync = acting("every 4", publish_every=2)
     for version in (0, 2, 4, 8):
         sync.heard(news(version), 1.0)
@@ -138,7 +138,7 @@ def test_what_is_saved() -> None:
     assert sync.page() == {
         "syncs": 2,
         "sync_bytes": 200,
-        "sync_bytes_saved": 300,  # 2, 4, 6
+        "sync_bytes_saved": 300,  # versions 2, 4 and 6
         "versions_behind": 0,
         "divergence": None,
     }

@@ -1,4 +1,4 @@
-"""Networks that follow in leaps, and multipliers that hold something below a limit."""
+"""Target networks that follow another network, and multipliers that hold a quantity below a limit."""
 
 from copy import deepcopy
 
@@ -44,7 +44,7 @@ def test_statistics_follow_too() -> None:
 
 
 @pytest.mark.parametrize("period", [1, 2])
-def test_an_average_follows_by_a_share_of_what_is_left(period: int) -> None:
+def test_an_average_moves_by_its_rate_towards_the_source(period: int) -> None:
     net = nn.BatchNorm1d(1).double()
     target = Target(source=net, copy=deepcopy(net), period=period, tau=0.25)
     written = 1.0
@@ -71,7 +71,7 @@ def test_the_period_goes_on_after_a_restart() -> None:
     assert again.count()
 
 
-def test_a_penalty_moves_what_is_measured_and_a_loss_the_multiplier() -> None:
+def test_the_penalty_moves_what_is_measured_and_the_loss_moves_the_multiplier() -> None:
     dual = Dual(initial=2.0, limit=0.25).double()
     measured = torch.tensor(0.75, dtype=torch.float64, requires_grad=True)
     (dual.penalty(measured) + dual.loss(measured)).backward()  # type: ignore[no-untyped-call]
@@ -82,7 +82,7 @@ def test_a_penalty_moves_what_is_measured_and_a_loss_the_multiplier() -> None:
 def test_what_is_limited_ends_at_its_limit() -> None:
     dual, x = Dual(initial=1.0, limit=0.5), nn.Parameter(torch.tensor(2.0))
     optimizer = torch.optim.SGD([*dual.parameters(), x], lr=0.05)
-    for _ in range(2000):  # wants x = 2, may have x^2 = 0.5
+    for _ in range(2000):  # the loss wants x = 2, the limit allows x^2 = 0.5
         optimizer.zero_grad()
         ((x - 2).square() + dual.penalty(x.square()) + dual.loss(x.square())).backward()
         optimizer.step()

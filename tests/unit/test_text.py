@@ -1,4 +1,4 @@
-"""Text of strangers: it draws on no terminal, wherever it is shown."""
+"""Text from strangers: it controls no terminal, wherever it is shown."""
 
 import pytest
 

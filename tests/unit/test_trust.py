@@ -1,4 +1,4 @@
-"""Files from strangers are data: what a config or a run folder says is read and never run."""
+"""Files from strangers are data: the contents of a config or a run folder are read and never run."""
 
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_config_that_wants_to_run_code_is_refused_unrun(
+def test_a_config_that_would_run_code_is_refused_without_running_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -38,7 +38,7 @@ def test_a_config_that_wants_to_run_code_is_refused_unrun(
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run folder that brings a module along, importable from here, as its environment."""
+    """A run folder that contains a module, importable from here, and names it as its environment."""
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "gift"
     run.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`beast tune`: how it climbs, what it leaves alone, and what it says of bad input."""
+"""`beast tune`: how it climbs, what it leaves alone, and what it says about bad input."""
 
 import math
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_it_finds_the_best_of_each_dimension_and_tries_nothing_twice() -> None:
     assert len(machine.tried) < 40
 
 
-def test_what_was_given_and_what_was_not_asked_for_stays() -> None:
+def test_given_settings_and_dimensions_not_asked_for_stay() -> None:
     machine = Machine()
     best = climb(START, ["threads", "envs"], {"actor.envs_per_group", "broker.threads"}, machine.measure).values
     assert best == START | {"learner.threads": 3}

@@ -96,7 +96,7 @@ def test_a_missing_or_absurd_number_shows_as_a_dash(broken: Any) -> None:
     assert "-/10,000,000 agent steps | -, ETA - | - steps/s, - frames/s | return -, - episodes" in line(RUN, shown)
 
 
-def test_nothing_known_yet_shows_services_that_start() -> None:
+def test_services_without_a_page_are_shown_as_starting() -> None:
     nothing = Snapshot((ServiceView("learner 0", "learner"), ServiceView("actor 0", "actor")))
     assert text_of(screen(RUN, nothing)).count("starting") == 2
     assert text_of(screen(RUN, Snapshot()))

@@ -1,4 +1,4 @@
-"""V-MPO: its loss against one written out by another route, and its gradients."""
+"""V-MPO: its loss against one computed by another route, and its gradients."""
 
 import math
 from functools import partial
@@ -33,7 +33,7 @@ ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: e
 
 
 def loss_of(algorithm: Any, batch: Batch, net: PolicyAndValue | None = None, target: Tensor | None = None) -> VmpoLoss:
-    """Of a target of these logits, or of the policy that acted."""
+    """The loss with a target of these logits, by default those of the policy that acted."""
     config = algorithm.config.vmpo
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
     target = batch.extras["logits"] if target is None else target
@@ -41,14 +41,14 @@ def loss_of(algorithm: Any, batch: Batch, net: PolicyAndValue | None = None, tar
 
 
 def loss_with(algorithm: Any, net: PolicyAndValue, batch: Batch, kl_weight: float) -> tuple[VmpoLoss, Multipliers]:
-    """Of the policy that acted, under this weight of the divergence from it."""
+    """The loss with the policy that acted as the target, under this weight of the divergence from it."""
     config = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
     return loss(config, algorithm.family, net, duals, batch, batch.extras["logits"]), duals
 
 
 def busy(net: PolicyAndValue, spread: float = 0.5) -> PolicyAndValue:
-    """A policy that is not the same everywhere."""
+    """Make a policy differ between observations."""
     for parameter in net.policy.parameters():
         nn.init.normal_(parameter, std=spread, generator=generator(5))
     return net
@@ -79,7 +79,7 @@ def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor)
 
     gain, target_gain = {}, {}
     for b in range(B):
-        ahead = 0.0  # what the target of the value of the step after is above it
+        ahead = 0.0  # how far the value target of the next step is above its value
         for t in reversed(range(T)):
             if not batch.mask[t, b]:
                 ahead = 0.0
@@ -115,7 +115,7 @@ def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool
 
 
 @ENVS
-def test_the_penalty_weighs_the_divergence_for_the_policy_and_compares_it_for_its_weight(env: EnvSpec) -> None:
+def test_the_penalty_weighs_the_divergence_and_its_weight_learns_from_the_limit(env: EnvSpec) -> None:
     algorithm = vmpo(env)
     net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.3)
     found, duals = loss_with(algorithm, net, batch, 4.0)
@@ -165,7 +165,7 @@ def test_without_a_penalty_the_divergence_is_measured_as_ever_and_has_no_weight(
 
 
 def moved(algorithm: Any, batch: Batch, net: PolicyAndValue) -> Tensor:
-    """[T, B] bool, whose actions' parameters get a gradient."""
+    """[T, B] bool: whether the parameters of the action get a gradient."""
     seen: list[Tensor] = []
     net.policy.register_forward_hook(lambda _, __, out: seen.append(out))
     (gradient,) = torch.autograd.grad(loss_of(algorithm, batch, net).policy, seen[0])

@@ -1,4 +1,4 @@
-"""How V-MPO learns: which policy acts and is compared with, the pace of its multipliers, and what changes nothing."""
+"""How V-MPO learns: which policy acts, which it is compared with, its multipliers, and what changes nothing."""
 
 import math
 from copy import deepcopy
@@ -21,7 +21,7 @@ vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 
 
 @pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
-def test_a_rollout_of_the_target_before_is_weighed_and_compared_with_the_target_of_now(env: EnvSpec) -> None:
+def test_a_rollout_of_the_previous_target_is_weighted_and_compared_with_the_current_one(env: EnvSpec) -> None:
     algorithm = vmpo(env, target_period=1, learning_rate=0.1)
     net = algorithm.network()
     learning = algorithm.learning(net)
@@ -63,7 +63,7 @@ def test_only_rollouts_of_other_versions_are_looked_at_again(monkeypatch: pytest
     assert asked == [1]
 
 
-def test_a_batch_without_a_valid_transition_is_put_aside_and_one_with_a_single_one_is_not() -> None:
+def test_a_batch_without_valid_transitions_changes_nothing_and_one_with_a_single_one_counts() -> None:
     algorithm = vmpo()
     batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
     learning = algorithm.learning(algorithm.network())
@@ -73,7 +73,7 @@ def test_a_batch_without_a_valid_transition_is_put_aside_and_one_with_a_single_o
 
 
 @pytest.mark.parametrize("popart", [False, True])
-def test_the_policy_that_acts_follows_every_period_and_diverges_from_nothing_then(*, popart: bool) -> None:
+def test_the_policy_that_acts_follows_every_period_and_the_divergence_is_then_zero(*, popart: bool) -> None:
     algorithm = vmpo(net={"normalize_obs": True}, popart=popart)
     net = algorithm.network()
     learning, first, changes, divergences = algorithm.learning(net), flatten(net).tobytes(), [], []
@@ -99,13 +99,13 @@ def test_multipliers_stay_positive_whatever_the_rate() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"learning_rate": 1e-9}, {"max_grad_norm": 1e-12}, {"optimizer": "rmsprop"}])
-def test_the_pace_of_multipliers_is_their_own(settings: dict[str, Any]) -> None:
-    limits = {"kl_limit": 1e-4, "eta_limit": 5.0}  # above the one and below the other
+def test_multipliers_have_a_learning_rate_of_their_own(settings: dict[str, Any]) -> None:
+    limits = {"kl_limit": 1e-4, "eta_limit": 5.0}  # above the first limit and below the second
     pace = {"multiplier_rate": 0.02, "schedule": "linear", "target_period": 10}
     algorithm = algorithm_of("vmpo", **{**limits, **pace, **settings})
     learning = algorithm.learning(algorithm.network())
     for _ in range(5):
-        learning.update(make_batch(algorithm), agent_steps=999)  # of 1000: the policy's rate is all but 0
+        learning.update(make_batch(algorithm), agent_steps=999)  # of 1000, so the policy's rate is nearly 0
     values = learning.state()["multipliers"]
     assert values["kl.value"].item() == pytest.approx(1.0 + 5 * 0.02, abs=1e-3)
     assert values["eta.value"].item() == pytest.approx(1.0 - 5 * 0.02, abs=1e-3)
@@ -140,7 +140,7 @@ def test_with_popart_losses_are_small_and_values_in_units_of_rewards() -> None:
 
 
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
-def test_what_was_good_becomes_likelier(env: EnvSpec) -> None:
+def test_actions_with_high_rewards_become_likelier(env: EnvSpec) -> None:
     algorithm = vmpo(env, discount=0.0, target_period=1)
     net, batch = algorithm.network(), make_batch(algorithm)
     batch = on_policy(net, batch)

@@ -1,4 +1,4 @@
-"""What V-MPO learns besides the policy, against its identities."""
+"""The multipliers that V-MPO learns besides the policy, against their identities."""
 
 import math
 from typing import Any
@@ -36,7 +36,7 @@ def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: f
     torch.testing.assert_close(eta_gradient(duals, of), 0.3 - divergence, rtol=1e-12, atol=1e-14)
 
 
-def test_it_ends_where_that_is_the_limit() -> None:
+def test_the_temperature_ends_where_that_divergence_is_the_limit() -> None:
     duals, of = multipliers(eta=1.0, eta_limit=0.3), advantages()
     optimizer = torch.optim.SGD([duals.eta.value], lr=1.0)
     for _ in range(500):
@@ -67,7 +67,7 @@ def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta
 
 
 def test_an_action_of_half_the_weight_counts_as_half_an_action() -> None:
-    """Every other one twice, at half its weight each, is the same sample; so is half the weight throughout."""
+    """Drawing every other action twice, at half its weight, leaves the sample the same; so does halving all weights."""
     duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
     plain = duals.weights(of, EVEN)
     for scale in (1.0, 0.5):

@@ -22,8 +22,8 @@ def definition(
     pg_rho_bar: float = 1.0,
     trace_decay: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equation 1 as the sum that it is, in O(T^2); a void transition ends the sum. With trace_decay 1 the advantages
-    are written as the paper writes them."""
+    """Equation 1 as a plain sum, in O(T^2); a void transition ends the sum. With trace_decay 1 the advantages are
+    written as in the paper."""
     n_steps, n_rows = rewards.shape
     valid = np.ones_like(rewards, bool) if mask is None else mask
     rhos = np.exp(log_rhos)
@@ -55,7 +55,7 @@ def torchbeast_inputs(n_rows: int) -> dict[str, np.ndarray]:
 
 
 def random_inputs(seed: int, n_steps: int = 12, n_rows: int = 6) -> dict[str, np.ndarray]:
-    """Random unrolls with episodes that end either way, and the void transition behind each end."""
+    """Random unrolls whose episodes terminate or are truncated, with the void transition after each end."""
     rng = np.random.default_rng(seed)
     ends = rng.random((n_steps, n_rows)) < 0.25
     mask = np.ones((n_steps, n_rows), bool)
@@ -76,7 +76,7 @@ def torched(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def pg_advantages(result: VTrace) -> Tensor:
-    """What weighs log-probabilities in the policy gradient of the paper's section 4.2."""
+    """The weights of the log-probabilities in the policy gradient of the paper's section 4.2."""
     return result.weights * result.advantages
 
 
@@ -118,7 +118,7 @@ def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) 
 
 
 def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
-    # obs[2] is the final observation of an episode, transition 2 leads to the next one
+    # obs[2] is the final observation of an episode, transition 2 leads to the next episode
     result = episode((0.5, 0.5, 0.5, 0.5), void=2)
     # vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
     torch.testing.assert_close(result.vs, column(20.75, 21.5, 3, 42.5), rtol=0, atol=0)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
-#: what people read, and nothing is computed from: the time of a point in TensorBoard, the name of a run; and the notes
-#: of a service that is faked, which a test compares within one machine
+#: times that people read and nothing is computed from: of a point in TensorBoard, in the name of a run; and the notes
+#: of a fake service, which a test compares within one machine
 SHOWN = {
     "common/runtime/event_file.py",
     "zerobeast/cli/slurm.py",
@@ -17,7 +17,7 @@ SHOWN = {
 
 
 def readings(path: Path) -> Iterator[str]:
-    """Calls of the wall clock in a file."""
+    """Readings of the wall clock in a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             yield from (alias.name for alias in node.names if alias.name in WALL)

@@ -1,4 +1,4 @@
-"""Everything that the files can be put together to: the base, each component alone, each pair, and all at once."""
+"""Every combination under test: the base, each component alone, each pair, and all at once."""
 
 import itertools
 
@@ -11,7 +11,7 @@ COMBINATIONS = [(), *((name,) for name in ORDER), *itertools.combinations(ORDER,
 
 @pytest.fixture(scope="session", params=COMBINATIONS, ids=lambda chosen: "+".join(chosen) or "base")
 def chosen(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Components, in order."""
+    """Components of one combination, in order."""
     if WHY_NOT:
         pytest.skip(WHY_NOT)
     return tuple(request.param)
@@ -19,7 +19,7 @@ def chosen(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def run(chosen: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """The objects that these components make of the base."""
+    """The objects rendered from the base with these components."""
     if len(chosen) > 1:
         return render_own(tmp_path_factory.mktemp("overlay"), chosen)
     return render(f"overlays/{chosen[0]}" if chosen else "base")

@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` makes of deploy/kubernetes, and the questions that several tests ask of it. No cluster."""
+"""What `kubectl kustomize` renders from deploy/kubernetes, and queries that several tests share. No cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from zerobeast.common.runtime.roles import HOSTED
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 README = (KUBERNETES / "README.md").read_text(encoding="utf-8")
-#: of components, as the README has it: what changes an object comes before what removes it, keys come last
+#: of components, as in the README: those that change an object come before those that remove it, keys come last
 ORDER = ("small", "gpu", "brokers", "sidecar", "fused", "monitoring", "encrypted")
 COMPONENT = "app.kubernetes.io/component"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the one in C is ten times as fast
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the C loader is ten times as fast
 FACTORS = {"m": 1e-3, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 
 Object = dict[str, Any]
@@ -31,16 +31,16 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod, a sidecar among them, and what its process sees."""
+    """A container or sidecar of a pod, and the environment of its process."""
 
-    process: str  #: a role, or worker: the last part of its image's name
+    process: str  #: a role, or "worker": the last part of its image's name
     spec: Object
     environ: dict[str, str]
     is_sidecar: bool
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of its services."""
+        """Roles of its services."""
         return HOSTED[self.process]
 
     @property
@@ -64,7 +64,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod template, by the name of its workload."""
+    """A pod template, named after its workload."""
 
     name: str
     owner: Object  #: spec of the workload
@@ -91,11 +91,11 @@ class Rendered:
         return [found for found in self.objects if found["kind"] in kinds]
 
     def names(self, kind: str) -> dict[str, Object]:
-        """Objects of a kind by name; a generated ConfigMap's has its hash."""
+        """Objects of a kind by name; the name of a generated ConfigMap ends in a hash."""
         return {found["metadata"]["name"]: found for found in self.of_kind(kind)}
 
     def selected(self, selector: Mapping[str, Any]) -> list[Pod]:
-        """The pods that a label selector admits."""
+        """The pods that a label selector matches."""
         return [pod for pod in self.pods if matches(selector, pod.labels)]
 
     def _pod(self, workload: Object) -> Pod:
@@ -125,7 +125,7 @@ def _value(entry: Object, spec: Object) -> str:
 
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector, as policies and workloads have one, admits these labels."""
+    """Whether a label selector, such as a policy's or a workload's, matches these labels."""
     rules = (selector or {}).get("matchExpressions", [])
     assert all(rule["operator"] == "In" for rule in rules), "no other operator is used here"
     wanted = (selector or {}).get("matchLabels", {})
@@ -140,16 +140,16 @@ def quantity(text: object) -> float:
 
 @functools.cache
 def render(folder: str) -> Rendered:
-    """The objects of a folder below deploy/kubernetes, or of an absolute one."""
+    """The objects rendered from a folder, relative to deploy/kubernetes or absolute."""
     command = ["kubectl", "kustomize", str(KUBERNETES / folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, f"{folder}: {result.stderr}"
-    assert not result.stderr, f"{folder}: {result.stderr}"  # warnings, such as of deprecated fields
+    assert not result.stderr, f"{folder}: {result.stderr}"  # warnings, such as about deprecated fields
     return Rendered(yaml.load_all(result.stdout, LOADER))
 
 
 def render_own(folder: Path, components: Iterable[str] = (), **more: Any) -> Rendered:
-    """An overlay of one's own, in an empty folder outside the tree; kustomize takes relative paths only."""
+    """Render a user's own overlay, in an empty folder outside the tree; kustomize takes relative paths only."""
     here = os.path.relpath(KUBERNETES, folder)
     parts = {"resources": [f"{here}/base"], "components": [f"{here}/components/{name}" for name in components]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts | more), encoding="utf-8")

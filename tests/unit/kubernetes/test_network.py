@@ -12,8 +12,8 @@ from zerobeast.common.runtime.endpoints import Endpoint
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, one port apart
-#: (client, server) -> sockets that it connects to; section 1 of docs/protocol.md
+REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, on consecutive ports
+#: (client, server) -> sockets that the client connects to; section 1 of docs/protocol.md
 PLANES = {
     ("actor", "envserver"): (REQUESTS, REPLIES),
     ("actor", "broker"): (REQUESTS, REPLIES),
@@ -27,12 +27,12 @@ class Peer(NamedTuple):
 
     name: str
     labels: Mapping[str, str]
-    namespace: Mapping[str, str] | None = None  #: labels of it; None: the run's own
+    namespace: Mapping[str, str] | None = None  #: its labels; None: the run's own namespace
     ports: tuple[int, ...] = ()
 
 
 class Link(NamedTuple):
-    """A connection; the port is that of the server."""
+    """A connection; the port is the server's."""
 
     client: str
     server: str
@@ -41,12 +41,12 @@ class Link(NamedTuple):
 
 
 def endpoint(container: Container, role: str) -> Endpoint:
-    """Where a container reaches, or is, the server of a role."""
+    """The endpoint at which a container reaches the server of a role, or is that server."""
     return Endpoint.parse(container.environ[f"BEAST_{role.upper()}__ENDPOINT"])
 
 
 def servers(container: Container) -> dict[str, tuple[int, ...]]:
-    """The servers outside that the services of a container connect to, and the sockets of each."""
+    """The servers outside a container that its services connect to, and the sockets of each."""
     found: dict[str, tuple[int, ...]] = {}
     for (client, server), sockets in PLANES.items():
         if client in container.roles and server not in container.roles:
@@ -55,7 +55,7 @@ def servers(container: Container) -> dict[str, tuple[int, ...]]:
 
 
 def links(run: Rendered) -> set[Link]:
-    """What the services connect to over the network."""
+    """The connections of the services over the network."""
     return {
         Link(pod.name, endpoint(container, server).host, endpoint(container, server).port + socket)
         for pod in run.pods
@@ -72,7 +72,7 @@ def peers(run: Rendered) -> list[Peer]:
 
 
 def admitted(policies: Iterable[Object], direction: str, subject: Peer, other: Peer, port: int, protocol: str) -> bool:
-    """Whether policies let a connection pass in a direction, as `subject` sees it; the port is of the end entered."""
+    """Whether policies let a connection pass; `direction` is as `subject` sees it, `port` is at the receiving end."""
     specs = [policy["spec"] for policy in policies]
     ours = [s for s in specs if direction in s["policyTypes"] and matches(s["podSelector"], subject.labels)]
     if not ours:
@@ -120,7 +120,7 @@ def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
 
 
 def entering(run: Rendered, policies: list[Object]) -> set[Link]:
-    """All that gets in anywhere."""
+    """Every connection that some pod lets in."""
     clients = [*peers(run), STRANGER, FOREIGNER, MONITOR]
     return {
         Link(client.name, pod.name, port)
@@ -132,7 +132,7 @@ def entering(run: Rendered, policies: list[Object]) -> set[Link]:
 
 
 def leaving(run: Rendered, policies: list[Object]) -> set[Link]:
-    """All that gets out to anywhere."""
+    """Every connection that some pod lets out."""
     places = [(pod, port, "TCP") for pod in peers(run) for port in pod.ports]
     places += [(FOREIGNER, NAMES, "UDP"), (FOREIGNER, NAMES, "TCP")]
     places += [(FOREIGNER, HTTPS, "TCP"), (STRANGER, HTTPS, "TCP")]
@@ -145,14 +145,14 @@ def leaving(run: Rendered, policies: list[Object]) -> set[Link]:
 
 
 def wanted(run: Rendered) -> tuple[set[Link], set[Link]]:
-    """What has to get in, and out: the planes, scraping of health pages, and looking names up to connect to them."""
+    """What has to get in, and what has to get out: the planes, scraping of health pages, and DNS for the servers."""
     pages = [(pod, port) for pod in run.pods for name, port in pod.ports.items() if name.startswith("health")]
     scraped = {Link(MONITOR.name, pod.name, port) for pod, port in pages}
     named = {Link(link.client, FOREIGNER.name, NAMES, protocol) for link in links(run) for protocol in ("UDP", "TCP")}
     return links(run) | scraped, links(run) | named
 
 
-def test_policies_admit_the_planes_names_and_scraping_and_nothing_else(run: Rendered) -> None:
+def test_policies_admit_planes_dns_and_scraping_and_nothing_else(run: Rendered) -> None:
     policies = run.of_kind("NetworkPolicy")
     assert (entering(run, policies), leaving(run, policies)) == wanted(run)
     assert all(run.selected(policy["spec"]["podSelector"]) for policy in policies)

@@ -1,4 +1,4 @@
-"""What the README tells an operator to type does what it says."""
+"""The commands that the README tells an operator to type do what it says."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from tests.unit.kubernetes.rendered import ORDER, README, ROOT, needs_kubectl, r
 
 pytestmark = pytest.mark.unit
 
-BY_HAND = ("apps/v1/StatefulSet", "broker")  #: to be deleted: pruning StatefulSets might take a learner
+BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner
 (AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
 
-#: pods are folders of keys; a call of `exec` is a line of a log, and with its fifth a kubelet brings the last pod up
-#: to date
+#: pods are folders of keys; each call of `exec` adds a line to a log, and at the fifth a kubelet updates the last pod
 KUBECTL = """#!/bin/sh
 case "$*" in
 *get*) ls "$PODS" | sed s,^,pod/, ;;
@@ -57,7 +56,7 @@ def test_no_pod_is_restarted_before_every_pod_has_the_new_keys() -> None:
 
 
 @needs_kubectl
-def test_what_one_overlay_has_and_another_has_not_is_pruned_and_nothing_that_holds_data() -> None:
+def test_objects_that_another_overlay_lacks_are_pruned_but_nothing_that_holds_data() -> None:
     pruned = set(re.findall(r"--prune-allowlist=([\w./]*\w)", README))
     runs = [render("base"), *(render(f"overlays/{name}") for name in ORDER)]
     named = [{(_group(it), it["metadata"]["name"]) for it in run.objects} for run in runs]
@@ -73,7 +72,7 @@ def _group(found: dict[str, Any]) -> str:
     return f"{'core/' if found['apiVersion'] == 'v1' else ''}{found['apiVersion']}/{found['kind']}"
 
 
-def test_the_alerts_become_an_object_of_the_operator() -> None:
+def test_the_alerts_become_a_prometheus_rule() -> None:
     (command,) = re.findall(r"^(\{ printf .*?alerts\.yml; \})", README, re.MULTILINE | re.DOTALL)
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=60, check=True)
     found = yaml.safe_load(done.stdout)

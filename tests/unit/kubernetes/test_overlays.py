@@ -1,4 +1,4 @@
-"""Each component does what it is there for, and an overlay of one's own, as the README has it, works."""
+"""Each component does what it is there for, and the README's example of a user's own overlay works."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_gpu_gives_learner_and_broker_a_gpu_and_a_node_that_has_one() -> None:
     assert (seen["BEAST_LEARNER__DEVICE"], seen["BEAST_BROKER__DEVICE"]) == ("cuda", "cuda")
 
 
-def test_a_sidecar_is_the_env_server_but_for_where_it_listens() -> None:
+def test_a_sidecar_differs_from_the_env_server_only_in_where_it_listens() -> None:
     run = render("overlays/sidecar")
     assert "envserver" not in {found["metadata"]["name"] for found in run.objects}
     alone, beside = render("base").containers["envserver"].spec, run.containers["envserver"].spec

@@ -1,4 +1,4 @@
-"""Pods run with few rights, are asked where they answer, and say what they need."""
+"""Pods run with few rights, have probes that match their health pages, and state their resources."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.unit.kubernetes.rendered import Container, Rendered, needs_kubectl, q
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-USER = 1000  #: of the images
+USER = 1000  #: user of the images
 PATHS = {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
-DRAIN_S = 10.0  #: a service ends within, once it is told to
-START_S = 60.0  #: at least, for a start on a slow node
+DRAIN_S = 10.0  #: a service ends within this time, once it is told to
+START_S = 60.0  #: at least this long for a start on a slow node
 POD = {"automountServiceAccountToken": False, "enableServiceLinks": False}
 POD_CONTEXT = {
     "runAsNonRoot": True,
@@ -26,7 +26,7 @@ POD_CONTEXT = {
 CONTEXT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-def test_pods_meet_the_profile_restricted_as_the_user_of_the_images(run: Rendered) -> None:
+def test_pods_meet_the_restricted_profile_and_run_as_the_images_user(run: Rendered) -> None:
     for pod in run.pods:
         assert pod.spec.items() >= POD.items()
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.spec.keys()
@@ -79,21 +79,21 @@ def test_a_sidecar_keeps_running_and_a_corrected_setting_reaches_a_pod_that_neve
 
 
 def secrets_of(container: Container) -> dict[str, Any]:
-    """The volume with the secret keys of a container, all that it needs beyond itself and no other."""
+    """The volume with a container's secret keys: those that it needs for planes outside itself, and no others."""
     names = [f"zerobeast-{role}-key" for role in container.roles]
     if len(names) == 1:
         return {"secret": {"secretName": names[0], "defaultMode": 0o440}}
-    sources = [{"secret": {"name": name}} for name in names if "envserver" not in name]  # whose plane is inside
+    sources = [{"secret": {"name": name}} for name in names if "envserver" not in name]  # its plane stays inside
     return {"projected": {"sources": sources, "defaultMode": 0o440}}
 
 
-def test_keys_are_of_the_role_readable_by_its_group_alone_and_in_no_file(
+def test_pods_mount_only_the_keys_of_their_roles_and_manifests_hold_none(
     run: Rendered, chosen: tuple[str, ...]
 ) -> None:
     assert not run.of_kind("Secret")
     encrypted = "encrypted" in chosen
     for pod, container in [(each, container) for each in run.pods for container in each.containers]:
-        keyed = encrypted and not container.is_sidecar  # which listens on a unix socket
+        keyed = encrypted and not container.is_sidecar  # a sidecar listens on a unix socket
         security = (container.environ.get("BEAST_SECURITY__KEYS", ""), container.environ["BEAST_SECURITY__INSECURE"])
         assert security == (("/keys", "false") if encrypted else ("", "true"))
         mounted = {path: mount for path, mount in container.mounts.items() if path.startswith("/keys")}

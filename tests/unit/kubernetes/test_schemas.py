@@ -1,4 +1,4 @@
-"""Every version of the API server takes the objects, by its own schemas and without a field that it does not know."""
+"""Every version of the API server accepts the objects under its own schemas, with no field that it does not know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
 OLDEST = "1.28"
-OPERATOR = "monitoring.coreos.com/v1"  #: kinds that a cluster has if Prometheus' operator is installed
+OPERATOR = "monitoring.coreos.com/v1"  #: kinds that a cluster has only if Prometheus' operator is installed
 OVERLAYS = ["base", *(f"overlays/{name}" for name in ORDER)]
 
 
@@ -28,7 +28,7 @@ VERSIONS = [each for each in dict.fromkeys(schemas.utils.all_versions()) if _num
 
 @pytest.fixture(scope="module", autouse=True)
 def _schemas_are_read_once() -> Iterator[None]:
-    """The package reads two megabytes for every object."""
+    """Cache the schemas; the package would read two megabytes for every object."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schemas.utils, "schema_contents", functools.cache(schemas.utils.schema_contents))
         yield

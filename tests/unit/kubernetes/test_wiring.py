@@ -1,4 +1,4 @@
-"""What one object names, another is; settings and images are those of the program."""
+"""Objects refer only to objects that exist; settings and images are those of the program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from zerobeast.common.runtime.roles import PROCESSES, ROLES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
-SOURCES = {"configMap": "name", "secret": "secretName"}  #: of volumes
-KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: which a person makes
+SOURCES = {"configMap": "name", "secret": "secretName"}  #: volume source -> key that holds its name
+KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: created by hand
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 
 
@@ -98,7 +98,7 @@ def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, c
         assert container.spec["image"] == f"zerobeast/{name}:{__version__}{cuda}"
 
 
-def test_the_run_is_composes_but_for_its_name() -> None:
+def test_the_settings_equal_those_of_compose_except_for_the_name() -> None:
     actor = COMPOSE["actor"]["environment"]
     wanted = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in actor.items()}
     found = render("base").containers["actor"].environ

@@ -163,7 +163,7 @@ def test_pendulum_swings_up(tmp_path: Path, algo: str, steps: int, goal: float, 
 
 
 def test_pendulum_swings_up_from_a_replay(tmp_path: Path) -> None:
-    """One update for each agent step, so a hundred times fewer of them: the first 20 episodes are all but random."""
+    """One update per agent step, so far fewer steps are enough. The first 20 episodes are nearly random."""
     settings = "--sac.random_steps 500 --sac.replay_min_size 500 --sac.learning_rate 1e-3"
     flags = ["--env", "Pendulum-v1", "--algo", "sac", "--total_steps", "16000", *settings.split()]
     assert best(train_until(-700, tmp_path, "sac", *flags)) >= -700, "a policy that does not learn is near -1200"

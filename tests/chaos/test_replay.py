@@ -14,7 +14,7 @@ from tests.helpers import ROOT, finished, python
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.parametrize(("kills", "how"), [(200, []), (60, ["--zstd"])], ids=["raw", "zstd"])
+@pytest.mark.parametrize(("kills", "how"), [(200, []), (100, ["--zstd"])], ids=["raw", "zstd"])
 def test_every_row_that_was_inserted_outlives_a_kill_at_any_moment(
     tmp_path: Path, note: Note, kills: int, how: list[str]
 ) -> None:

@@ -49,8 +49,8 @@ def opened(folder: Path, capacity: int = CAPACITY) -> Any:
 
 @cache
 def frames(seq: int) -> Any:
-    """The frames of a message, random, so that any part of them identifies it."""
-    return np.random.default_rng(seq).integers(0, 256, (ROWS, T + 4, 84, 84), np.uint8)  # fast, so many kills hit an insert
+    """The frames of a message, random, so that any part identifies it. Made fast, so that many kills hit an insert."""
+    return np.random.default_rng(seq).integers(0, 256, (ROWS, T + 4, 84, 84), np.uint8)
 
 
 def insert(replay: Any, seq: int) -> None:

@@ -54,9 +54,8 @@ def pick_dtype(setting: Precision, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[setting]
 
 
-@cache
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether the device is faster in bfloat16. Each process measures its CPU once, which takes a few milliseconds.
+    """Whether the device is faster in bfloat16. Each process measures its CPU once, which takes about 40 ms.
 
     Having the instructions is not enough: Zen 4 and 5 gain from them, but a Xeon that has those of AVX-512 and no AMX,
     as a virtual machine may, takes twice as long as in float32.
@@ -74,6 +73,7 @@ def native_bfloat16(device: torch.device) -> bool:
     return any(features.get(name) for name in _BF16_FEATURES)
 
 
+@cache
 def _product_s(dtype: torch.dtype) -> float:
     """Seconds that a matrix product takes on one core: the shortest time, when the core had no other work.
 

@@ -65,14 +65,13 @@ def test_auto_is_bfloat16_only_where_the_cpu_is_faster_with_it(
         assert times_as_fast is not None, "emulated, it would take long to find out"
         return 1.0 if dtype == torch.float32 else 1.0 / times_as_fast
 
-    precision.fast_bfloat16.cache_clear()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
     monkeypatch.setattr(precision, "_product_s", product_s)
     assert precision.pick_dtype("auto", CPU) == dtype
-    precision.fast_bfloat16.cache_clear()
 
 
 def test_measuring_a_product_leaves_the_number_of_torchs_threads_unchanged() -> None:
+    precision._product_s.cache_clear()
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     assert precision._product_s(torch.float32) > 0

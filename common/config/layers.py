@@ -21,6 +21,9 @@ from zerobeast.common.runtime.suggest import did_you_mean
 
 PREFIX = "BEAST_"
 CONFIG = "config"
+#: what runs did before a setting existed, where that is not its default; their files do not have the setting
+EARLIER = {"net.last_action_reward": "always"}
+OF_A_RUN = frozenset({"name", "root", "algo", "preset", "seed", "total_steps"})  #: given together by a run's file only
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 
@@ -92,6 +95,14 @@ def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{path}.")
         elif value is not None or path not in SECTIONS:  # skips a section with everything in it commented out
             yield path, value
+
+
+def earlier(layer: list[Given], label: str) -> Iterator[Given]:
+    """The entries of EARLIER that a file lacks, if it is that of a run: it continues as it began."""
+    paths = {given.path for given in layer}
+    if paths >= OF_A_RUN:
+        missing = EARLIER.keys() - paths
+        yield from (Given(path, EARLIER[path], f"{label}: from before {path} was a setting") for path in missing)
 
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:

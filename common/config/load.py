@@ -22,7 +22,7 @@ from zerobeast.common.config import preset as presets
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
 from zerobeast.common.config.flags import CommandLine, read_flags
-from zerobeast.common.config.layers import CONFIG, PREFIX, Given, from_environment, from_tree, read_yaml
+from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Relation, relations
 from zerobeast.common.config.table import TREE, Table, nested, settings_of, value_at
 from zerobeast.common.config.tree import RunConfig
@@ -114,7 +114,8 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
     for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
-            yield list(from_tree(read_yaml(Path(name), label), label, mistakes))
+            layer = list(from_tree(read_yaml(Path(name), label), label, mistakes))
+            yield [*layer, *earlier(layer, label)]
         except ConfigError as error:
             mistakes.append(str(error))
 

@@ -1,8 +1,8 @@
-"""From what a network sees to features, before any head: torso, last action and reward, optional memory.
+"""From what a network sees to features, before any head: torso, optional last action and reward, optional memory.
 
 obs --> normalisation --> torso --+--> [LSTM] --> features
-last action ----------------------+
-reward ---------------------------+
+[last action] --------------------+
+[reward] -------------------------+
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from zerobeast.common.wire.specs import EnvSpec
 class Body(nn.Module):
     """Features of one environment's steps.
 
-    As in IMPALA and TorchBeast, the last action and the reward, clipped to [-1, 1] unless that is turned off, are
-    appended to the torso's features. Both are 0 in the first step of an episode, and the recurrent state is zeroed
-    before it.
+    With `net.last_action_reward`, the last action and the reward, clipped to [-1, 1] unless that is turned off, are
+    appended to the torso's features, as in IMPALA and TorchBeast. Both are 0 in the first step of an episode, and the
+    recurrent state is zeroed before it.
 
     Args:
       config: which torso, how wide, with memory or without.
@@ -47,8 +47,8 @@ class Body(nn.Module):
         torso = make_torso(config, env)
         own = 1 if torso.shared or config.use_lstm else heads
         self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
-        self.last_action = action_features(env.action)
-        width = torso.out_size + self.last_action.size + 1
+        self.last_action = action_features(env.action) if config.sees_last_step else None
+        width = torso.out_size + (self.last_action.size + 1 if self.last_action else 0)
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0
         self.out_size = self.core.hidden_size if self.core else width
@@ -64,11 +64,8 @@ class Body(nn.Module):
           a list of features [T, B, out_size] float32, one entry for each head or one for all, so that the first entry
           is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
         """
-        unknown = inputs.first.unsqueeze(-1)
-        reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward
-        known = (self.last_action(inputs.last_action), reward.unsqueeze(-1))
-        others = [other.masked_fill(unknown, 0.0) for other in known]
-        features = [torch.cat([self._over_time(torso, inputs.obs), *others], dim=-1) for torso in self.torsos]
+        last = self._last_step(inputs)
+        features = [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos]
         if self.core is None:
             return features, core
         remembered, core = self.core(features[0], inputs.first, core)
@@ -84,6 +81,14 @@ class Body(nn.Module):
         for part in (self.torsos, self.core):
             if part is not None:
                 part.to(dtype)
+
+    def _last_step(self, inputs: StepInput) -> list[Tensor]:
+        """Features of the last action and the reward, [T, B, F] each, if the network sees them."""
+        if self.last_action is None:
+            return []
+        reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward
+        known = (self.last_action(inputs.last_action), reward.unsqueeze(-1))
+        return [each.masked_fill(inputs.first.unsqueeze(-1), 0.0) for each in known]
 
     def _over_time(self, torso: nn.Module, obs: Any) -> Tensor:
         """Features [T, B, F] float32 of [T, B, ...] observations."""

@@ -191,6 +191,9 @@ class NetConfig(Section):
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    last_action_reward: Literal["auto", "always", "never"] = setting(
+        "auto", "append the last action and the last reward to the torso's features; auto: in front of an LSTM"
+    )
     action_std: Literal["free", "state"] = setting(
         "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
     )
@@ -198,6 +201,11 @@ class NetConfig(Section):
         0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
     )
     squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
+
+    @property
+    def sees_last_step(self) -> bool:
+        """Whether the last action and the last reward are inputs of the network."""
+        return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.use_lstm)
 
 
 class LocalConfig(Section):

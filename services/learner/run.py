@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.algos.protocol import Learned
+from zerobeast.common.config.layers import EARLIER
+from zerobeast.common.config.table import nested
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -247,15 +250,18 @@ def resumed(
     try:
         env = EnvSpec.from_wire(saved["env"])
         algo = saved["config"]["algo"]
+        net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
     except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-    for name, theirs, ours in (("env.id", env.env_id, config.env.id), ("algo", algo, config.algo)):
+    inputs = ["always" if each.sees_last_step else "never" for each in (net, config.net)]
+    bound = ("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)
+    for name, theirs, ours in bound:
         if theirs != ours:
             raise CheckpointError(
                 f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
-                f"use another name, or start afresh"
+                f"use the same again, another name, or start afresh"
             )
     trainer = make(env)
     trainer.load(path, saved)

@@ -118,14 +118,19 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
 ) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     learned(config, actor_of(config), range(1, 2))
-    content = (config.folder / "checkpoint.pt").read_bytes()
     other = RunConfig.model_validate({**config.model_dump(), "env": {"id": "Other-v0"}})
     with pytest.raises(CheckpointError, match=r"made with env\.id Test-v0, this run has Other-v0"):
         Loop([learner_for(other)]).run()
     wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
     with pytest.raises(CheckpointError, match="of another architecture: parameter"):
         Loop([learner_for(wider)]).run()
-    assert (config.folder / "checkpoint.pt").read_bytes() == content
+    before = torch.load(config.folder / "checkpoint.pt")
+    del before["config"]["net"]["last_action_reward"]
+    torch.save(before, config.folder / "checkpoint.pt")
+    with pytest.raises(CheckpointError, match=r"made with net\.last_action_reward always, this run has never"):
+        Loop([learner_for(config)]).run()
+    torch.save(before | {"config": config.model_dump()}, config.folder / "checkpoint.pt")
+    learned(config, actor_of(config), range(2, 3))
 
 
 def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from zerobeast.common.config.load import differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
@@ -199,6 +200,16 @@ def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     path.write_text(dump(config), encoding="utf-8")
     assert load(["--config", str(path)], {}) == config
     assert dump(load(["--config", str(path)], {})) == dump(config)
+
+
+def test_the_file_of_a_run_from_before_a_setting_existed_says_what_runs_did_then(tmp_path: Path) -> None:
+    saved = yaml.safe_load(dump(load([*CLASSIC, "--name", "old"], {})))
+    del saved["net"]["last_action_reward"]
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(saved))
+    assert load(["--config", str(path)], {}).net.last_action_reward == "always"
+    path.write_text("algo: ppo\nnet: {use_lstm: false}")
+    assert load(["--config", str(path), *CLASSIC], {}).net.last_action_reward == "auto"
 
 
 def test_differences_are_what_is_not_the_default() -> None:

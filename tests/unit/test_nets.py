@@ -22,6 +22,7 @@ MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), SIX)
 CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 SMALL = EnvSpec("Small-v0", ArraySpace.box((36, 36), "|u1"), ArraySpace.discrete(3), frame_stack=2)
 CASES = [("shallow", SMALL), ("deep", SMALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
+SEEN: dict[str, Any] = {"last_action_reward": "always"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +52,11 @@ def steps(env: EnvSpec, n_steps: int, batch: int, *, resets: float = 0.3) -> Ste
 
 
 def test_the_shallow_net_has_exactly_torchbeasts_parameters() -> None:
-    assert sum(parameter.numel() for parameter in network(PONG, "shallow").parameters()) == 1_687_768
+    assert sum(parameter.numel() for parameter in network(PONG, "shallow", **SEEN).parameters()) == 1_687_768
 
 
 def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
-    net = network(PONG, "deep")
+    net = network(PONG, "deep", **SEEN)
     assert sum(isinstance(module, torch.nn.Conv2d) for module in net.modules()) == 15
     # TorchBeast's, plus the weights from the last action's six inputs to seven outputs
     assert sum(parameter.numel() for parameter in net.parameters()) == 1_091_038 + 6 * 7
@@ -144,7 +145,7 @@ def test_every_parameter_has_a_gradient(torso: str, env: EnvSpec, *, use_lstm: b
 
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_the_first_step_of_an_episode_sees_neither_action_nor_reward_nor_memory(*, use_lstm: bool) -> None:
-    net = network(CARTPOLE, use_lstm=use_lstm)
+    net = network(CARTPOLE, use_lstm=use_lstm, **SEEN)
     torch.nn.init.normal_(net.policy.weight)
     inputs = steps(CARTPOLE, 1, 8)._replace(first=torch.ones(1, 8, dtype=torch.bool))
     soiled = inputs._replace(last_action=1 - inputs.last_action, reward=torch.full((1, 8), torch.nan))
@@ -155,8 +156,26 @@ def test_the_first_step_of_an_episode_sees_neither_action_nor_reward_nor_memory(
     assert torch.equal(after, soiled_after)
 
 
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ({}, False),
+        ({"use_lstm": True}, True),
+        ({"last_action_reward": "always"}, True),
+        ({"last_action_reward": "never", "use_lstm": True}, False),
+    ],
+)
+def test_the_last_action_and_the_reward_are_inputs_with_memory_or_on_request(
+    settings: dict[str, Any], *, seen: bool
+) -> None:
+    net, inputs = network(CARTPOLE, **settings), steps(CARTPOLE, 2, 4, resets=0.0)
+    other = inputs._replace(last_action=1 - inputs.last_action, reward=inputs.reward + 0.5)
+    values = [net(each, net.initial_state(4))[0].value for each in (inputs, other)]
+    assert torch.equal(*values) is not seen
+
+
 def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None:
-    net = network(CARTPOLE)
+    net = network(CARTPOLE, **SEEN)
     inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), 7.0))
 
     def value(**changes: Tensor) -> Tensor:
@@ -202,7 +221,7 @@ def test_a_gaussian_head_begins_at_mean_zero_and_the_deviation_asked_for(std: st
 
 
 def test_a_reward_that_is_not_a_number_shows_in_the_answer() -> None:
-    net = network(CARTPOLE)
+    net = network(CARTPOLE, **SEEN)
     inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), torch.nan))
     assert net(inputs, net.initial_state(8))[0].value.isnan().all()
 

@@ -54,7 +54,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def own_pages(process: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The address of each health page of the process in this container, and the role of its service."""
     host, port = environ.get("BEAST_HEALTH__HOST", ""), environ.get("BEAST_HEALTH__PORT", "")
-    ports = [str(int(port) + number) for number in range(len(HOSTED[process]))] if port.isdigit() else [port]
+    ports = [str(int(port) + number) for number in range(len(HOSTED[process]))] if port.isdecimal() else [port]
     return [(f"{host}:{port}", role) for port, role in zip(ports, HOSTED[process], strict=False)]
 
 

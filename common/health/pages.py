@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,20 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
     """The page of the service that wrote a status file, or None if there is none."""
     try:
         address = str(json.loads(status.read_text())["health"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return fetch_page(address, timeout_s)
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service at host:port, or None if it does not answer with one."""
+    """The page of the service at host:port, or None if it does not answer with one, whatever the address is."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        return None
-    connection = http.client.HTTPConnection(_reachable(host), int(port), timeout=timeout_s)
     try:
-        connection.request("GET", "/healthz")
-        page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
-    except (OSError, ValueError, RecursionError, http.client.HTTPException):
+        with closing(http.client.HTTPConnection(_reachable(host), int(port), timeout=timeout_s)) as connection:
+            connection.request("GET", "/healthz")
+            page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
+    except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException):
         return None
-    finally:
-        connection.close()
     return page if isinstance(page, dict) else None
 
 

@@ -42,8 +42,8 @@ class Endpoint:
             return cls(name=text.removeprefix("inproc://"))
         if text.startswith("ipc://") and len(text) > len("ipc://"):
             path = text.removeprefix("ipc://")
-            if len(os.fsencode(path)) > MAX_IPC_PATH:
-                raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes")
+            if len(os.fsencode(path)) > MAX_IPC_PATH or "\0" in path:
+                raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes, none of them 0")
             return cls(path=path)
         match = _TCP.fullmatch(text)
         if not match or not 0 < int(match[2]) <= 65_530:

@@ -54,7 +54,7 @@ class HealthServer(ThreadingHTTPServer):
         host, port = settings.host, settings.port
         try:
             super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:  # a host that cannot even be looked up
             reason = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
         self.port: int = self.server_address[1]

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.helpers import finished, free_port, python, wait_until
 from tests.integration.envservers import running
 from zerobeast.cli.main import main
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.runtime.roles import HOSTED, ROLES
@@ -80,6 +81,12 @@ def get(address: str, path: str) -> tuple[int, str]:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
+
+
+@pytest.mark.parametrize("host", ["..", "a\0b", "x" * 70])
+def test_an_impossible_host_is_refused_in_a_sentence(host: str) -> None:
+    with pytest.raises(ConfigError, match="cannot listen there"):
+        HealthServer(Worker(), HealthConfig(host=host))
 
 
 def test_a_service_answers_about_its_own_loop() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import announced_page, fetch_page
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer
 
@@ -79,9 +79,18 @@ def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "status", ["", "{", "[]", "{}", '{"health": 5}', '{"health": "nowhere"}', '{"health": "127.0.0.1:1"}']
+    "status",
+    ["", "{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "nowhere"}', '{"health": "127.0.0.1:1"}'],
 )
 def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None:
     (tmp_path / "s.json").write_text(status)
     assert announced_page(tmp_path / "s.json") is None
     assert announced_page(tmp_path / "missing.json") is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["a b:80", "a\nb:80", "a\0b:80", "..:80", f"{'x' * 70}:80", "127.0.0.1:70000", "127.0.0.1:²", f"h:{'9' * 5000}"],
+)
+def test_an_impossible_address_has_no_page(address: str) -> None:
+    assert fetch_page(address, 0.1) is None

@@ -44,6 +44,16 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
 
 
+def test_the_learners_ports_are_below_those_that_the_kernel_gives_to_clients(tmp_path: Path) -> None:
+    (line,) = [line for line in written(tmp_path).splitlines() if line.startswith("port=")]
+    numbers = "".join(f"SLURM_JOB_ID={number}; {line}\necho $port\n" for number in (0, 1, 3189, 3190, 9999, 67_043_327))
+    ports = [
+        int(port) for port in subprocess.run(["bash", "-c", numbers], capture_output=True, check=True).stdout.split()
+    ]
+    assert ports[:2] == [20_000, 20_004], "the learner has three sockets"
+    assert max(ports) + 2 < 32_768
+
+
 def test_without_slurm_nothing_can_be_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="--submit: there is no sbatch here"):

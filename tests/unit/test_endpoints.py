@@ -57,6 +57,7 @@ def test_an_endpoint_is_tcp_ipc_or_inproc_and_reads_as_it_was_written(text: str)
         "udp://a:5560",
         "ipc://",
         "ipc://" + "x" * (MAX_IPC_PATH + 1),
+        "ipc://a\0b",
         "ipc://" + "ä" * (MAX_IPC_PATH // 2 + 1),
     ],
 )

@@ -26,7 +26,9 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
     assert read_hosts(file) == [Host("me@one", 16, "/opt/python"), Host("two", 1, sys.executable)]
 
 
-@pytest.mark.parametrize("line", ["one", "one two", "one 0", "one 4 python more", "-oProxyCommand=x 4"])
+@pytest.mark.parametrize(
+    "line", ["one", "one two", "one 0", f"one {'9' * 5000}", "one 4 python more", "-oProxyCommand=x 4"]
+)
 def test_an_invalid_line_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"good 1\n{line}\n")
@@ -41,6 +43,9 @@ def test_a_file_without_hosts_is_refused(tmp_path: Path) -> None:
         read_hosts(tmp_path / "hosts")
     with pytest.raises(ConfigError, match="No such file"):
         read_hosts(tmp_path / "nowhere")
+    (tmp_path / "hosts").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="can't decode byte 0xff"):
+        read_hosts(tmp_path / "hosts")
 
 
 def test_an_unreachable_host_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

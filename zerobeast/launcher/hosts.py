@@ -14,6 +14,7 @@ import argparse
 import io
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -101,15 +102,20 @@ def read_hosts(path: Path) -> list[Host]:
     """
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"--hosts {path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # not text
+        raise ConfigError(f"--hosts {path}: {getattr(error, 'strerror', error)}") from error
     found, mistakes = [], []
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         address, workers, python = (*words, *("", sys.executable)[len(words) - 1 :])[:3]
-        if len(words) > 3 or not workers.isdecimal() or not 0 < int(workers) <= 1024 or address.startswith("-"):
+        if (
+            len(words) > 3
+            or not re.fullmatch(r"\d{1,4}", workers)
+            or not 0 < int(workers) <= 1024
+            or address.startswith("-")
+        ):
             mistakes.append(f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]")
         else:
             found.append(Host(address, int(workers), python))

@@ -125,7 +125,16 @@ def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_clea
     assert "down" in fleet.log("learner").read_text()
 
 
-def test_a_second_interrupt_kills_everything_at_once(tmp_path: Path) -> None:
+def test_signals_that_arrive_at_once_are_one_request(tmp_path: Path) -> None:
+    """coreutils' `timeout` sends one to its child and one to the group."""
+    takes_time = OBEYS.format(code=0).replace("def down(*_):", "def down(*_):\n    time.sleep(0.5)")
+    fleet = Fleet(tmp_path, learner=takes_time)
+    assert fleet.run(interrupt(), interrupt()).code == 130
+    assert "down" in fleet.log("learner").read_text(), "it could write its checkpoint"
+
+
+def test_a_second_interrupt_kills_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerobeast.common.runtime.signals.AT_ONCE_S", 0.0)
     fleet = Fleet(tmp_path, actor=IGNORES, learner=IGNORES)
     ending = fleet.run(interrupt(), interrupt())
     assert ending.code == 130

@@ -148,6 +148,24 @@ def test_a_command_that_is_told_to_end_cleans_up(
         signal.signal(number, before)
 
 
+def test_a_second_signal_at_once_does_not_interrupt_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def command(*_args: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10.0)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            cleaned.append(True)
+        return 0
+
+    monkeypatch.setattr(commands, "run_module", command)
+    assert cli.main(["evaluate"]) == 130
+    assert cleaned == [True]
+
+
 def test_a_command_under_nohup_survives_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -77,7 +77,7 @@ def _flush() -> None:
 def _guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
-        with handled((signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder, as after Ctrl-C
+        with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder
             return commands.run_module("zerobeast.tools" if name in TOOLS else "zerobeast.cli", name, argv)
     except BeastError as error:
         code, sentence = error.exit_code, printable(str(error), lines=True)
@@ -92,4 +92,4 @@ def _guarded(name: str, argv: list[str]) -> int:
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

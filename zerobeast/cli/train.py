@@ -50,7 +50,7 @@ beast train [settings] --help   every setting with the value that it then has
                 --local.placement serve, and --learner.endpoint at the address where they reach this machine
 
 exit codes: 0 trained to the end; 2 bad input; 75 a service stayed away; 1 a service failed;
-130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C twice ends everything at once
+130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once
 """
 
 
@@ -120,6 +120,9 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
         raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
+    if saved is not None and (sentence := run_folder.done_already(config)):
+        _conclude(config, sentence, Ending(0, finished=True))
+        return 0
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
@@ -264,7 +267,8 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
-    more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
+    done = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
+    more = f" --total_steps {2 * max(config.total_steps, done)}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
     if config.local.placement != "serve":  # then the environments are elsewhere
         _say(f"evaluate:   {beast()} evaluate {config.name}{same}")

@@ -22,7 +22,7 @@ from zerobeast.common.algos.c51.config import C51Config
 from zerobeast.common.algos.replay_settings import QSettings, ReplaySettings
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.settings.run import LATEST
 
@@ -169,6 +169,23 @@ def trained(folder: Path) -> bool:
 def start(folder: Path) -> int:
     """Agent steps after which the run continues, at least 1; 0 without a checkpoint."""
     return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
+
+
+def done_already(config: RunConfig) -> str:
+    """A sentence if the run's checkpoint has all the steps that it is to be trained on; empty if some are left.
+
+    A replay may be ahead of what was learned from it: such a run ends by itself.
+    """
+    least = config.total_steps + isinstance(getattr(config, config.algo), ReplaySettings)
+    if final_figures(config.folder).get("agent_steps", 0) < least:
+        return ""
+    from zerobeast.services.learner.checkpoint import Checkpoints  # torch: only for a run that seems to be done
+
+    with contextlib.suppress(CheckpointError, LookupError, TypeError, ValueError):  # the learner names what is wrong
+        if (saved := Checkpoints(config.folder).load()) and (steps := int(saved["counters"]["agent_steps"])) >= least:
+            wanted = f"{config.total_steps:,} were asked for"
+            return f"{config.name}: nothing to train, {steps:,} agent steps are done and {wanted}"
+    return ""
 
 
 def final_figures(folder: Path) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 the learner ends with 0          training is done: the others are stopped           exit 0
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
-a second Ctrl-C                  all are killed at once                             exit 130
+another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any

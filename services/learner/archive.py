@@ -33,6 +33,7 @@ class Archive:
 
     def record(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
         """Append a row of metrics; see `Recorder.write`."""
+        self._checkpoints.demand()
         self._note("metrics", self._recorder.write(row, losses, lags, events))
 
     def save(self, state: dict[str, Any], now: float) -> None:

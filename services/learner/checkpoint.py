@@ -27,6 +27,7 @@ import io
 import logging
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ class Checkpoints:
 
     Args:
       folder: of the run.
+      demand: raises ConfigError if the folder is another learner's by now; called before anything there is replaced.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, demand: Callable[[], None] = lambda: None) -> None:
+        self.demand = demand
         self.path = folder / run_files.CHECKPOINT
         self._previous = folder / run_files.PREVIOUS_CHECKPOINT
         self._draft = folder / run_files.CHECKPOINT_DRAFT
@@ -83,6 +86,7 @@ class Checkpoints:
         """Replace the newest, atomically and durably; it becomes the predecessor.
 
         Raises:
+          ConfigError: the folder is another learner's.
           CheckpointError: it cannot be written; the newest is still there, under one of its two names, and no partial
             file remains.
         """
@@ -93,6 +97,7 @@ class Checkpoints:
                 file.write(buffer.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
+            self.demand()
             if self._whole and self.path.exists():
                 self._keep()
             self._draft.replace(self.path)

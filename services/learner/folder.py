@@ -1,11 +1,15 @@
-"""The run's folder belongs to one learner at a time: two would overwrite each other's checkpoints."""
+"""The run's folder belongs to one learner at a time: two would overwrite each other's checkpoints.
+
+A lock keeps a second learner out. On a file system without locks a second one takes the folder over: the file of the
+lock has the number of the newest start, and a learner that finds another than its own there writes no more.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zerobeast.common.config.load import dump
@@ -13,33 +17,45 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.runtime.locks import lock
 
 
 @contextlib.contextmanager
-def claim(folder: Path) -> Iterator[None]:
+def claim(folder: Path) -> Iterator[Callable[[], None]]:
     """Make the folder if it is missing and lock it; the kernel releases the lock however the process ends.
+
+    Yields:
+      A check to call before each write: it raises ConfigError if a later start has taken the folder.
 
     Raises:
       ConfigError: it cannot be written, or another process holds it.
     """
+    start = secrets.token_bytes(8)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+            stack.callback(os.close, handle)
+            lock(handle, folder)
+            os.pwrite(handle, start, 0)
+        except BlockingIOError as error:
+            raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
+        except OSError as error:
+            raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            (folder / run_files.CHECKPOINT_DRAFT).unlink()  # left by a learner that was killed while it wrote
+        yield lambda: _demand(start, folder)
+
+
+def _demand(start: bytes, folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
+        newest = (folder / run_files.LEARNER_LOCK).read_bytes()
+    except FileNotFoundError:  # the folder was moved aside
+        newest = b""
     except OSError:
-        pass  # a file system without locks
-    with contextlib.suppress(OSError):
-        (folder / run_files.CHECKPOINT_DRAFT).unlink()  # left by a learner that was killed while it wrote
-    try:
-        yield
-    finally:
-        os.close(handle)
+        return  # what is to be written now fails as well, or the next check finds out
+    if not newest.startswith(start):
+        raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more")
 
 
 def keep_settings(config: RunConfig) -> None:

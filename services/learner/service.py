@@ -100,8 +100,7 @@ class Learner(Service):
         self._device = pick_device(config.learner.device, "learner.device")
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
-        self.resources.enter_context(claim(config.folder))
-        checkpoints = Checkpoints(config.folder)
+        checkpoints = Checkpoints(config.folder, self.resources.enter_context(claim(config.folder)))
         trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
         keep_settings(config)
         recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)

@@ -1,6 +1,7 @@
 """What a learner leaves behind, and how the next one goes on from it."""
 
 import csv
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.learner_fakes import (
     run_config,
     take_part,
 )
+from tests.unit.test_cli_folder import without_locks
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.service.loop import Loop
@@ -53,6 +55,23 @@ def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
     whole, halves = ({**state["counters"], "elapsed_s": 0} for state in states.values())
     assert whole == halves
     assert whole["agent_steps"] == 6 * B * T
+
+
+def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
+    ipc: str, tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", without_locks(errno.ENOSYS))
+    config = run_config(tmp_path, endpoint=ipc)
+    with opened(config) as first:
+        feed(first, actor_of(config), range(1, 3))
+        first.tick(first.clock() + 2000)
+        files = [config.folder / name for name in ("checkpoint.pt", "metrics.csv")]
+        with opened(run_config(tmp_path, endpoint=f"{ipc}2")):
+            before = [file.read_bytes() for file in files]
+            for write in (lambda: first.tick(first.clock() + 4000), first.drain):
+                with pytest.raises(ConfigError, match="a later start trains this run now"):
+                    write()
+            assert [file.read_bytes() for file in files] == before
 
 
 def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment(

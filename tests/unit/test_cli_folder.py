@@ -1,9 +1,12 @@
 """The run folder: names, the lock, starting over, and what a continued run may not change."""
 
+import errno
+import fcntl
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,6 +81,37 @@ def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, mo
         service.communicate()
     with claimed(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_costs_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", without_locks(number))
+    with claimed(tmp_path / "x"), claim(tmp_path / "x"), claimed(tmp_path / "x"):
+        assert set_aside(tmp_path / "x", NOW)
+    assert len(caplog.records) == 1
+    assert f"x: its file system has no locks ({os.strerror(number)})" in caplog.text
+
+
+def without_locks(number: int) -> Callable[..., None]:
+    def flock(*_args: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return flock
+
+
+def test_without_locks_the_learner_of_the_last_start_has_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", without_locks(errno.ENOSYS))
+    with claim(tmp_path / "x") as first, claim(tmp_path / "x") as second:
+        second()
+        with pytest.raises(ConfigError, match="a later start trains this run now"):
+            first()
+        set_aside(tmp_path / "x", NOW)
+        with pytest.raises(ConfigError, match="a later start trains this run now"):
+            second()
 
 
 def dead_pid() -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import os
 import re
 import time
@@ -24,6 +23,7 @@ from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.runtime import run_files
+from zerobeast.common.runtime.locks import lock
 from zerobeast.common.settings.run import LATEST
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
@@ -76,7 +76,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
     deadline = time.monotonic() + HANDOVER_S
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor, folder)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0)
         else:
@@ -113,9 +113,9 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
 
 def _demand_no_learner(folder: Path) -> None:
     """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
-    with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as lock:
+    with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno(), folder)
         except BlockingIOError as error:
             raise ConfigError(f"run {folder.name!r} has a learner that trains it now; give another --name") from error
 

@@ -1,0 +1,29 @@
+"""Locks of whole files, which some file systems do not have: Lustre mounted without them, some network file systems."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import logging
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+def lock(descriptor: int, folder: Path) -> None:
+    """Lock an open file of a run's folder until it is closed; only warn, once, if its file system has no locks.
+
+    Raises:
+      BlockingIOError: another process holds the lock.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        _warn(folder, error.strerror)
+
+
+@functools.cache
+def _warn(folder: Path, why: str) -> None:
+    log.warning("%s: its file system has no locks (%s): of two learners there, the earlier one will stop", folder, why)

@@ -79,18 +79,28 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
 
 
 def test_containers_are_read_only_and_without_privileges() -> None:
-    for service in services("docker-compose.yml").values():
+    for service in everything().values():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert "privileged" not in service
 
 
-def test_memory_and_logs_are_bounded_and_third_party_images_have_a_version() -> None:
+def test_ports_are_those_of_loopback_and_nobody_can_log_in_with_a_password_that_is_known() -> None:
+    for service in everything().values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    grafana = everything()["grafana"]["environment"]
+    assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert (grafana["GF_AUTH_BASIC_ENABLED"], grafana["GF_AUTH_DISABLE_LOGIN_FORM"]) == ("false", "true")
+
+
+def test_memory_processes_and_logs_are_bounded_and_third_party_images_have_a_version() -> None:
     for name, service in everything().items():
+        assert re.fullmatch(r"\$\{PIDS_LIMIT:-\d+\}", service["pids_limit"])
         assert re.fullmatch(r"\d+[mg]|\$\{[A-Z]+_MEMORY:-\d+[mg]\}", service["mem_limit"])
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}
-        assert re.fullmatch(r"zerobeast/\w+|[\w/]+:v?\d+\.\d+\.\d+", service["image"]), name
+        assert re.fullmatch(r"zerobeast/\w+|\$\{\w+_IMAGE:-[\w/]+:v?\d+\.\d+\.\d+\}", service["image"]), name
 
 
 def test_an_actor_waits_for_the_others_instead_of_using_up_its_restarts() -> None:

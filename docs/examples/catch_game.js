@@ -1,5 +1,6 @@
 // The game of catch_game.py in JavaScript, with one player. Written from docs/protocol.md, whose sections it names.
 // npm install zeromq @msgpack/msgpack
+// beast train --local.placement serve --env Catch-v0 --algo ppo --preset classic-ppo --insecure &
 // node docs/examples/catch_game.js tcp://127.0.0.1:5555 tcp://127.0.0.1:5560 60
 "use strict";
 const crypto = require("crypto");

@@ -1,7 +1,7 @@
 """A game with its own loop, whose players ask a run for their actions and let it learn from the outcomes.
 
-beast train --local.placement serve --env Catch-v0 --algo ppo --preset classic-ppo &
-python docs/examples/catch_game.py tcp://127.0.0.1:5555 tcp://127.0.0.1:5560 60
+beast train --name catch --local.placement serve --env Catch-v0 --algo ppo --preset classic-ppo &
+python docs/examples/catch_game.py tcp://127.0.0.1:5555 tcp://127.0.0.1:5560 60 runs/catch/keys
 """
 
 import random
@@ -34,10 +34,10 @@ class Game:
         return self.look(), (1.0 if self.ball == self.paddle else -1.0) if over else 0.0, over
 
 
-def play(broker, learner, seconds):
+def play(broker, learner, seconds, keys=None):
     """Play for that many seconds, and print the mean return every few thousand games."""
     games, returns, end = [Game() for _ in range(PLAYERS)], [], time.monotonic() + seconds
-    with PolicyClient(broker, learner, ENV, agents=PLAYERS) as client:
+    with PolicyClient(broker, learner, ENV, agents=PLAYERS, keys=keys) as client:
         actions = client.start_many({player: game.restart() for player, game in enumerate(games)})
         while time.monotonic() < end:
             begun, steps = {}, {}
@@ -55,6 +55,6 @@ def play(broker, learner, seconds):
 
 if __name__ == "__main__":
     try:
-        play(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+        play(sys.argv[1], sys.argv[2], float(sys.argv[3]), *sys.argv[4:])
     except BeastError as error:
         sys.exit(str(error))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli import slurm
-from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, settle, train, values
+from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, protected, settle, train, values
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.run_folder import done_already
 from zerobeast.services.learner.checkpoint import _SECTIONS as SECTIONS
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -63,6 +64,24 @@ def test_a_run_that_has_its_steps_is_not_started(
         assert f"x: nothing to train, {done:,} agent steps are done and 10,000 were asked for" in said
         assert f"--name x --root {tmp_path} --total_steps 22000" in said
         assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "hosts", "keys"),
+    [
+        (["--local.placement", "serve"], [], True),
+        (["--local.placement", "serve", "--insecure"], [], False),
+        (["--local.placement", "serve", "--insecure"], [Host("one", 1, "python")], True),
+        (["--local.placement", "apart"], [], False),
+    ],
+)
+def test_a_run_that_others_connect_to_has_keys_unless_it_is_told_to_be_open(
+    tmp_path: Path, flags: list[str], hosts: list[Host], keys: bool
+) -> None:
+    config = protected(save(tmp_path, "x", *flags), hosts)
+    assert config.security.keys == (str(tmp_path / "x" / "keys") if keys else "")
+    assert (tmp_path / "x" / "keys" / "secret" / "actor.key_secret").exists() == keys
+    assert protected(config, hosts) == config
 
 
 def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:

@@ -130,8 +130,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
-        if hosts and not config.security.keys:
-            config = with_keys(config)
+        config = protected(config, hosts)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
@@ -140,6 +139,9 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         run_folder.link_latest(config.folder)
         fleet = Fleet(config, sockets, environ, keep_open=(lock,))
         _say(str(fleet.placement))
+        if fleet.placement.name == "serve":
+            keys = f", with keys {config.security.keys}" if config.security.keys else ""
+            _say(f"programs connect to broker {config.broker.endpoint} and learner {config.learner.endpoint}{keys}")
         return _run(fleet, hosts, plain=flags.plain)
 
 
@@ -207,6 +209,12 @@ def _ineffective(given: Loaded) -> Iterator[str]:
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
         if path == "learner.when_done":
             yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
+
+
+def protected(config: RunConfig, hosts: Sequence[Host]) -> RunConfig:
+    """The same settings, with keys if peers that this command does not start reach the run's services by tcp."""
+    is_open = config.local.placement == "serve" and not config.security.insecure
+    return with_keys(config) if not config.security.keys and (hosts or is_open) else config
 
 
 def with_keys(config: RunConfig) -> RunConfig:

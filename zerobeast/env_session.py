@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire.checks import flaw, is_episode
+from zerobeast.common.wire.checks import flaw, illegal, is_episode
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.description import short
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
@@ -153,7 +153,7 @@ class EnvSession:
         """Take the answer to a request."""
         if not message.into(self.rows):
             raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
-        if sentence := flaw(self.rows):
+        if sentence := flaw(self.rows) or illegal("obs", self.rows["obs"], self.spec.obs):
             raise RemoteProtocolError(f"OBS: {sentence}", "values")
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)

@@ -86,8 +86,8 @@ class OwnEnv:
             raise EnvError(f"obs is {_short(obs)}, expected a value of its space ({error})") from error
         for path, space, column, value in _arrays("obs", self.spec.obs, rows["obs"], adapted):
             column[0] = _array(path, value, space.shape, space.dtype)
-        if sentence := illegal(rows["obs"], self.spec.obs):
-            raise EnvError(f"obs {sentence.replace('an action', 'a choice')}")
+        if sentence := illegal("obs", rows["obs"], self.spec.obs):
+            raise EnvError(f"{sentence}, counted from 0")
         rows["reward"] = _array("reward", reward, (), "<f4")
         rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
         if self.spec.action_mask:

@@ -34,28 +34,30 @@ def flaw(rows: NDArray[np.void]) -> str | None:
     return None
 
 
-def illegal(actions: NDArray[Any], space: Space) -> str | None:
-    """Why an environment cannot take actions [..., *shape] (a choice out of range), or None."""
-    for array, chosen in by_array(space, actions):
-        if array.kind == "box":
-            continue
-        limits = np.asarray(array.choices).reshape(array.shape)
-        if (chosen < 0).any() or (chosen >= limits).any():
-            return f"holds an action outside {list(array.choices)}"
-    return None
+def illegal(what: str, values: NDArray[Any], space: Space) -> str | None:
+    """Why `what`, observations or actions [N, ..., *shape], is not of its space (a choice out of range), or None."""
+    found = (stray(chosen, array) for array, chosen in by_array(space, values))
+    return next((f"{what} holds the choice {sentence}" for _, sentence in filter(None, found)), None)
 
 
 def unfit(actions: NDArray[Any], space: ArraySpace) -> str | None:
     """A sentence on why an environment cannot take actions [N, *shape], or None."""
     if space.kind == "box":
         return None if np.isfinite(actions).all() else "an action is not a finite number"
+    found = stray(actions, space)
+    return found and f"the action of environment {found[0]} is {found[1]}"
+
+
+def stray(values: NDArray[Any], space: ArraySpace) -> tuple[int, str] | None:
+    """The first choice out of range in values [N, ..., *shape]: its index in N, and "7, expected 0 to 4"; or None."""
+    if space.kind == "box":
+        return None
     sizes = np.asarray(space.choices).reshape(space.shape)
-    wrong = (actions < 0) | (actions >= sizes)
+    wrong = (values < 0) | (values >= sizes)
     if not wrong.any():
         return None
     at = tuple(int(n) for n in np.argwhere(wrong)[0])
-    size = int(np.broadcast_to(sizes, actions.shape)[at])
-    return f"the action of environment {at[0]} is {int(actions[at])}, expected 0 to {size - 1}"
+    return at[0], f"{int(values[at])}, expected 0 to {int(np.broadcast_to(sizes, values.shape)[at]) - 1}"
 
 
 def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:

@@ -122,7 +122,7 @@ class StepsPlane(GroupPlane):
         if not message.into(self.rows):
             size, count = self.rows.dtype.itemsize, self._num_envs
             raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
-        if sentence := flaw(self.rows) or self._flawed_mask():
+        if sentence := flaw(self.rows) or self._flawed():
             raise RemoteProtocolError(f"OBS: {sentence}", "values")
         entries = message.header.body[0]
         found = episodes_of(entries)
@@ -132,11 +132,11 @@ class StepsPlane(GroupPlane):
         self.episodes += map(list, found)
         self.agent_steps += 0 if self.new else self._num_envs
 
-    def _flawed_mask(self) -> str | None:
-        """What makes the action masks unfit for use, or None."""
+    def _flawed(self) -> str | None:
+        """What makes the observations or action masks unfit for use, or None."""
         assert self.env is not None, "there are rows"
-        if not self.env.action_mask:
-            return None
+        if (stray := illegal("obs", self.rows["obs"], self.env.obs)) or not self.env.action_mask:
+            return stray
         sentence = forbidden(self.rows["action_mask"], self.env.action)
         return sentence and f"action_mask {sentence}"
 
@@ -178,9 +178,7 @@ class InferencePlane(GroupPlane):
         with_core = self._with_core
         if not message.into(self.rows, last=not with_core) or (with_core and not message.into(self.core)):
             raise RemoteProtocolError(f"ACT: expected {self.rows.nbytes} bytes of act rows", "payload")
-        if sentence := illegal(self.rows["action"], self._env.action):
-            raise RemoteProtocolError(f"ACT: action {sentence}", "values")
-        if sentence := flaw(self.rows):
+        if sentence := illegal("action", self.rows["action"], self._env.action) or flaw(self.rows):
             raise RemoteProtocolError(f"ACT: {sentence}", "values")
         if with_core and not np.isfinite(self.core).all():
             raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")

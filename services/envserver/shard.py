@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
+from zerobeast.common.wire.checks import stray
 from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
@@ -173,6 +174,8 @@ def _checked(obs: Any, space: ArraySpace) -> NDArray[Any]:
             raise EnvError("an observation holds a value that is not finite")
     elif stored is not array and not (stored == array).all():
         raise EnvError(f"an observation of {array.dtype} holds a value that its space's {dtype} cannot")
+    if found := stray(stored[None], space):
+        raise EnvError(f"an observation holds the choice {found[1]}, counted from 0")
     return stored
 
 

@@ -127,9 +127,8 @@ def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
         return sentence
     if (rows["policy_version"] < 0).any():
         return "policy_version is negative"
-    if sentence := checks.illegal(rows["last_action"], env.action):
-        return f"last_action {sentence}"
-    return None
+    actions = checks.illegal("last_action", rows["last_action"], env.action)
+    return actions or checks.illegal("obs", rows["obs"], env.obs)
 
 
 def _flat(terms: Terms) -> dict[str, Any]:

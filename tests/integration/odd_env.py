@@ -15,6 +15,13 @@ from gymnasium import spaces
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(1000)"]
 SAID = {"nan": float("nan"), "inf": float("inf")}
+#: observation spaces of choices
+CHOICES = {
+    "bool": spaces.MultiBinary(2),
+    "discrete": spaces.Discrete(5, start=2),
+    "multi": spaces.MultiDiscrete([2, 5], start=[0, 3]),
+    "binary": spaces.MultiBinary(2),
+}
 
 
 def _hang() -> None:
@@ -44,7 +51,7 @@ class Odd(gymnasium.Env):
       deed: key of `DEEDS`.
       answer: observation of that step; "nan" and "inf" stand for the numbers, which JSON lacks.
       reward: reward of that step.
-      dtype: dtype of the observation space.
+      dtype: dtype of the observation space, or a key of `CHOICES`.
       once: a file; while it is missing nothing odd happens. It is deleted first; its content, if any, is the deed.
       broken: a file; while it exists no environment can be made, and each attempt appends a byte to it.
       family: a file to which every environment appends the ids of two processes it starts, one in a session of its own.
@@ -63,10 +70,7 @@ class Odd(gymnasium.Env):
         family: str = "",
         make_s: float = 0.0,
     ) -> None:
-        low, high = (0, 1) if dtype == "bool" else (0, 255)
-        self.observation_space = (
-            spaces.MultiBinary(2) if dtype == "bool" else spaces.Box(low, high, (2,), np.dtype(dtype).type)
-        )
+        self.observation_space = CHOICES[dtype] if dtype in CHOICES else spaces.Box(0, 255, (2,), np.dtype(dtype).type)
         if dtype == "bool":
             self.observation_space.dtype = np.dtype(bool)
         self.action_space = spaces.Discrete(2)
@@ -85,11 +89,15 @@ class Odd(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         self.count = 0
-        return np.zeros(2, self.observation_space.dtype), {}
+        return self._plain(), {}
+
+    def _plain(self) -> Any:
+        space = self.observation_space
+        return np.zeros(space.shape, space.dtype) + getattr(space, "start", 0)
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict]:
         self.count += 1
-        plain = np.zeros(2, self.observation_space.dtype)
+        plain = self._plain()
         if self.at not in (-1, self.count) or not self._due():
             return plain, 1.0, self.count >= 50, False, {}
         if self.deed:

@@ -5,12 +5,14 @@ import pytest
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import catalogue
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.native import NativeVectorEnv
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.vector import VectorEnv, rows_for
 
 BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4)
 
@@ -45,6 +47,16 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
     assert ends > 0
     parts.close()
     whole.close()
+
+
+def test_an_observed_choice_out_of_range_is_refused() -> None:
+    env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), 2, 0)
+    env.spec = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
+    env.rows = rows_for(env.spec, 2)
+    env.fill_first(np.array([4, 0]))
+    with pytest.raises(EnvError, match="environment 'Choice-v0': an observation holds the choice 5, expected 0 to 4"):
+        env.fill_first(np.array([0, 5]))
+    env.close()
 
 
 def test_each_turn_makes_a_part_or_resets_it_with_its_seeds() -> None:

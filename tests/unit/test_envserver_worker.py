@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.envservers import COUNTER, ODD, STRANGE
 from zerobeast.common.errors import EnvError
+from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import shard as module
@@ -155,6 +156,10 @@ def test_retries_back_off_up_to_a_limit() -> None:
         ({"dtype": "uint8", "answer": [0.5, 1.0]}, "an observation of float64 holds a value that its space's uint8"),
         ({"dtype": "uint8", "answer": [-1, 256]}, "an observation of int64 holds a value that its space's uint8"),
         ({"dtype": "bool", "answer": [2, 0]}, "an observation of int64 holds a value that its space's bool"),
+        ({"dtype": "discrete", "answer": 7}, "an observation holds the choice 5, expected 0 to 4, counted from 0"),
+        ({"dtype": "discrete", "answer": 1}, "an observation holds the choice -1, expected 0 to 4, counted from 0"),
+        ({"dtype": "multi", "answer": [1, 8]}, "an observation holds the choice 5, expected 0 to 4, counted from 0"),
+        ({"dtype": "binary", "answer": [0, 2]}, "an observation holds the choice 2, expected 0 to 1, counted from 0"),
     ],
 )
 def test_an_answer_that_no_policy_could_learn_from_is_a_failure_of_its_environment(
@@ -168,6 +173,7 @@ def test_an_answer_that_no_policy_could_learn_from_is_a_failure_of_its_environme
     assert complaint in shard.failures[0][1]
     assert shard.rows["first"].all()
     assert np.isfinite(shard.rows["obs"]).all()
+    assert illegal("obs", shard.rows["obs"], shard.spec.obs) is None
     assert np.isfinite(shard.rows["reward"]).all()
 
 

@@ -139,7 +139,7 @@ def with_core(message: Message) -> Message:
     [
         (without_a_row, "payload", "bytes of act rows"),
         (with_value("logits", np.nan), "values", "logits of row 1 holds a value that is not finite"),
-        (with_value("action", -1), "values", "action holds an action outside"),
+        (with_value("action", -1), "values", "action holds the choice -1, expected 0 to "),
         (with_core, "values", "a recurrent state is not finite"),
     ],
 )

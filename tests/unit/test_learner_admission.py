@@ -147,6 +147,15 @@ def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
     assert "last_action" in (flaw(rows, env) or "")
 
 
+def test_an_observed_choice_that_does_not_exist_is_a_flaw() -> None:
+    env = EnvSpec("Test-v0", ArraySpace("multi_discrete", shape=(2,), sizes=(2, 5)), ArraySpace.discrete(2))
+    rows = rollout_rows(3, env=env)
+    rows["obs"] = rows["obs"] % [2, 5]
+    assert flaw(rows, env) is None
+    rows["obs"][1, 2] = [1, 5]
+    assert flaw(rows, env) == "obs holds the choice 5, expected 0 to 4"
+
+
 def test_a_negative_version_is_a_flaw() -> None:
     rows = rollout_rows(3)
     rows["policy_version"][0, 0] = -1

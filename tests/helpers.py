@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 from zerobeast.common.wire.codec import pack
@@ -51,6 +52,14 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     with killed_at_last(process):
         out, error = process.communicate()  # if it hangs, the test times out
     return process.returncode, out, error
+
+
+def running_still(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

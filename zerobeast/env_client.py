@@ -28,7 +28,7 @@ class EnvClient:
       env: settings of the environment, named as in `EnvConfig`.
       num_envs: N.
       seed: environment i is seeded with seed + i.
-      timeout_s: how long any answer may take.
+      timeout_s: how long the server may be silent, and how long any answer may take for each environment.
       infos: request the numeric entries of gymnasium's infos; env-servers of protocol version 1 have none.
       reset_masks: request environments of which some can be reset while the others go on.
 
@@ -139,12 +139,14 @@ class EnvClient:
         self._session.close()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self.timeout_s
-        while not self._session.advance():
-            left_s = deadline - time.monotonic()
+        began, session = time.monotonic(), self._session
+        while not session.advance():
+            works = not session.busy and session.silent_s() < self.timeout_s
+            limit_s = self.timeout_s * (max(1, self.num_envs) if works else 1)
+            left_s = began + limit_s - time.monotonic()
             if left_s < 0:
-                raise PeerLost(self._session.complaint(self.timeout_s))
-            self._poller.wait(min(self._session.pause_s(), left_s))
+                raise PeerLost(f"{session.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
+            self._poller.wait(min(session.pause_s(), left_s))
 
 
 def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:

@@ -107,7 +107,7 @@ class EnvServerConfig(Section):
     max_workers: int = setting(128, "maximum number of environment processes, over all sessions", ge=1, le=65_536)
     step_timeout_s: float = setting(
         60.0,
-        "kill and replace an environment process that takes longer to step, reset or make an environment",
+        "kill and replace a process in which an environment takes longer to be made, reset or stepped",
         gt=0,
         le=LIMIT,
     )

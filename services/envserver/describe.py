@@ -6,6 +6,7 @@ import json
 import os
 import select
 import sys
+import time
 from collections.abc import Sequence
 
 from zerobeast.common.config.load import load
@@ -44,4 +45,5 @@ def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
         return env.spec
     finally:
         env.close()
-        env.closed(force=True)
+        while not env.closed(force=True):  # only then have the processes that it has started ended too
+            time.sleep(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Shard:
       seed: of the first environment's first reset, or None.
       infos: table to fill with the infos of each answer, if they are wanted.
       mask: the key of action masks, or "".
+      progress: called after each environment that was made, reset or stepped.
 
     Raises:
       EnvError: they cannot be made.
@@ -58,14 +60,16 @@ class Shard:
         seed: int | None,
         infos: InfoTable | None = None,
         mask: str = "",
+        progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.env_id = env_id
         self.kwargs = kwargs
         self.mask = mask
         self.num_envs = num_envs
         self.infos = infos
+        self._progress = progress
         self.failures: list[list[Any]] = []  #: since the caller last took them
-        self._envs = [make_env(env_id, kwargs) for _ in range(num_envs)]
+        self._envs = [self._make() for _ in range(num_envs)]
         self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
         self._in_a_row = [0] * num_envs
@@ -84,9 +88,9 @@ class Shard:
                 self._seeds[i] = seeds[i]
             if options is None:
                 self._reset(i)
-                continue
-            with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
-                self._open_episode(i, options)
+            else:
+                with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
+                    self._open_episode(i, options)
 
     def step(self, actions: NDArray[Any]) -> None:
         """Step all environments with actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
@@ -102,6 +106,12 @@ class Shard:
                 self._replace(i, error)
             else:
                 self._in_a_row[i] = 0
+                self._progress()
+
+    def _make(self) -> Any:
+        env = make_env(self.env_id, self.kwargs)
+        self._progress()
+        return env
 
     def close(self) -> None:
         for env in self._envs:
@@ -136,6 +146,7 @@ class Shard:
         obs, info = self._envs[i].reset(seed=seed, **asked)
         self._write(i, obs, 0.0, terminated=False, truncated=False, info=info)
         self.rows[i]["first"] = True
+        self._progress()
 
     def _forget_infos(self) -> None:
         if self.infos is not None:
@@ -152,7 +163,7 @@ class Shard:
                     raise error
             time.sleep(backoff_s(self._in_a_row[i]))
             try:
-                self._envs[i] = make_env(self.env_id, self.kwargs)
+                self._envs[i] = self._make()
                 self._open_episode(i, None)
             except Exception as another:  # foreign code, as in step
                 error = another

@@ -140,7 +140,7 @@ class VectorEnv(ABC):
 
         Args:
           now: of time.monotonic.
-          limit_s: time to make one environment, or to step or reset all environments of a process.
+          limit_s: time to make, reset or step one environment.
         """
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 server -> worker                        worker -> server
                                         once, at the start: an outcome with the `spec` of the environments
+                                        PROGRESS: the next environment has its turn, while this takes long
 RESET and msgpack [seed, options, only] an outcome with rows
 STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
@@ -21,6 +22,8 @@ import os
 import resource
 import signal
 import threading
+import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,7 +36,8 @@ from zerobeast.services.envserver.descendants import MARK, end_marked
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.shard import Shard, trace_of
 
-RESET, STEP = b"R", b"S"
+RESET, STEP, PROGRESS = b"R", b"S", b"."
+PROGRESS_S = 0.1  #: between two messages of progress at least
 
 
 def serve(
@@ -58,22 +62,39 @@ def serve(
       mask: the key of action masks, or "".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
+    multiprocessing.current_process().daemon = False  # an environment may start processes, which a daemon may not
     faulthandler.enable()  # a crash, or the server's SIGABRT if this process hangs, writes a traceback
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_die_with_server, daemon=True).start()
-    with contextlib.suppress(EOFError, ConnectionError):  # the server has closed the pipe
+    with contextlib.ExitStack() as stack:
+        stack.callback(_end_descendants)  # however this ends, or multiprocessing would wait for them
+        stack.enter_context(contextlib.suppress(EOFError, ConnectionError))  # the server has closed the pipe
+        progress, table = _progress(connection), InfoTable(num_envs) if infos else None
         try:
-            shard = Shard(env_id, kwargs, num_envs, seed, InfoTable(num_envs) if infos else None, mask)
+            shard = Shard(env_id, kwargs, num_envs, seed, table, mask, progress)
         except EnvError as error:
             failures = [[0, trace_of(error)]] if error.__cause__ else []
             connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
             return
-        with contextlib.closing(shard):
-            connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
-            actions = action_record(shard.spec.action).dtype["action"]
-            while True:
-                _answer(connection, shard, actions)
-    _end_descendants()
+        stack.callback(shard.close)
+        connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+        actions = action_record(shard.spec.action).dtype["action"]
+        while True:
+            _answer(connection, shard, actions)
+
+
+def _progress(connection: Connection) -> Callable[[], None]:
+    """A function to call after each environment, so that the server's limit is that of one environment."""
+    sent_at = 0.0
+
+    def progress() -> None:
+        nonlocal sent_at
+        if (now := time.monotonic()) - sent_at > PROGRESS_S:
+            sent_at = now
+            connection.send_bytes(PROGRESS)
+
+    progress()  # this process has started
+    return progress
 
 
 def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> None:

@@ -33,7 +33,7 @@ from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import RESET, STEP, serve
+from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, serve
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class _Worker:
     mark: str = ""  #: carried by every process that it starts
     seed: int = 0  #: for its first process
     awaits: Literal["spec", "rows", ""] = "spec"
-    since: float = 0.0  #: when that was asked for; without a process: when to start one
+    since: float = 0.0  #: when that was asked for, or progress was made; without a process: when to start one
     deaths: int = 0
-    hangs: str = ""  #: a text that says how long it has not answered, if that was too long
+    hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
     @property
     def size(self) -> int:
@@ -116,12 +116,13 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             if worker.pipe is None or not worker.awaits:
                 continue
-            allowed_s = limit_s * (worker.size if worker.awaits == "spec" else 1)
-            late_s = now - worker.since - allowed_s
-            if late_s > TRACEBACK_S:
+            late_s = now - worker.since - limit_s
+            if now - worker.since > EXIT_S and not worker.process.is_alive():
+                end_marked({worker.mark})  # processes that its environments have forked hold its end of the pipe
+            elif late_s > TRACEBACK_S:
                 worker.process.kill()
             elif late_s > 0 and not worker.hangs:
-                worker.hangs = f"no answer for {allowed_s:g} s"
+                worker.hangs = f"no answer for {limit_s:g} s, which is envserver.step_timeout_s"
                 self.timeouts += 1
                 log.error("a process of %d environments %r: %s, it hangs at:", worker.size, self._env_id, worker.hangs)
                 os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and the process ends
@@ -207,7 +208,11 @@ class WorkerVectorEnv(VectorEnv):
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None
         try:
-            outcome = unpack(worker.pipe.recv_bytes())
+            message = worker.pipe.recv_bytes()
+            if message == PROGRESS:
+                worker.since = time.monotonic()
+                return
+            outcome = unpack(message)
             if not isinstance(outcome, dict):
                 raise RemoteProtocolError("an outcome is a map")
             self.count_failures(outcome.get("failures", []), self._env_id, worker.part.start)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TO_SEE_S
-from tests.helpers import python, wait_until
+from tests.helpers import python, running_still, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -127,13 +127,6 @@ def family(path: Path, members: int) -> list[int]:
     return wait_until(
         lambda: len(found := [int(pid) for pid in path.read_text().split()]) >= members and found, TO_SEE_S
     )
-
-
-def running_still(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def gone(pids: list[int]) -> bool:

@@ -1,5 +1,6 @@
 """An environment that misbehaves on request; its id is `tests.integration.odd_env:Odd-v0`."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -56,6 +57,8 @@ class Odd(gymnasium.Env):
       broken: a file; while it exists no environment can be made, and each attempt appends a byte to it.
       family: a file to which every environment appends the ids of two processes it starts, one in a session of its own.
       make_s: seconds that making it takes.
+      reset_s: seconds that a reset takes.
+      method: start method of a process that multiprocessing starts, whose id joins those in `family`.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class Odd(gymnasium.Env):
         broken: str = "",
         family: str = "",
         make_s: float = 0.0,
+        reset_s: float = 0.0,
+        method: str = "",
     ) -> None:
         self.observation_space = CHOICES[dtype] if dtype in CHOICES else spaces.Box(0, 255, (2,), np.dtype(dtype).type)
         if dtype == "bool":
@@ -76,19 +81,25 @@ class Odd(gymnasium.Env):
         self.action_space = spaces.Discrete(2)
         self.at, self.deed, self.reward, self.once = at, deed, SAID.get(str(reward), reward), once
         self.answer = [SAID.get(str(entry), entry) for entry in answer] if isinstance(answer, list) else answer
-        self.count = 0
+        self.count, self.reset_s = 0, reset_s
         if broken and Path(broken).exists():
             with Path(broken).open("a") as file:
                 file.write("x")
             raise ConnectionError("what this environment needs is not there")
         time.sleep(make_s)
         if family:
-            started = [subprocess.Popen(SLEEPER, start_new_session=apart) for apart in (False, True)]
+            started: list[Any] = []
+            if method:
+                started = [multiprocessing.get_context(method).Process(target=time.sleep, args=(1000,))]
+                started[0].start()
+            else:
+                started = [subprocess.Popen(SLEEPER, start_new_session=apart) for apart in (False, True)]
             with Path(family).open("a") as file:
                 file.writelines(f"{process.pid}\n" for process in started)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         self.count = 0
+        time.sleep(self.reset_s)
         return self._plain(), {}
 
     def _plain(self) -> Any:

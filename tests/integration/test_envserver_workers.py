@@ -1,17 +1,22 @@
 """Environments that raise, die, hang or outlive their server, each in a real worker process."""
 
 import contextlib
+import select
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from tests.helpers import killed_at_last, python, wait_until
+from tests.helpers import killed_at_last, python, running_still, wait_until
 from tests.integration.envservers import COUNTER, ODD, running
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost
+from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.transport import Context
+from zerobeast.common.wire import stream
 from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import service, workers
 
@@ -84,6 +89,58 @@ def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(
             ConfigError, match=r"lost its process 2 times without a step in between, the last time: exit code 7"
         ):
             step_often(client)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_environments_may_start_processes_which_end_with_their_worker_however_it_ends(
+    context: Context, ipc: str, tmp_path: Path, method: str
+) -> None:
+    family = tmp_path / "family"
+    env = {"id": ODD, "kwargs": {"family": str(family), "method": method}}
+    with running(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:
+        client.reset()
+        (worker,), first = children(), int(family.read_text())
+        worker.kill()
+        assert client.step([0])[0]["first"].all(), "a forked process holds its pipe, and yet its death is noticed"
+        second = int(family.read_text().split()[1])
+        assert not running_still(first)
+        assert running_still(second)
+    wait_until(lambda: not running_still(second))
+
+
+def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "MAX_DEATHS", 1)
+    kwargs = {"reset_s": 0.3, "at": 1, "deed": "hang"}
+    env = workers.WorkerVectorEnv(EnvConfig(id=ODD, kwargs=kwargs), 4, seed=0, workers=1)
+
+    def finish(limit_s: float) -> None:
+        while not env.collect():
+            env.tend(time.monotonic(), limit_s)
+            select.select(env.files, (), (), 0.05)
+
+    try:
+        finish(60.0)
+        env.reset()
+        finish(1.0)  # all four take 1.2 s
+        assert env.timeouts == 0
+        env.step(np.zeros(4, np.int64))
+        with pytest.raises(EnvError, match=r"no answer for 0.1 s, which is envserver\.step_timeout_s"):
+            finish(0.1)
+    finally:
+        env.close()
+        wait_until(lambda: env.closed(force=True))
+
+
+def test_a_client_waits_for_several_slow_environments_as_long_as_the_server_works(
+    context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RESEND_AFTER_S", "RESEND_LIMIT_S"):
+        monkeypatch.setattr(stream, name, 0.1)
+    with running(ipc), EnvClient(context, ipc, {"id": ODD, "kwargs": {"reset_s": 0.3}}, 4, seed=0) as client:
+        client.timeout_s = 0.9
+        assert client.reset()["first"].all(), "after 1.2 s"
 
 
 def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, ipc: str, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import running_still
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
+from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -37,19 +39,38 @@ def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path)
     assert (spec.env_id, spec.obs.shape) == ("tests.integration.loud_env:Loud-v0", (3,))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, method: str) -> None:
+    family = tmp_path / "family"
+    assert spec_of(given(ODD, family=str(family), method=method)).obs.shape == (2,)
+    assert not running_still(int(family.read_text()))
+
+
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "limit_s", "sentence"),
     [
         ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"),
         (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
-        (ODD, {"make_s": 50}, 0.1, r"^env.id '.*Odd-v0' was not made within 0.1 s, .*; --preset NAME needs no look"),
+        (
+            ODD,
+            {"make_s": 50},
+            0.1,
+            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s\); --preset NAME",
+        ),
     ],
 )
 def test_an_environment_that_cannot_be_made_is_refused_in_a_sentence(
-    env_id: str, kwargs: dict[str, object], limit_s: float, sentence: str
+    env_id: str, kwargs: dict[str, object], limit_s: float, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(spaces, "LIMIT_S", limit_s)
     with pytest.raises(ConfigError, match=sentence):
-        spec_of(given(env_id, **kwargs), limit_s)
+        spec_of(given(env_id, **kwargs))
+
+
+def test_a_longer_limit_on_a_step_is_one_on_this_look_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "LIMIT_S", 0.1)
+    flags = given(ODD, make_s=0.2) | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", "90", "flag")}
+    assert spec_of(flags).obs.shape == (2,)
 
 
 def test_with_a_named_preset_the_environment_is_not_made(tmp_path: Path) -> None:

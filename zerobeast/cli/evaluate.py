@@ -162,8 +162,8 @@ def _play(
     from zerobeast.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
-    env = config.env.alone(task).model_dump()
-    with Context() as context, EnvClient(context, endpoint, env, num_envs, flags.seed) as envs:
+    env, limit_s = config.env.alone(task).model_dump(), START_LIMIT_S + config.envserver.step_timeout_s
+    with Context() as context, EnvClient(context, endpoint, env, num_envs, flags.seed, limit_s) as envs:
         player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy, config=config)
         counter = EpisodeCounter(quotas(flags.episodes, num_envs))
         rows = envs.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -12,19 +13,19 @@ from collections.abc import Mapping
 
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.launcher.trust import refuse_named
 
-LIMIT_S = 60.0
+LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 
 
-def spec_of(given: Mapping[str, Given], limit_s: float = LIMIT_S) -> EnvSpec:
+def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     """The observations and actions of the environment that settings name; of several, the first.
 
     Args:
       given: path -> value and layer, at least for `env.id`; unchecked.
-      limit_s: how long making it may take.
 
     Raises:
       ConfigError: it cannot or must not be made, or a file names a module to import for it.
@@ -32,6 +33,9 @@ def spec_of(given: Mapping[str, Given], limit_s: float = LIMIT_S) -> EnvSpec:
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     env_id, kwargs = given["env.id"], given["env.kwargs"].value if "env.kwargs" in given else {}
+    limit_s = LIMIT_S
+    with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
+        limit_s = max(limit_s, min(LONGEST_S, float(given["envserver.step_timeout_s"].value)))
     refuse_named(env_id.value, env_id.where)
     return _ask(env_id.value.partition(",")[0].strip(), json.dumps(kwargs, default=str), limit_s)
 
@@ -51,7 +55,7 @@ def _ask(env_id: str, kwargs: str, limit_s: float) -> EnvSpec:
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            why = f"was not made within {limit_s:g} s, to see which preset fits; --preset NAME needs no look at it"
+            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s); --preset NAME needs no look at it"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
         answer.seek(0)
         complaint.seek(0)

@@ -105,7 +105,8 @@ class ClusterFleet:
         for part in self._parts:
             refusal, part.refusal = part.refusal, None
             if part.asked:
-                part.lose(PeerLost(part.complaint(round(time.monotonic() - self._began, 1))))
+                name, waited_s = "" if self._resets_all else "step_", round(time.monotonic() - self._began, 1)
+                part.lose(PeerLost(f"{part.complaint(waited_s)}: {name}timeout_s is {self._limit_s:g}"))
             elif refusal is not None and (self._resets_all or not _has_failed(refusal)):
                 refusals.append(refusal)
             elif refusal is not None:
@@ -128,7 +129,7 @@ class ClusterFleet:
                 if not isinstance(part.trouble, PeerLost | None):  # a lost peer may come back
                     raise part.trouble
                 if not part.here and time.monotonic() > self._deadline:
-                    raise PeerLost(part.complaint(self._timeout_s))
+                    raise PeerLost(f"{part.complaint(self._timeout_s)}: timeout_s is {self._timeout_s:g}")
             self._wait()
         self.spec = self._parts[0].session.spec
         for part in self._parts:

@@ -279,7 +279,7 @@ class RemoteVectorEnv(RowsVectorEnv):
       num_envs: N.
       env: further settings, named as in `EnvConfig`, such as {"kwargs": {...}, "frame_stack": 1}.
       autoreset_mode: gymnasium's, by name or value. SAME_STEP costs a second request in each step that ends an episode.
-      timeout_s: how long any answer may take.
+      timeout_s: how long the env-server may be silent, and how long any answer may take for each environment.
       context: context whose keys protect the connection; None: a connection without keys.
 
     Raises:

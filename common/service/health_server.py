@@ -1,6 +1,6 @@
 """The health page of a service: what its own loop last wrote, served over HTTP.
 
-/livez   200 while the loop turns, 503 once it has not for STUCK_S
+/livez   200 while the loop turns, 503 once it has not for STUCK_S or can admit no client any more
 /readyz  200 once the service is ready and while it does not drain, else 503; 200 while it stalls, since it takes work
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
@@ -100,7 +100,7 @@ class HealthServer(ThreadingHTTPServer):
         """What the loop last wrote, plus what only a reader can tell: how long ago it turned, and what follows."""
         service = self._service
         page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
-        page["live"] = page["loop_age_s"] < STUCK_S
+        page["live"] = page["loop_age_s"] < STUCK_S and service.sound
         page["ready"] = page["live"] and page.get("state") == "ready"
         page["stalled"] = page["ready"] and page["stalled_s"] > self._stall_after_s
         return page

@@ -6,6 +6,7 @@ a client asks and the last reading is older than REREAD_S, so that keys can be a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -42,25 +43,43 @@ class Admission:
         """Wait for the thread, once the context has ended."""
         self._thread.join()
 
-    def _run(self) -> None:
-        try:
-            while True:
-                self._answer(*self._socket.recv_multipart())
-        except zmq.ContextTerminated:
-            self._socket.close(linger=0)
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still answers; without it no handshake ends."""
+        return self._thread.is_alive()
 
-    def _answer(
-        self, version: bytes, request: bytes, domain: bytes, address: bytes, _id: bytes, _curve: bytes, raw: bytes
-    ) -> None:
-        plane, key, now = Plane(domain), z85.encode(raw), time.monotonic()
+    def _run(self) -> None:
+        with contextlib.suppress(zmq.ContextTerminated):
+            while True:
+                request = self._socket.recv_multipart()
+                self._socket.send_multipart([*request[:2], *self._verdict(request)])
+        self._socket.close(linger=0)
+
+    def _verdict(self, request: list[bytes]) -> list[bytes]:
+        """Status, text, user id and metadata. Never raises: a request without an answer would be the last one."""
+        try:
+            _version, _request, domain, address, _id, _curve, raw = request
+            plane, key, now = Plane(domain), z85.encode(raw), time.monotonic()
+            if key in self._keys_of(plane, now):
+                return [b"200", b"", key, b""]
+            self.refused += 1
+            self._log(plane, address, key, now)
+        except Exception as error:  # a request that is malformed, or no keys are known yet and none can be read
+            log.warning("a client cannot be admitted now, and has to try again: %r", error)
+            return [b"300", b"", b"", b""]
+        return [b"400", b"", b"", b""]
+
+    def _keys_of(self, plane: Plane, now: float) -> frozenset[bytes]:
+        """The plane's keys, those read before if the folder cannot be read now. Raises OSError if there are none."""
         if now - self._read_at[plane] > REREAD_S:
-            self._read_at[plane], self._admitted[plane] = now, self._keys.clients(plane)
-        if key in self._admitted[plane]:
-            self._socket.send_multipart([version, request, b"200", b"", key, b""])
-            return
-        self._socket.send_multipart([version, request, b"400", b"", b"", b""])
-        self.refused += 1
-        self._log(plane, address, key, now)
+            try:
+                self._admitted[plane] = self._keys.clients(plane)
+            except OSError as error:
+                if plane not in self._admitted:
+                    raise
+                log.warning("%s; the keys that were read before are admitted", error)
+            self._read_at[plane] = now
+        return self._admitted[plane]
 
     def _log(self, plane: Plane, address: bytes, key: bytes, now: float) -> None:
         if (address, key) in self._named or now - self._log_at < LOG_PERIOD_S:
@@ -71,5 +90,5 @@ class Admission:
         self._log_at = now
         log.warning(
             "refused a connection from %s on the %s plane: its key %s is not that of any %s in %s",
-            *(address.decode(), plane.name.lower(), key.decode(), CLIENTS[plane], self._keys.folder),
+            *(address.decode(errors="replace"), plane.name.lower(), key.decode(), CLIENTS[plane], self._keys.folder),
         )

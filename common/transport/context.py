@@ -46,6 +46,11 @@ class Context(AbstractContextManager["Context"]):
         """Connections refused because of their key."""
         return self._admission.refused if self._admission else 0
 
+    @property
+    def sound(self) -> bool:
+        """Whether clients can still be admitted."""
+        return self._admission is None or self._admission.alive
+
     def socket(self, kind: int) -> Socket:
         """A new socket of a kind such as zmq.PUSH.
 

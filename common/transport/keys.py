@@ -12,10 +12,12 @@ guard them.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 
@@ -33,6 +35,8 @@ SERVERS = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: 
 #: who connects to it there
 CLIENTS = {Plane.STEPS: "actor", Plane.INFERENCE: "actor", Plane.ROLLOUTS: "actor", Plane.WEIGHTS: "broker"}
 PUBLIC, SECRET = "public", "secret"
+#: errors of a process or a disk in trouble, not of a file
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 
 
 class Keys:
@@ -68,7 +72,11 @@ class Keys:
         return self._servers[plane]
 
     def clients(self, plane: Plane) -> frozenset[bytes]:
-        """The public keys admitted on a plane, as the folder has them now. Unusable files are skipped."""
+        """The public keys admitted on a plane, as the folder has them now. Unusable files are skipped.
+
+        Raises:
+          OSError: this process or the disk cannot read now, which says nothing about the keys.
+        """
         return frozenset(self._readable(CLIENTS[plane]))
 
     def _server(self, plane: Plane) -> bytes:
@@ -79,6 +87,8 @@ class Keys:
             try:
                 yield _certificate(file)[0]
             except ConfigError as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING:
+                    raise error.__cause__ from None
                 if file not in self._unreadable:
                     log.warning("%s; no client is admitted with it", error)
                 self._unreadable.add(file)
@@ -108,7 +118,11 @@ def add_key(folder: Path, role: str) -> list[Path]:
 
 
 def _of_role(public: Path, role: str) -> list[Path]:
-    return [*public.glob(f"{role}.key"), *public.glob(f"{role}-*.key")]
+    try:
+        names = os.listdir(public)  # unlike `glob` of Python 3.13, it raises what went wrong
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return [public / name for name in names if fnmatchcase(name, f"{role}.key") or fnmatchcase(name, f"{role}-*.key")]
 
 
 def _files(folder: Path, name: str) -> tuple[Path, Path]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -111,6 +112,13 @@ def test_a_loop_that_hangs_is_reported_although_its_page_is_served() -> None:
         assert get(address, "/healthz")[0] == 200
         assert 'zerobeast_live{role="broker",run=""} 0.0' in get(address, "/metrics")[1]
         assert main(["health", "--endpoint", address]) == 1
+
+
+def test_a_service_that_can_admit_no_client_any_more_is_not_alive() -> None:
+    with served() as (worker, address):
+        wait_until(lambda: get(address, "/livez")[0] == 200)
+        worker._opened.append(SimpleNamespace(sound=False))  # type: ignore[arg-type]
+        assert get(address, "/livez")[0] == 503
 
 
 def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_people(

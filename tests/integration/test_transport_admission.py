@@ -1,5 +1,6 @@
 """Encrypted tcp: only peers with a key of the plane are heard, and an id belongs to one key alone."""
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import zmq
+from zmq.utils import z85
 
 from tests.helpers import free_port, wait_until
 from tests.integration.ports import bound_again
@@ -31,6 +34,7 @@ from zerobeast.common.transport import (
     sockets,
 )
 from zerobeast.common.transport import admission as admission_module
+from zerobeast.common.transport.admission import Admission
 from zerobeast.common.transport.keys import CLIENTS, SERVERS
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.broker.service import Broker
@@ -219,6 +223,47 @@ def test_keys_come_and_go_while_a_server_runs(server: ServerPort, contexts: Make
         assert server.refused["key"]
         assert greeted(server, old, LONG_S), "a connection that is open stays"
         assert heard(server, contexts(keys, "actor", "actor-2"), place, LONG_S, 4)
+
+
+def test_keys_that_were_read_before_are_admitted_while_no_file_can_be_opened(
+    server: ServerPort, contexts: Make, keys: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(admission_module, "REREAD_S", 0.0)
+    actor, late = contexts(keys, "actor"), contexts(keys, "actor")
+    with monkeypatch.context() as patched:
+        patched.setattr("zmq.auth.load_certificate", fails)
+        assert not heard(server, late, place, SHORT_S), "no keys are known yet"
+    assert heard(server, late, place, LONG_S, 2)
+    for broken in ("os.listdir", "zmq.auth.load_certificate"):
+        with monkeypatch.context() as patched:
+            patched.setattr(broken, fails)
+            assert heard(server, actor, place, LONG_S, next(SLOTS) + 100)
+
+
+def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_too(keys: Path) -> None:
+    context = zmq.Context()
+    admission = Admission(context, Keys(str(keys), "learner"))
+    with context.socket(zmq.DEALER) as asks:
+        asks.rcvtimeo = 20_000
+        asks.connect("inproc://zeromq.zap.01")
+        raw = z85.decode(Keys(str(keys), "actor").public)
+        for domain, address, key, status in (
+            (b"nowhere", b"", raw, b"300"),
+            (b"r", b"", b"short", b"300"),
+            (b"r", b"\xff", b"x" * 32, b"400"),
+            (b"r", b"", raw, b"200"),
+        ):
+            asks.send_multipart([b"", b"1.0", b"7", domain, address, b"", b"CURVE", key])
+            assert asks.recv_multipart()[1:4] == [b"1.0", b"7", status]
+        asks.send_multipart([b"", b"1.0"])
+        assert asks.recv_multipart()[2] == b"300"
+    assert admission.alive
+    context.term()
+    admission.join()
+    assert not admission.alive
 
 
 def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts: Make, keys: Path, place: str) -> None:

@@ -76,8 +76,11 @@ class Gatherer:
     def _run(self) -> None:
         while not self._closing.wait(PERIOD_S):
             for source in self._sources:
-                source.refresh()
-                self._note(source.new_warnings())
+                try:
+                    source.refresh()
+                    self._note(source.new_warnings())
+                except Exception as error:  # whatever is wrong with one page, the others are read
+                    self._note([f"{source.child.spec.name}: its page cannot be read: {error!r}"])
             if self._watch:
                 self._watch(self.snapshot())
 

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
+
+import torch
 
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.algos.registry import ALGORITHMS
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
+
+log = logging.getLogger(__name__)
+
+MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 
 
 def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
-    """The algorithm that `config` names, for `env`.
+    """The algorithm that `config` names, for `env`; sizes that a peer may have made up are checked without memory.
 
     Raises:
-      ConfigError: it cannot handle these observations or actions.
+      ConfigError: it cannot handle these observations or actions, or they or the network are too large.
     """
+    if (size := env.frame_stack * step_record(env).row_bytes) > MAX_OBS_BYTES:
+        raise ConfigError(f"{env.env_id}: observations of {size} bytes, expected at most {MAX_OBS_BYTES}")
     module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
-    algorithm: Algorithm = getattr(module, ALGORITHMS[config.algo].__name__.removesuffix("Config"))(config, env)
+    make = getattr(module, ALGORITHMS[config.algo].__name__.removesuffix("Config"))
+    parameters = 0
+    try:
+        with torch.device("meta"):  # shapes without memory
+            parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
+    except ConfigError:
+        raise
+    except Exception as error:  # the network of another author's algorithm may compute with its weights when it is made
+        log.debug("the size of the network is not known before it is made: %r", error)
+    if parameters > config.net.max_parameters:
+        raise ConfigError(
+            f"{env.env_id}: a network of {parameters:,} parameters, expected at most {config.net.max_parameters:,} "
+            f"(net.max_parameters)"
+        )
+    algorithm: Algorithm = make(config, env)
     return algorithm

@@ -33,7 +33,7 @@ class PolicyAndValue(Network):
       env: its observations and actions.
 
     Raises:
-      ConfigError: the named torso cannot take what the environment sends, or there would be too many weights.
+      ConfigError: the named torso cannot take what the environment sends.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
@@ -42,7 +42,6 @@ class PolicyAndValue(Network):
         self.core_size = self.body.core_size
         self.policy = policy_head(self.body.out_size, env.action, config)
         self.value: nn.Linear | PopArt = head(self.body.out_size, 1, VALUE_GAIN)  #: one output, or one per task
-        self.limit_size(env.env_id)
 
     def forward(self, inputs: StepInput, core: Tensor, task: Tensor | None = None) -> tuple[Answer, Tensor]:
         """Unroll T steps.

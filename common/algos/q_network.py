@@ -36,8 +36,7 @@ class QNetwork(Network):
       clip_reward: whether the reward that the body sees is clipped.
 
     Raises:
-      ConfigError: the actions are not discrete, the named torso cannot take what the environment sends, or there would
-        be too many weights.
+      ConfigError: the actions are not discrete, or the named torso cannot take what the environment sends.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class QNetwork(Network):
         self.core_size = self.body.core_size
         [n_actions] = env.action.choices
         self.head = QHead(self.body.out_size, n_actions, dueling=dueling, atoms=atoms, hidden_size=head_size)
-        self.limit_size(env.env_id)
 
     def forward(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
         """Unroll T steps.

@@ -7,10 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError
-
-MAX_BYTES = 1 << 30  #: of weights: a peer's description of the environment decides the sizes of layers
-
 
 class StepInput(NamedTuple):
     """What a network sees at each step; see `zerobeast.common.wire.records` for the time index."""
@@ -46,12 +42,3 @@ class Network(nn.Module):
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights that may be rounded in `dtype`, for inference; here there are none."""
-
-    def limit_size(self, env_id: str) -> None:
-        """Refuse more weights than `MAX_BYTES`.
-
-        Raises:
-          ConfigError: there are more.
-        """
-        if (size := sum(weights.nbytes for weights in self.parameters())) > MAX_BYTES:
-            raise ConfigError(f"{env_id}: a network with {size} bytes of weights, expected at most {MAX_BYTES}")

@@ -50,14 +50,13 @@ class BoxPolicy(Network):
       n_out: parameters of an action.
 
     Raises:
-      ConfigError: the observations cannot become vectors, or there would be too many weights.
+      ConfigError: the observations cannot become vectors.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
         self.vectors = Vectors(config, env)
         self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out)
-        self.limit_size(env.env_id)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """[N, size] of `vectors` -> [N, n_out] float32."""

@@ -161,7 +161,7 @@ class RingFile:
         """The file's content, for as long as anything refers to it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
+            if not self.path.exists() or self._is_void():
                 self._make()
             with self.path.open("r+b") as file:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
@@ -170,6 +170,15 @@ class RingFile:
         except OSError as error:
             reason = error.strerror or error
             raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._expected)}: {reason}") from error
+
+    def _is_void(self) -> bool:
+        """Whether the file there was made for other rows, of which none has come."""
+        with self.path.open("rb") as file:
+            start = file.read(_START.size)
+            if len(start) < _START.size or not start.startswith(MAGIC) or start == self._start:
+                return False
+            capacity = min(_START.unpack(start)[2], os.fstat(file.fileno()).st_size // _ENTRIES // 8)
+        return not np.fromfile(self.path, np.int64, max(0, capacity) * _ENTRIES, offset=PAGE)[::_ENTRIES].any()
 
     def _make(self) -> None:
         """Make a file without rows. Mapped blocks are allocated first: a full disk would be a SIGBUS later."""

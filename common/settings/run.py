@@ -201,6 +201,12 @@ class NetConfig(Section):
         0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
     )
     squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
+    max_parameters: int = setting(
+        50_000_000,
+        "largest network that is built; the sizes of its layers follow from what environments send",
+        ge=1,
+        le=LIMIT,
+    )
 
     @property
     def sees_last_step(self) -> bool:

@@ -85,6 +85,7 @@ class Broker(Service):
         self._context = self.open_context(self.config.security)
         self.port = ServerPort(self._context, Plane.INFERENCE, settings.endpoint, epoch=self.epoch)
         self.resources.callback(self.port.close)
+        self.resources.callback(self._unsubscribe)
         self.poller = Poller([self.port])
         log.info("infers on %s in %s", device, dtype)
 
@@ -176,10 +177,14 @@ class Broker(Service):
         if self.state == "draining":
             return
         try:
-            policy, rows = self._sessions.agree(header.body[0])
+            before = self._sessions.policy
+            policy, rows = self._sessions.agree(header.body[0], self.clock(), settled=self._armed)
         except RemoteProtocolError as error:
             self.port.reject(header, error, epoch=self.epoch)
             return
+        if policy is not before:
+            self._batcher.take()
+            self._unsubscribe()
         if not self.port.hears(header.sender):
             return  # its subscription has not arrived yet, and HELLO will be repeated
         if self._inbox is None:
@@ -189,7 +194,6 @@ class Broker(Service):
             sync = Sync(self.config.sync.parsed, self.epoch, self.config.learner.publish_every)
             layout = policy.layout_id, policy.weights_bytes
             self._inbox = WeightsInbox(self._context, endpoint, *layout, local=local, sync=sync)
-            self.resources.callback(self._inbox.close)
         session = self._sessions.admit(header, rows, self.clock())
         if session is None:
             busy = RemoteProtocolError(f"no room for {rows} more environments", "busy")
@@ -197,6 +201,11 @@ class Broker(Service):
         elif not session.state.pending:  # otherwise WELCOME's seq would be out of date: the client repeats its HELLO
             terms = {"policy": policy.algorithm.policy.to_wire()}
             self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, (terms,)))
+
+    def _unsubscribe(self) -> None:
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox, self.poller = None, Poller([self.port])
 
     def _infer(self, incoming: Incoming) -> bool:
         """Put a request into the batch. False if it has to wait for the next one."""

@@ -21,12 +21,11 @@ from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.session import Session, SessionTable
+from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
 from zerobeast.common.wire.specs import EnvSpec
 
 log = logging.getLogger(__name__)
 
-MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 MAX_BATCH_BYTES = 4 << 30  #: of the largest batch
 MAX_STATE_BYTES = 8 << 30  #: of all slots
 MAX_SLOTS = 1 << 16
@@ -55,9 +54,16 @@ class Sessions:
         self._config = config
         self._device, self._dtype, self._seed = device, dtype, seed
         self._ranges = SlotRanges(0)
+        self._built_at = 0.0
 
-    def agree(self, terms: dict[str, Any]) -> tuple[Inference, int]:
+    def agree(self, terms: dict[str, Any], now: float, *, settled: bool) -> tuple[Inference, int]:
         """Check what a HELLO asks for, and build the policy for the first that can be served.
+
+        Args:
+          terms: of the HELLO.
+          now: the time.
+          settled: whether there are weights for the policy. If not, and if no client is left that described its
+            environment, or that was UNUSED_S ago, another environment takes its place and ends all sessions.
 
         Returns:
           the policy, and how many environments a request of this session has.
@@ -72,7 +78,11 @@ class Sessions:
             )
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
+        replaceable = not settled and (not self.table.senders or now - self._built_at > UNUSED_S)
+        if self.policy is not None and env != self.policy.algorithm.env and replaceable:
+            self.policy, self.table = None, SessionTable(self.table.epoch)
         if self.policy is None:
+            self._built_at = now
             self.policy = self._build(env)
             self._ranges = SlotRanges(min(MAX_SLOTS, MAX_STATE_BYTES // self.policy.bytes_per_slot))
         elif env != self.policy.algorithm.env:
@@ -130,10 +140,10 @@ class Sessions:
     def _build(self, env: EnvSpec) -> Inference:
         most = self._config.broker.max_batch_rows
         size = env.frame_stack * step_record(env).row_bytes
-        if size > MAX_OBS_BYTES or most * size > MAX_BATCH_BYTES:
+        if most * size > MAX_BATCH_BYTES:
             raise RemoteProtocolError(
-                f"{env.env_id}: observations of {size} bytes; expected at most {MAX_OBS_BYTES}, and for "
-                f"broker.max_batch_rows {most} of them at most {MAX_BATCH_BYTES}",
+                f"{env.env_id}: {most} observations (broker.max_batch_rows) of {size} bytes, expected at most "
+                f"{MAX_BATCH_BYTES} bytes",
                 "terms",
             )
         try:

@@ -11,14 +11,14 @@ the next one must not be trained on twice. What is remembered is part of the che
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
-from zerobeast.common.wire.session import Arrival, Session, SessionTable
+from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
@@ -63,6 +63,10 @@ class Intake(RolloutPlane):
         self._changed = True  #: whether actors came or left since the window was last computed
         self._grant_at = 0.0
         self.acting = ActingProcesses()
+        #: gives the run up for another that a HELLO begins; None if it cannot, because a rollout has come
+        self.give_up: Callable[[], RolloutPlane] | None = None
+        self._founded_at: float | None = None  #: when the first HELLO came
+        self._given_up = False
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
             self._left[sender] = None
@@ -143,6 +147,8 @@ class Intake(RolloutPlane):
     @property
     def reads(self) -> bool:
         """Whether to receive: not if a batch is ready and more waits than was granted; the rest waits in the socket."""
+        if self._given_up:
+            return False
         return not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
 
     @property
@@ -153,8 +159,13 @@ class Intake(RolloutPlane):
     def admit(self, header: Header, now: float) -> None:
         """Welcome an actor that fits the run, unless it could not hear the answer yet."""
         theirs = Terms.from_wire(header.body[0])
+        self._founded_at = now if self._founded_at is None else self._founded_at
         if sentence := mismatch(theirs, self.terms):
-            raise RemoteProtocolError(sentence, "terms")
+            if self.give_up is None or not self._yields_to(theirs, now - self._founded_at):
+                raise RemoteProtocolError(sentence, "terms")
+            self._given_up = True
+            self.give_up().admit(header, now)
+            return
         session, hears = self._sessions.of(header), self.port.hears(header.sender)
         if session is not None and hears and header.sender in self._left:  # it said BYE over a connection that stays
             del self._left[header.sender]
@@ -165,6 +176,12 @@ class Intake(RolloutPlane):
             self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = task_of(theirs, self.terms)
             self._welcome(session)
+
+    def _yields_to(self, theirs: Terms, age_s: float) -> bool:
+        """Whether another environment of this id may take the place of the first: its actor left or sent nothing."""
+        env = theirs.env.among(self.terms.env.env_id)
+        differs = env != self.terms.env and not mismatch(theirs, replace(self.terms, env=env, policy=theirs.policy))
+        return differs and (not self.peers or age_s > UNUSED_S)
 
     def _opened(self, header: Header, theirs: Terms, now: float) -> Session[StreamLedger]:
         """Open a session; if there is no room, it replaces those of an actor that has gone."""
@@ -230,6 +247,7 @@ class Intake(RolloutPlane):
             )
         version = int(rows["policy_version"].min())
         entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version, begun=used)
+        self.give_up = None
         self.queue.put(entry, rows[used:])
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:

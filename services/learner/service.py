@@ -76,6 +76,7 @@ class Learner(Service):
         self._make_trainer = make_trainer
         self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
+        self._writer: WeightsWriter | None = None
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the next batch
         self._computes: dict[str, str] = {}  #: device and precision, for the health page
@@ -111,6 +112,7 @@ class Learner(Service):
         self.resources.callback(port.close)
         self._publisher = WeightsPublisher(context, config.learner.endpoint)
         self.resources.callback(self._publisher.close)
+        self.resources.callback(self._unshare)
         self.poller = Poller([port, self._publisher])
         self._plane = PlaneBeforeRun(port, self._epoch, self._begin)
         if trainer:
@@ -198,18 +200,35 @@ class Learner(Service):
                 raise ConfigError(f"deterministic: no memory to share the weights: {error}") from error
             log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
             return None
-        self.resources.callback(writer.close)
+        self._writer = writer
         return writer
+
+    def _unshare(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
-        return self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
+        self._unshare()
+        intake = self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
+        if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
+            intake.give_up = self._forget
+        return intake
 
     def _adopt(self, training: TrainingRun) -> Intake:
         """Begin the run: publish the weights, and admit all actors that offer the same terms."""
         self.training, self._plane = training, training.intake
         training.publish()
         return training.intake
+
+    def _forget(self) -> RolloutPlane:
+        """Give up a run for which no rollout has come; all that there is of it follows from its first HELLO."""
+        log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
+        self.training = None
+        self._unshare()
+        self._plane = PlaneBeforeRun(self.plane.port, self._epoch, self._begin)
+        return self._plane
 
     def _rest(self, training: TrainingRun) -> None:
         """Do what learner.when_done says, now that all steps are done."""
@@ -236,5 +255,6 @@ class Learner(Service):
             self.training.record(self.report(), now)
 
     def _checkpoint(self, now: float) -> None:
-        if self.training is not None:
+        """Save the run, once it has steps: a description that came in a HELLO alone must not bind the next learner."""
+        if self.training is not None and self.training.trainer.counters.agent_steps:
             self.training.checkpoint(now)

@@ -1,5 +1,7 @@
 """Bad input from a peer is refused in words and counted, and the other peers do not notice."""
 
+import time
+
 import pytest
 import zmq
 from torch import nn
@@ -10,6 +12,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
+from zerobeast.common.wire.session import UNUSED_S
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply
@@ -100,6 +103,28 @@ def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
     assert the.refused("terms") >= 1
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
+def test_a_client_that_greets_first_does_not_decide_what_is_served_before_there_are_weights_for_it(
+    open_stage: OpenStage, *, leaves: bool
+) -> None:
+    the = open_stage(versions=())
+    first = the.client(env=EnvSpec(ECHO_ENV.env_id, ArraySpace.box((4,)), ECHO_ENV.action))
+    first.until(Reply.WELCOME)
+    first.request()
+    wait_until(lambda: first.turn() is None and len(the.broker._batcher))
+    if leaves:
+        first.bye()
+        wait_until(lambda: not the.broker.report()["clients"])
+    else:
+        assert "obs.shape [4]" in refusal(the.client())
+        the.broker.clock = lambda: time.monotonic() + UNUSED_S + 1
+    second = the.client()
+    second.until(Reply.WELCOME)
+    the.learner.publish(1)
+    assert second.ask().version == 1
+    assert "obs.shape [3]" in refusal(the.client(env=first.env))
+
+
 def test_an_impossible_number_of_environments_is_refused(the: Stage) -> None:
     for num_envs in (0, -1, 17, 1.5, "many", None, True):
         assert "expected 1 to 16" in refusal(the.client(num_envs=num_envs))
@@ -112,10 +137,10 @@ def test_an_environment_that_the_algorithm_cannot_handle_is_refused_in_its_words
     assert the.welcomed().ask().version == 1, "the next one is served"
 
 
-def test_an_environment_too_large_for_the_batch_is_refused(the: Stage) -> None:
-    huge = EnvSpec("Huge-v0", ArraySpace.box((1 << 22,)), ECHO_ENV.action, frame_stack=2)
-    sentence = refusal(the.client(env=huge))
-    assert "observations of" in sentence
+def test_an_environment_too_large_for_the_batch_is_refused(open_stage: OpenStage) -> None:
+    huge = EnvSpec("Huge-v0", ArraySpace.box((1 << 22,)), ECHO_ENV.action, frame_stack=9)
+    sentence = refusal(open_stage(max_batch_rows=32).client(env=huge))
+    assert "Huge-v0: 32 observations (broker.max_batch_rows)" in sentence
 
 
 def test_weights_of_another_architecture_are_refused_and_named(the: Stage) -> None:

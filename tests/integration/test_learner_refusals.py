@@ -10,6 +10,7 @@ from tests.helpers import wait_until
 from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.session import UNUSED_S
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.update import Trainer
@@ -46,6 +47,42 @@ def test_terms_that_do_not_fit_are_refused_with_a_sentence(open_run: Opener, fir
         assert wrong.replies[-1].body[0] == Reason.TERMS
     run.welcomed()
     assert run.page["peers"] == (1 if first else 2), "the run is open to those who fit"
+
+
+FIVE = {"env": EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4).to_wire()}
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
+def test_an_actor_that_greets_first_and_delivers_nothing_decides_nothing(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    run = open_run()
+    first = run.welcomed(**FIVE)
+    if leaves:
+        first.close()
+        run.drive([], lambda: run.page["peers"] == 0)
+    else:
+        first.push(1, rollout_rows(2))  # of another size than its own description
+        run.drive([first], lambda: run.page["refused_by_reason"])
+        with pytest.raises(ConfigError, match=r"obs\.shape is \[4\], this run has \[5\]"):
+            run.welcomed()
+        clock = run.learner.clock
+        monkeypatch.setattr(run.learner, "clock", lambda: clock() + UNUSED_S + 1)
+    with pytest.raises(ConfigError, match=r"this run has \[5\]"):
+        run.welcomed(unroll_length=6)  # could begin no run either
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(B))
+    run.drive([actor], lambda: actor.acked)
+    with pytest.raises(ConfigError, match=r"obs\.shape is \[5\], this run has \[4\]"):
+        run.welcomed(**FIVE)
+    assert run.page["agent_steps"] == B * T
+
+
+def test_a_description_without_rollouts_is_not_saved(open_run: Opener) -> None:
+    run = open_run()
+    run.welcomed(**FIVE)
+    run.learner.drain()
+    assert not list(run.learner.config.folder.glob("*.pt"))
 
 
 def test_a_disk_that_cannot_hold_the_run_ends_the_learner_and_refuses_no_actor(open_run: Opener) -> None:

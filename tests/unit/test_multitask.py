@@ -201,7 +201,7 @@ def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None
     sessions = Sessions(config, 1, device=torch.device("cpu"), dtype=torch.float32, seed=1)
 
     def greet(**changes: Any) -> Any:
-        return sessions.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()})[0]
+        return sessions.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()}, 0.0, settled=True)[0]
 
     assert greet(env_id="Two-v0") is greet(env_id="One-v0")
     other = r"^environment One-v0: obs.shape is \[6\], but this broker serves One-v0,Two-v0 with obs.shape \[5\]; envi"

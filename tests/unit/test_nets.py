@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from zerobeast.common.algos.factory import make_algorithm
+from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import action_features
 from zerobeast.common.nets.network import StepInput
@@ -269,10 +273,31 @@ def test_a_new_policy_is_nearly_uniform(torso: str, env: EnvSpec) -> None:
     torch.testing.assert_close(logits.softmax(-1), torch.full_like(logits, 1 / env.action.sizes[0]), rtol=0, atol=0.03)
 
 
-def test_a_network_of_gigabytes_is_refused_before_it_is_made() -> None:
-    wide = EnvSpec("Wide-v0", ArraySpace.box((4 << 20,)), SIX)
-    with (
-        torch.device("meta"),
-        pytest.raises(ConfigError, match="Wide-v0: a network with"),
-    ):
-        PolicyAndValue(NetConfig(hidden_size=256), wide)
+@pytest.mark.parametrize("algo", ["impala", "dqn", "sac"])
+def test_an_environment_that_needs_a_huge_network_is_refused_before_it_takes_memory(algo: str) -> None:
+    action = ArraySpace.box((1,), low=(0.0,), high=(1.0,)) if algo == "sac" else SIX
+    config = RunConfig.model_validate({"algo": algo, "net": {"hidden_size": 256}})
+    devices: set[str] = set()
+    hook = register_module_parameter_registration_hook(lambda _module, _name, made: devices.add(made.device.type))
+    try:
+        for size, sentence in (
+            (500_000, "a network of [0-9]+,...,... parameters, expected at most 50,000,000 .net.max_parameters"),
+            (4 << 20, "observations of 16777280 bytes, expected at most 16777216"),
+        ):
+            with pytest.raises(ConfigError, match=f"Wide-v0: {sentence}"):
+                make_algorithm(config, EnvSpec("Wide-v0", ArraySpace.box((size,)), action))
+    finally:
+        hook.remove()
+    assert devices == {"meta"}
+
+
+def test_the_size_of_a_network_that_computes_with_its_weights_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Impala.network
+
+    def network(self: Impala) -> PolicyAndValue:
+        net = made(self)
+        float(net.value.weight.sum())
+        return net
+
+    monkeypatch.setattr(Impala, "network", network)
+    assert make_algorithm(RunConfig.model_validate({"net": {"max_parameters": 1}}), CARTPOLE).network()

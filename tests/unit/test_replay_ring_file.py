@@ -163,6 +163,12 @@ def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, opened: 
     assert numbers(opened(tmp_path)) == [1, 2]
 
 
+def test_a_replay_that_holds_no_rows_gives_way_to_one_of_other_rows(tmp_path: Path, opened: Any) -> None:
+    opened(tmp_path, env=replace(FRAMES, frame_stack=2), capacity=7)
+    fill(opened(tmp_path), 1, 2)
+    assert numbers(opened(tmp_path)) == [1, 2]
+
+
 def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path, opened: Any) -> None:
     (tmp_path / "replay.new").write_bytes(b"half")
     assert numbers(opened(tmp_path)) == []

@@ -137,6 +137,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
       ConfigError: a line for every such setting, with both values and the ways out.
     """
     bound = [path for path in TREE if path.split(".")[0] in BOUND or path == f"{saved.algo}.optimizer"]
+    bound.remove("net.max_parameters")  # a limit, which binds no weights
     bound += _bound_by_replay(saved, wanted)
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [

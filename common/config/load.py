@@ -104,6 +104,7 @@ def gather(
         *remarks.idle(config, origins),
         *remarks.ladder(config),
         *remarks.held(config),
+        *remarks.raw_frames(config),
         *remarks.other_defaults(config, origins, line),
     )
     return Loaded(config, own.model_validate(own_values), origins, notes)

@@ -16,7 +16,8 @@ from typing import Any
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE
+from zerobeast.common.settings.reading import Reading
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
@@ -49,7 +50,8 @@ def _files() -> dict[str, Path]:
 def _family_by_spaces(env: EnvSpec) -> str:
     if all(array.kind == "box" for array in env.action.arrays):
         return "control"
-    sides = [min(array.image_size) for array in env.obs.arrays if array.image_size]
+    net = NetConfig()
+    sides = [min(array.image_size or ()) for array in env.obs.arrays if Reading.of(array, net).convolved]
     if not sides:
         return OTHERS
     return "atari" if max(sides) >= MIN_SHALLOW_SIDE else "minatar"

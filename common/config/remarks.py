@@ -46,6 +46,14 @@ def ladder(config: RunConfig) -> Iterator[str]:
         )
 
 
+def raw_frames(config: RunConfig) -> Iterator[str]:
+    """A sentence for every Atari game that a module makes, without what Atari games get here."""
+    for task in config.env.tasks:
+        module, _, game = task.partition(":")
+        if preset.fitting(game, config.algo).startswith("atari"):
+            yield f"env.id {task} has raw colour frames, as {module} makes them: --env {game} has Atari's usual ones"
+
+
 def held(config: RunConfig) -> Iterator[str]:
     """A sentence if PPO hardly reaches the divergence in sync.rule: ratios of 1 + clip mean one of about clip^2 / 2."""
     rule, settings = config.sync.parsed, config.ppo

@@ -43,7 +43,7 @@ class Body(nn.Module):
     def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> None:
         super().__init__()
         self._clip_reward = clip_reward
-        self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
+        self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
         torso = make_torso(config, env)
         own = 1 if torso.shared or config.use_lstm else heads
         self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])

@@ -61,11 +61,6 @@ def _channels_last(planes: Tensor) -> Tensor:
     return moved.movedim(-1, 1)
 
 
-def pixel_scale(space: ArraySpace) -> float:
-    """The factor that scales observations: bytes to [0, 1], everything else stays as it is."""
-    return 1 / 255 if space.dtype == "|u1" else 1.0
-
-
 def compute_dtype(weight: Tensor) -> torch.dtype:
     """The number format of a layer with this weight: autocast's if that is on, else the weight's own."""
     device = weight.device.type

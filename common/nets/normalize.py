@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from zerobeast.common.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.common.ops.tree import leaves
+from zerobeast.common.settings.reading import Reading
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace, Space
 
 CLIP = 10.0  #: standard deviations, for vectors
@@ -25,17 +27,17 @@ CLIP = 10.0  #: standard deviations, for vectors
 class ArrayNorm(Moments):
     """Mean and variance of every entry of an array, over the arrays seen so far.
 
-    Before the first entry it scales bytes to [0, 1] and leaves everything else as it is. Images are centred pixel by
-    pixel but share one scale: a pixel that has never changed must not outweigh all others when it does.
+    Before the first entry it does what a network does without it. Images are centred pixel by pixel but share one
+    scale: a pixel that has never changed must not outweigh all others when it does.
 
     Args:
       space: of the arrays.
       frame_stack: k, how many arrays make an observation.
+      scale: of a network without statistics.
     """
 
-    def __init__(self, space: ArraySpace, frame_stack: int) -> None:
-        first_scale = 255.0 if space.dtype == "|u1" else 1.0
-        super().__init__(space.shape, first_scale**2)
+    def __init__(self, space: ArraySpace, frame_stack: int, scale: float = 1.0) -> None:
+        super().__init__(space.shape, 255.0**2 if scale != 1.0 else 1.0)
         self._stacked = frame_stack > 1
 
     def observe(self, obs: Tensor) -> None:
@@ -59,12 +61,14 @@ class ObsNorm(nn.Module):
     Args:
       space: of observations.
       frame_stack: k.
+      net: how the network reads them.
     """
 
-    def __init__(self, space: Space, frame_stack: int) -> None:
+    def __init__(self, space: Space, frame_stack: int, net: NetConfig) -> None:
         super().__init__()
         self.arrays = nn.ModuleList(
-            ArrayNorm(array, frame_stack) if array.kind == "box" else nn.Identity() for array in space.arrays
+            ArrayNorm(array, frame_stack, Reading.of(array, net).scale) if array.kind == "box" else nn.Identity()
+            for array in space.arrays
         )
 
     @property

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import OneHots
-from zerobeast.common.nets.images import ImageShape, compute_dtype, pixel_scale
+from zerobeast.common.nets.images import ImageShape, compute_dtype
 from zerobeast.common.nets.normalize import ArrayNorm
+from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -76,20 +77,18 @@ class ConvTorso(Torso):
     """Convolutions, then one dense layer.
 
     Args:
-      space: of the images.
+      scale: factor on the values of images.
       image: their shape.
       first: the first layer, which takes bytes.
       rest: the layers after it, relu included.
       hidden_size: width of the dense layer.
     """
 
-    def __init__(
-        self, space: ArraySpace, image: ImageShape, first: PixelConv, rest: nn.Module, hidden_size: int
-    ) -> None:
+    def __init__(self, scale: float, image: ImageShape, first: PixelConv, rest: nn.Module, hidden_size: int) -> None:
         super().__init__()
         self.image = image
         self.first = first
-        self.first.scale = pixel_scale(space)
+        self.first.scale = scale
         self.rest = rest
         self.out_size = hidden_size
         self.dense = nn.Linear(math.prod(self._feature_shape()), hidden_size)
@@ -126,11 +125,12 @@ class Flat(nn.Module):
     Args:
       space: of the array.
       frame_stack: k.
+      scale: factor on numbers.
     """
 
-    def __init__(self, space: ArraySpace, frame_stack: int) -> None:
+    def __init__(self, space: ArraySpace, frame_stack: int, scale: float) -> None:
         super().__init__()
-        self.scale = pixel_scale(space)
+        self.scale = scale
         self.one_hots = OneHots(space.sizes) if space.sizes else None
         self._lead = 2 if frame_stack > 1 else 1
         self.size = frame_stack * (sum(space.sizes) if space.sizes else math.prod(space.shape))
@@ -148,16 +148,14 @@ class Mlp(Torso):
     """Two dense tanh layers on the flattened arrays, for policy or value alone.
 
     Args:
-      arrays: the spaces that make up an observation.
-      frame_stack: k.
+      inputs: the arrays that make up an observation.
       hidden_size: width of both layers.
     """
 
     shared = False
 
-    def __init__(self, arrays: Sequence[ArraySpace], frame_stack: int, hidden_size: int) -> None:
+    def __init__(self, inputs: Sequence[Flat], hidden_size: int) -> None:
         super().__init__()
-        inputs = [Flat(array, frame_stack) for array in arrays]
         self.inputs = nn.ModuleList(inputs)
         self.first = nn.Linear(sum(flat.size for flat in inputs), hidden_size)
         self.second = nn.Linear(hidden_size, hidden_size)
@@ -197,7 +195,7 @@ class Joined(Torso):
         return torch.relu_(self.dense(torch.cat(features, -1)))
 
 
-def shallow(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
+def shallow(scale: float, image: ImageShape, hidden_size: int) -> Torso:
     """1.7 million parameters on stacked Atari frames."""
     rest = nn.Sequential(
         nn.ReLU(inplace=True),
@@ -206,10 +204,10 @@ def shallow(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
         nn.Conv2d(64, 64, 3, 1),
         nn.ReLU(inplace=True),
     )
-    return orthogonal(ConvTorso(space, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
+    return orthogonal(ConvTorso(scale, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
 
 
-def deep(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
+def deep(scale: float, image: ImageShape, hidden_size: int) -> Torso:
     """15 convolutions with residual connections."""
     rest = nn.Sequential()
     for index, channels in enumerate(DEEP_CHANNELS):
@@ -218,12 +216,12 @@ def deep(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
         rest.append(nn.MaxPool2d(3, 2, padding=1))
         rest.extend(ResidualBlock(channels) for _ in range(DEEP_BLOCKS))
     rest.append(nn.ReLU(inplace=True))
-    return ConvTorso(space, image, PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1), rest, hidden_size or 256)
+    return ConvTorso(scale, image, PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1), rest, hidden_size or 256)
 
 
-def minatar(space: ArraySpace, image: ImageShape, hidden_size: int) -> Torso:
+def minatar(scale: float, image: ImageShape, hidden_size: int) -> Torso:
     """16 filters of 3x3 and a dense layer of 128."""
-    torso = ConvTorso(space, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
+    torso = ConvTorso(scale, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
     return orthogonal(torso)
 
 
@@ -237,24 +235,25 @@ def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
       ConfigError: the named torso cannot take what the environment sends.
     """
     arrays, k = env.obs.arrays, env.frame_stack
-    images = [] if config.torso == "mlp" else [i for i, array in enumerate(arrays) if array.image_size]
+    convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
+    images = [i for i in range(len(arrays)) if convolved[i]]
     others = [i for i in range(len(arrays)) if i not in images]
     if not images and config.torso not in ("auto", "mlp"):
         raise _unfit(config.torso, env, arrays[0], "pictures")
-    parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i]), [i]) for i in images]
+    parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
     if others:
-        parts.append((Mlp([arrays[i] for i in others], k, config.hidden_size or 64), others))
+        parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], config.hidden_size or 64), others))
     return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE)
 
 
-def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace) -> Torso:
+def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: float) -> Torso:
     image = ImageShape.of(space, env.frame_stack)
     assert image is not None, "it is one"
     large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
     name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
     if name == "shallow" and not large:
         raise _unfit(name, env, space, f"pictures of at least {MIN_SHALLOW_SIDE}x{MIN_SHALLOW_SIDE}")
-    torso = _CONVOLUTIONAL[name](space, image, config.hidden_size)
+    torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures
 
 

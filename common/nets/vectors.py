@@ -11,6 +11,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.normalize import ObsNorm
 from zerobeast.common.nets.torsos import Flat
 from zerobeast.common.ops.tree import leaves
+from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -28,15 +29,15 @@ class Vectors(nn.Module):
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
-        pictures = any(array.image_size for array in env.obs.arrays)
+        pictures = any(Reading.of(array, config).convolved for array in env.obs.arrays)
         if config.torso != "mlp" and (config.torso != "auto" or pictures):
             what = "pictures too" if pictures else "which are vectors"
             raise ConfigError(
                 f"net.torso {config.torso!r}: expected mlp, because this algorithm has dense layers alone and flattens "
                 f"the observations of {env.env_id}, {what}"
             )
-        self.norm = ObsNorm(env.obs, env.frame_stack) if config.normalize_obs else None
-        flats = [Flat(array, env.frame_stack) for array in env.obs.arrays]
+        self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
+        flats = [Flat(array, env.frame_stack, Reading.of(array, config).scale) for array in env.obs.arrays]
         self.flats = nn.ModuleList(flats)
         self.size = sum(flat.size for flat in flats)
 

@@ -12,6 +12,8 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import MAX_NDIM
 
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
+#: fields that may be missing, and in which descriptions of the same thing may differ: older peers do not have them
+OPTIONAL = frozenset({"narrow"})
 SHAPE = f"at most {MAX_NDIM - 1} sizes, each at least 1"
 
 
@@ -42,14 +44,14 @@ class Description(ABC):
 
 
 def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The output of `to_wire`, flattened by path: "action.kind", "obs.camera.shape", ..."""
+    """The output of `to_wire` without what may differ, flattened by path: "action.kind", "obs.camera.shape", ..."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         parts = dict(value) if name == "spaces" else value
         path = prefix if name == "spaces" else f"{prefix}{name}"
         if isinstance(parts, dict):
             found |= flat(parts, path if name == "spaces" else f"{path}.")
-        else:
+        elif name not in OPTIONAL:
             found[path] = value
     return found
 
@@ -89,7 +91,7 @@ def _read(kind: Any, value: Any, field: str) -> Any:
         raise _wrong(field, value, f"a value of type {wanted.__name__}")
     if wanted is dict:
         prefix = field and f"{field}."
-        hints = get_type_hints(kind)
+        hints = {name: hint for name, hint in get_type_hints(kind).items() if name in value or name not in OPTIONAL}
         return kind(**{name: _read(hint, value.get(name), prefix + name) for name, hint in hints.items()})
     if wanted is not list:
         return value
@@ -123,4 +125,4 @@ def _is_named_tuple(kind: Any) -> bool:
 
 
 def _has_keys(value: Any, kind: Any) -> bool:
-    return isinstance(value, dict) and all(field.name in value for field in fields(kind))
+    return isinstance(value, dict) and all(field.name in value for field in fields(kind) if field.name not in OPTIONAL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -42,6 +42,7 @@ class ArraySpace:
     sizes: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    narrow: bool = field(default=False, compare=False)  #: a box of bytes that do not take all values from 0 to 255
 
     @classmethod
     def discrete(cls, n: int) -> Self:
@@ -82,6 +83,12 @@ class ArraySpace:
             for bound in (self.low, self.high)
         )
         return low, high
+
+    @property
+    def full_bytes(self) -> bool:
+        """Whether it is a box of bytes that may take all values from 0 to 255, as pixels do."""
+        bytes_ = self.kind == "box" and self.dtype == "|u1"
+        return bytes_ and not self.narrow and min(self.low) <= 0 and max(self.high) >= 255
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -167,6 +174,15 @@ def field_of(name: str, space: Space, *lead: int) -> Field | Block:
     return Block(name, tuple(field_of(part.name, part.space) for part in space.spaces), lead)
 
 
+def arrays_by_path(path: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
+    """Each array of a space with its path below `path`, such as "observation.camera"."""
+    if isinstance(space, ArraySpace):
+        yield path, space
+    else:
+        for part in space.spaces:
+            yield from arrays_by_path(f"{path}.{part.name}", part.space)
+
+
 def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
     """Each array of a space with its part of `value`, which is a dict or rows with names nested as in the space."""
     if isinstance(space, ArraySpace):
@@ -195,7 +211,8 @@ def from_version_1(entries: Any) -> Any:
 
 
 def unbounded(space: Space) -> Space:
-    """The same space without bounds, which policies do not use and two servers may state differently."""
+    """The same space without bounds, of which policies use only `narrow` and two servers may state others."""
     if isinstance(space, ArraySpace):
-        return replace(space, low=(-math.inf,), high=(math.inf,)) if space.kind == "box" else space
+        narrow = space.dtype == "|u1" and not space.full_bytes
+        return replace(space, low=(-math.inf,), high=(math.inf,), narrow=narrow) if space.kind == "box" else space
     return replace(space, spaces=tuple(Part(part.name, unbounded(part.space)) for part in space.spaces))

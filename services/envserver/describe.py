@@ -1,4 +1,4 @@
-"""`python -m zerobeast.services.envserver describe --env ID`: make an environment and print its description as JSON."""
+"""`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
-        spec = describe(config.env.alone(config.env.tasks[0]), config.envserver)
+        spec, *_ = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code

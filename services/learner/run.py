@@ -15,6 +15,7 @@ from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocol
 from zerobeast.common.health import hops
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher
 from zerobeast.common.wire.records import rollout_record
@@ -256,7 +257,9 @@ def resumed(
     except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     inputs = ["always" if each.sees_last_step else "never" for each in (net, config.net)]
-    bound = ("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)
+    bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)]
+    if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
+        bound.append(("net.pixels", net.pixels, config.net.pixels))
     for name, theirs, ours in bound:
         if theirs != ours:
             raise CheckpointError(

@@ -148,7 +148,13 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     torch.save(before, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.last_action_reward always, this run has never"):
         Loop([learner_for(config)]).run()
-    torch.save(before | {"config": config.model_dump()}, config.folder / "checkpoint.pt")
+    settings = config.model_dump()
+    of_bytes = before["env"] | {"obs": before["env"]["obs"] | {"dtype": "|u1"}}
+    of_then = settings | {"net": {name: value for name, value in settings["net"].items() if name != "pixels"}}
+    torch.save(before | {"env": of_bytes, "config": of_then}, config.folder / "checkpoint.pt")
+    with pytest.raises(CheckpointError, match=r"made with net\.pixels all, this run has auto"):
+        Loop([learner_for(config)]).run()
+    torch.save(before | {"config": of_then}, config.folder / "checkpoint.pt")
     learned(config, actor_of(config), range(2, 3))
 
 

@@ -55,7 +55,7 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
             ODD,
             {"make_s": 50},
             0.1,
-            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s\); --preset NAME",
+            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s\)$",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_actions_are_uniform_until_random_steps_and_greedy_ones_never_are(tmp_pa
         (replace(REACH, action=HYBRID), {}, "the actions of Reach-v0 are dict"),
         (REACH, {"use_lstm": True}, "net.use_lstm: expected false, because ddpg"),
         (REACH, {"torso": "deep"}, "net.torso 'deep': expected mlp"),
-        (replace(REACH, obs=ArraySpace.box((9, 9), "|u1")), {}, "net.torso 'auto': .* of Reach-v0, pictures too"),
+        (replace(REACH, obs=ArraySpace.box((90, 90), "|u1")), {}, "net.torso 'auto': .* of Reach-v0, pictures too"),
     ],
     ids=["choices", "no bounds", "several", "memory", "convolutions", "pictures"],
 )

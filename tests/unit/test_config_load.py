@@ -204,10 +204,11 @@ def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
 
 def test_the_file_of_a_run_from_before_a_setting_existed_says_what_runs_did_then(tmp_path: Path) -> None:
     saved = yaml.safe_load(dump(load([*CLASSIC, "--name", "old"], {})))
-    del saved["net"]["last_action_reward"]
+    del saved["net"]["last_action_reward"], saved["net"]["pixels"]
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(saved))
-    assert load(["--config", str(path)], {}).net.last_action_reward == "always"
+    net = load(["--config", str(path)], {}).net
+    assert (net.last_action_reward, net.pixels) == ("always", "all")
     path.write_text("algo: ppo\nnet: {use_lstm: false}")
     assert load(["--config", str(path), *CLASSIC], {}).net.last_action_reward == "auto"
 

@@ -192,8 +192,8 @@ def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str,
     assert load(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
 
 
-def spec(obs_shape: tuple[int, ...], action: ArraySpace) -> EnvSpec:
-    return EnvSpec("mine:Own-v0", ArraySpace.box(obs_shape), action)
+def spec(obs_shape: tuple[int, ...], action: ArraySpace, dtype: str = "<f4") -> EnvSpec:
+    return EnvSpec("mine:Own-v0", ArraySpace.box(obs_shape, dtype), action)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,8 @@ def spec(obs_shape: tuple[int, ...], action: ArraySpace) -> EnvSpec:
         (spec((4, 4), ArraySpace.discrete(2)), "classic"),
         (spec((10, 10, 4), ArraySpace("multi_discrete", shape=(1,), sizes=(2,))), "minatar"),
         (spec((3, 64, 64), ArraySpace.discrete(2)), "atari"),
-        (spec((84, 84), ArraySpace.discrete(2)), "atari"),
+        (spec((84, 84), ArraySpace.discrete(2), "|u1"), "atari"),
+        (spec((30, 8), ArraySpace.discrete(2)), "classic"),
     ],
 )
 def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: EnvSpec, name: str) -> None:
@@ -213,6 +214,14 @@ def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: E
         loaded = gather(["--env", "mine:Own-v0,mine:Other-v0", "--algo", algo], {}, describe=lambda _: env)
         assert loaded.config.preset == name + end
         assert loaded.origins["preset"] == f"chosen for mine:Own-v0,mine:Other-v0 and {algo}"
+
+
+def test_an_atari_game_that_its_module_makes_is_remarked_upon_with_the_id_to_use() -> None:
+    flags = ["--preset", "atari", "--env"]
+    [note] = gather([*flags, "ale_py:ALE/Pong-v5"], {}).notes
+    assert note.startswith("env.id ale_py:ALE/Pong-v5 has raw colour frames")
+    assert "--env ALE/Pong-v5" in note
+    assert not gather([*flags, "ALE/Pong-v5,mine:Own-v0"], {}).notes
 
 
 def test_an_environment_is_described_only_if_its_id_does_not_settle_the_preset() -> None:

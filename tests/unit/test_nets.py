@@ -1,5 +1,6 @@
 """The agent's network: its torso, what it sees, what it must not see, and that one call over time equals many steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from zerobeast.common.nets.actions import action_features
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.torsos import make_torso
 from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.settings.reading import Reading, readings
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
 
 SIX = ArraySpace.discrete(6)
@@ -84,6 +86,72 @@ def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int
     assert sum(isinstance(module, torch.nn.Conv2d) for module in torso.modules()) == convolutions
     features = torso(observations(env, 5))
     assert features.shape == (5, torso.out_size) == (5, width)
+
+
+@pytest.mark.parametrize("shape", [(8,), (30, 8), (7, 7, 3), (84, 84, 3)])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_bytes_that_are_no_pixels_are_read_as_floats_are(shape: tuple[int, ...], *, normalize: bool) -> None:
+    nets = []
+    for dtype in ("|u1", "<f4"):
+        env = EnvSpec("Ones-v0", ArraySpace.box(shape, dtype, (0.0,), (1.0,)), SIX).for_policies()
+        torch.manual_seed(1)
+        nets.append(network(EnvSpec.from_wire(env.to_wire()), normalize_obs=normalize))
+    inputs = steps(replace(CARTPOLE, obs=ArraySpace.box(shape, "|b1")), 2, 3)
+    answers = [
+        net(inputs._replace(obs=inputs.obs.to(dtype)), net.initial_state(3))[0]
+        for net, dtype in zip(nets, (torch.uint8, torch.float32), strict=True)
+    ]
+    torch.testing.assert_close(*answers)
+
+
+def box(*shape: int, dtype: str = "|u1", high: float = 255.0) -> ArraySpace:
+    return ArraySpace.box(shape, dtype, (0.0,), (high,))
+
+
+PICTURE, PLANES, NUMBERS = (True, 1 / 255), (True, 1.0), (False, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "expected"),
+    [
+        (box(84, 84), {}, PICTURE),
+        (box(16, 16), {}, PICTURE),
+        (box(84, 84, 12), {}, PICTURE),
+        (ArraySpace.box((3, 96, 96), "|u1"), {}, PICTURE),
+        (box(84, 84), {"torso": "mlp"}, (False, 1 / 255)),
+        (box(84, 84), {"pixels": "none"}, NUMBERS),
+        (box(84, 84, 3), {"pixels": "none"}, PLANES),
+        (box(84, 84, 3, high=9.0), {}, PLANES),
+        (box(7, 7, 3), {}, PLANES),
+        (box(19, 19, 17), {}, PLANES),
+        (box(10, 10, 4, dtype="|b1"), {}, PLANES),
+        (box(64, 64, 3, dtype="<f4"), {}, PLANES),
+        (box(30, 8, dtype="<f4"), {}, NUMBERS),
+        (box(30, 8, dtype="<f4"), {"torso": "minatar"}, PLANES),
+        (box(128), {}, NUMBERS),
+        (box(128), {"pixels": "all"}, (False, 1 / 255)),
+        (box(7, 7, 3, high=9.0), {"pixels": "all"}, PICTURE),
+        (box(30, 8, dtype="<f4"), {"pixels": "all"}, PLANES),
+    ],
+)
+def test_shape_and_range_say_what_an_array_is_unless_settings_do(
+    space: ArraySpace, settings: dict[str, Any], expected: tuple[bool, float]
+) -> None:
+    assert Reading.of(space, NetConfig(**settings)) == expected
+    seen_by_policies = EnvSpec("Any-v0", space, SIX).for_policies()
+    assert Reading.of(EnvSpec.from_wire(seen_by_policies.to_wire()).obs, NetConfig(**settings)) == expected
+
+
+def test_how_each_part_of_an_observation_is_read_is_said_in_a_line() -> None:
+    parts = {"cam": box(64, 64, 3), "grid": box(7, 7, 3), "mode": ArraySpace.discrete(3), "speed": box(dtype="<f4")}
+    obs = CompositeSpace("dict", tuple(Part(*part) for part in parts.items()))
+    assert readings(obs, NetConfig()) == [
+        "observation.cam 64x64x3 uint8: picture, scaled by 1/255, convolutions",
+        "observation.grid 7x7x3 uint8: planes of numbers, as they are (net.pixels all would scale them by 1/255), "
+        "convolutions",
+        "observation.mode single int64: choices, one-hot, MLP",
+        "observation.speed single float32: numbers, as they are, MLP",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +304,7 @@ def test_bytes_count_as_fractions_of_255() -> None:
     convolution = torch.nn.functional.conv2d(obs / 255, torso.first.weight, torso.first.bias, stride=4)
     torch.testing.assert_close(torso.first(obs.float()), convolution, rtol=1e-4, atol=1e-5)
     vector = EnvSpec("Ram-v0", ArraySpace.box((8,), "|u1"), SIX)
-    mlp = make_torso(NetConfig(), vector)
+    mlp = make_torso(NetConfig(pixels="all"), vector)
     full = torch.full((1, 8), 255, dtype=torch.uint8)
     torch.testing.assert_close(mlp(full), torch.tanh(mlp.second(torch.tanh(mlp.first(torch.ones(1, 8))))))
 

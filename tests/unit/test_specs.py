@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.helpers import layout_id, row_layout
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
+from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec, item_bytes
 from zerobeast.common.wire.records import rollout_record, step_record
 from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace, CompositeSpace, Part
@@ -124,6 +126,14 @@ def test_a_description_of_version_1_is_the_same_environment_without_bounds() -> 
     for wrong in ({"obs_dtype": 5}, {"obs_shape": "x"}, {"action": 7}, {"obs_shape": [0]}):
         with pytest.raises(RemoteProtocolError):
             EnvSpec.from_wire(wire | {"action": action} | wrong)
+
+
+def test_a_description_from_before_the_range_of_bytes_travelled_is_the_same_environment() -> None:
+    grid = replace(PONG, obs=ArraySpace.box((7, 7, 3), "|u1", (0.0,), (9.0,))).for_policies()
+    wire = grid.to_wire()
+    assert wire["obs"].pop("narrow") is True
+    assert EnvSpec.from_wire(wire) == grid
+    assert flat(wire) == flat(grid.to_wire())
 
 
 def test_whole_numbers_may_stand_for_bounds() -> None:

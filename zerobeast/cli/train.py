@@ -25,6 +25,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.settings.reading import readings
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.launcher import run_folder, view
@@ -36,7 +37,7 @@ from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.placement import groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.spaces import spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.trust import names_code, refuse_code
 
@@ -123,6 +124,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     if saved is not None and (sentence := run_folder.done_already(config)):
         _conclude(config, sentence, Ending(0, finished=True))
         return 0
+    spec = spec_for(config)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
         _say(f"the earlier run {config.name} is now {aside}")
@@ -134,7 +136,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
-        for line in values(config, origins):
+        for line in (*values(config, origins), *(readings(spec.obs, config.net) if spec else ())):
             _say(line)
         run_folder.link_latest(config.folder)
         fleet = Fleet(config, sockets, environ, keep_open=(lock,))

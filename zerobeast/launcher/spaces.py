@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Mapping
 
 from zerobeast.common.config.layers import Given
+from zerobeast.common.config.table import value_at
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.specs import EnvSpec
@@ -19,10 +21,13 @@ from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.launcher.trust import refuse_named
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
+ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")
+#: settings that a spec depends on, and how long making it may take
+SHAPING = ("env.id", "env.kwargs", "env.action_mask", *ATARI, "envserver.step_timeout_s")
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
-    """The observations and actions of the environment that settings name; of several, the first.
+    """The observations and actions of the environment that settings name; of several, the first, but all are made.
 
     Args:
       given: path -> value and layer, at least for `env.id`; unchecked.
@@ -32,17 +37,26 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     """
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    env_id, kwargs = given["env.id"], given["env.kwargs"].value if "env.kwargs" in given else {}
     limit_s = LIMIT_S
     with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
         limit_s = max(limit_s, min(LONGEST_S, float(given["envserver.step_timeout_s"].value)))
-    refuse_named(env_id.value, env_id.where)
-    return _ask(env_id.value.partition(",")[0].strip(), json.dumps(kwargs, default=str), limit_s)
+    refuse_named(given["env.id"].value, given["env.id"].where)
+    default = RunConfig()
+    values = {path: given[path].value for path in SHAPING if path in given}
+    changed = {path: value for path, value in values.items() if value != value_at(default, path)}
+    texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
+    return _ask(values["env.id"], tuple(map("--{}={}".format, changed, texts)), limit_s)
+
+
+def spec_for(config: RunConfig) -> EnvSpec | None:
+    """As `spec_of`, with the settings of a whole run; None if nothing here makes its environments."""
+    given = {path: Given(path, value_at(config, path), "") for path in SHAPING}
+    return None if config.local.placement == "serve" else spec_of(given)
 
 
 @functools.cache
-def _ask(env_id: str, kwargs: str, limit_s: float) -> EnvSpec:
-    command = service_command("envserver", "describe", f"--env.id={env_id}", f"--env.kwargs={kwargs}")
+def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> EnvSpec:
+    command = service_command("envserver", "describe", *flags)
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
         try:
             code = subprocess.run(
@@ -55,7 +69,7 @@ def _ask(env_id: str, kwargs: str, limit_s: float) -> EnvSpec:
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s); --preset NAME needs no look at it"
+            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s)"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
         answer.seek(0)
         complaint.seek(0)

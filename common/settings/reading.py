@@ -1,0 +1,57 @@
+"""How a network reads each array of an observation: by its shape and its range, unless settings say otherwise."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from zerobeast.common.settings.run import MIN_PICTURE_SIDE, NetConfig
+from zerobeast.common.wire.spaces import ArraySpace, Space, arrays_by_path
+
+MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
+
+
+class Reading(NamedTuple):
+    """What a network does with an array."""
+
+    convolved: bool
+    scale: float  #: factor on its values, before anything is known of their distribution
+
+    @classmethod
+    def of(cls, space: ArraySpace, net: NetConfig) -> Reading:
+        """Bytes from 0 to 255 in the shape of an image are a picture; other arrays keep their values.
+
+        Convolutions read pictures and all other arrays of three dimensions that have the shape of an image. A matrix of
+        numbers, such as a window over time, is a vector, unless `net.torso` names convolutions.
+        """
+        size = space.image_size
+        channels = math.prod(space.shape) // math.prod(size) if size else 0
+        pixels = size is not None and min(size) >= MIN_PICTURE_SIDE and channels <= MAX_CHANNELS and space.full_bytes
+        scaled = space.dtype == "|u1" if net.pixels == "all" else pixels and net.pixels == "auto"
+        flat = len(space.shape) == 2 and not scaled and net.pixels != "all" and net.torso == "auto"
+        return cls(size is not None and not flat and net.torso != "mlp", 1 / 255 if scaled else 1.0)
+
+
+def readings(obs: Space, net: NetConfig) -> list[str]:
+    """A line for each array of an observation: its name, its shape and type, and how it is read."""
+    return [
+        f"{path} {'x'.join(map(str, space.shape)) or 'single'} {np.dtype(space.dtype)}: {_in_words(space, net)}"
+        for path, space in arrays_by_path("observation", obs)
+    ]
+
+
+def _in_words(space: ArraySpace, net: NetConfig) -> str:
+    if space.sizes:
+        return "choices, one-hot, MLP"
+    convolved, scale = Reading.of(space, net)
+    values = "as they are"
+    if net.normalize_obs and space.kind == "box":
+        values = "normalised"
+    elif scale != 1.0:
+        values = "scaled by 1/255"
+    elif space.full_bytes:
+        values = "as they are (net.pixels all would scale them by 1/255)"
+    what = "numbers" if not convolved else "picture" if scale != 1.0 else "planes of numbers"
+    return f"{what}, {values}, {'convolutions' if convolved else 'MLP'}"

@@ -72,6 +72,7 @@ class RemoteActing:
 
     Attributes:
       episodes: (return, length) of the episodes that ended in the batch before the newest.
+      agent_steps: that have been collected, as a learner counts them; exploration and random first steps follow them.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -81,6 +82,7 @@ class RemoteActing:
     def __init__(self, config: RunConfig, timeout_s: float = 60.0) -> None:
         self._config, self._timeout_s = config, timeout_s
         self.episodes: list[tuple[float, int]] = []
+        self.agent_steps = 0
         self._rollouts: Rollouts | None = None  #: the last batch, while it is not acknowledged
         self._begun: _Run | None = None
         with ExitStack() as stack:
@@ -135,12 +137,14 @@ class RemoteActing:
         if layout_id(policy) != run.layout:
             which = f"algo {self._config.algo} has for {self.env.env_id}"
             raise ConfigError(f"step: got a network of another structure than {which}: expected one that `policy` made")
+        policy.agent_steps.fill_(self.agent_steps)
         self._measure(policy)
         run.publishing.publish(policy, run.publishing.version + 1)
         self._acknowledge()
         rows = self._await(lambda: run.intake.take(time.monotonic()), "too few rollouts have come from workers")
         queue = run.intake.queue
         self._rollouts = Rollouts(rows, run.record, self.env, CPU, tasks=queue.tasks, origins=queue.origins)
+        self.agent_steps += len(rows) * self._config.learner.unroll_length
         return self._rollouts.batch
 
     def close(self) -> None:

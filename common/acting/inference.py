@@ -95,6 +95,7 @@ class Inference:
         cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+        self._advanced = 0  #: agent steps beyond those of the weights
         self._batches = [HostBatch(env, max_rows, pinned=cuda) for _ in range(2)]
         self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
         self._cores = torch.zeros(max_rows, core_size, pin_memory=cuda)
@@ -134,6 +135,14 @@ class Inference:
         """Load weights, in the formats of `net` if `as_kept`, else as sent; a batch under way keeps the old ones."""
         with self._on_stream():
             load_flat(self.net, weights, self._kinds if as_kept else None)
+        self._advanced = 0
+
+    def advance(self, agent_steps: int) -> None:
+        """Explore as after this many agent steps of the run, if the weights are from before."""
+        if agent_steps > self._advanced:
+            self._advanced = agent_steps
+            with self._on_stream():
+                self.net.agent_steps.clamp_(min=agent_steps)
 
     def reseed(self, seed: int) -> None:
         """From here on draw actions like a policy that was made with this seed."""

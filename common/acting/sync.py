@@ -1,7 +1,8 @@
 """One acting process's part of `sync.rule`: when it takes newer weights, and what that saves.
 
-The weights are pulled. The learner announces in small messages (NEWS) which version is the newest and, for each process
-that acts, how far the policy has moved from the one that acts there, measured on the rollouts that it receives anyway.
+The weights are pulled. The learner announces in small messages (NEWS) which version is the newest, how many agent steps
+the run has made, on which exploration may depend, and, for each process that acts, how far the policy has moved from
+the one that acts there, measured on the rollouts that it receives anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class News(NamedTuple):
 
     version: int  #: the newest published
     entries: dict[int, tuple[int, float]]  #: acting process -> (its newest measured version, its divergence)
+    agent_steps: int = 0  #: of the run
 
     @classmethod
     def from_wire(cls, body: tuple[Any, ...]) -> News:
@@ -29,7 +31,7 @@ class News(NamedTuple):
         Raises:
           RemoteProtocolError: an entry is not [acting, policy_version, divergence].
         """
-        version, entries = body
+        version, entries, agent_steps = body
         for entry in entries:
             if not (
                 isinstance(entry, list)
@@ -39,7 +41,7 @@ class News(NamedTuple):
                 and math.isfinite(entry[2])
             ):
                 raise RemoteProtocolError(f"a divergence is [acting, policy_version, number], not {entry!r:.100}")
-        return cls(version, {acting: (of, divergence) for acting, of, divergence in entries})
+        return cls(version, {acting: (of, divergence) for acting, of, divergence in entries}, agent_steps or 0)
 
 
 class Sync:
@@ -64,6 +66,11 @@ class Sync:
     def continuous(self) -> bool:
         """Whether every version is taken as it arrives, unconditionally."""
         return self.rule.name == "always"
+
+    @property
+    def agent_steps(self) -> int:
+        """Agent steps of the run, by the newest announcement of the learner whose weights act; 0: there is none."""
+        return self._news.agent_steps if self._announced_epoch == self._epoch else 0
 
     def heard(self, header: Header, now: float) -> None:
         """Take note of NEWS.

@@ -16,7 +16,7 @@ ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, epis
 ACK       learner     actor       topic+header               body: (consumed_seq, window)
 WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_version, layout_id, n_bytes, checksum,
                                                                     n_chunks)
-NEWS      learner     anyone      topic+header               body: (policy_version, divergences)
+NEWS      learner     anyone      topic+header               body: (policy_version, divergences, agent_steps?)
 
 The header is a msgpack list [version, kind, sender, slot, epoch, seq, *body]. `sender` names the client of the
 conversation in both directions (0 on broadcasts), `slot` one of its streams. The first three entries keep their
@@ -25,7 +25,7 @@ below 2**63, including those in the body. An entry with ? may be nil, and is lef
 is followed by rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever
 pickled.
 
-The mask of a RESET and a list of seeds joined version 2 before any release spoke that version.
+The mask of a RESET, a list of seeds and the agent_steps of NEWS joined version 2 before any release spoke that version.
 
 Each plane has its own version. Servers speak only the newest. A client greets in the newest and, if a server answers
 that it speaks another one of `VERSIONS`, greets again in that one.
@@ -121,7 +121,7 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),
     Kind.HERE: (),
-    Kind.NEWS: (int, list),
+    Kind.NEWS: (int, list, int | None),
 }
 #: the entries of earlier versions that differ
 EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.OBS: (list,)}}

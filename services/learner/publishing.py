@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
-
+from zerobeast.common.nets.network import Network
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.transport import WeightsPublisher, checksum, chunks
@@ -28,7 +27,7 @@ class Publishing:
         self.n_bytes = 0  #: of one version
         self._publisher, self._shared, self._epoch, self._acting = publisher, shared, epoch, acting
 
-    def publish(self, net: nn.Module, version: int) -> None:
+    def publish(self, net: Network, version: int) -> None:
         """Publish a version, and announce it."""
         if self._shared is not None:
             self._shared.write(net, version)
@@ -37,9 +36,9 @@ class Publishing:
         self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
         self.version, self.n_bytes = version, snapshot.nbytes
         self._acting.published = version
-        self.tell()
+        self.tell(int(net.agent_steps))
 
-    def tell(self) -> None:
-        """Announce which version is the newest, and how far the policy is from those that act."""
-        body = (self.version, self._acting.news())
+    def tell(self, agent_steps: int) -> None:
+        """Announce which version is the newest, the steps of the run, and how far the policy is from those that act."""
+        body = (self.version, self._acting.news(), agent_steps)
         self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))

@@ -141,7 +141,7 @@ class TrainingRun:
         if self._rule.measured:
             rows = self.intake.queue
             self.intake.acting.measure(rows.acting, self.trainer.behaviour_versions, self.trainer.divergence())
-            self._publishing.tell()
+            self._publishing.tell(self.trainer.counters.agent_steps)
 
     def publish(self) -> None:
         """Publish the weights, unless this version is published already."""

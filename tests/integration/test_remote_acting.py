@@ -74,6 +74,27 @@ def test_workers_take_a_policy_once_it_is_far_from_theirs() -> None:
         assert env.syncs == 2
 
 
+@pytest.mark.parametrize(
+    ("algo", "settings"),
+    [
+        ("dqn", ["--dqn.exploration_steps", "100", "--dqn.exploration_final", "0"]),
+        ("dqn", ["--dqn.exploration_steps", "100", "--dqn.exploration_final", "0", "--sync.rule", "never"]),
+        ("sac", ["--env", "Pendulum-v1", "--sac.random_steps", "100", "--sync.rule", "never"]),
+    ],
+)
+def test_exploration_follows_the_steps_of_the_run_whatever_weights_act(algo: str, settings: list[str]) -> None:
+    """The policy prefers the last action, or the largest, so much that it takes another one only to explore."""
+    with acting("--algo", algo, "--learner.unroll_length", "10", *settings) as env:
+        policy = env.policy()
+        with torch.no_grad():
+            last = [bias for name, bias in policy.named_parameters() if name.endswith("bias")][-1]
+            last.copy_(torch.tensor([0.0, 50.0] if algo == "dqn" else [50.0, -4.0]))
+        preferred = [(env.step(policy).last_action[1:] >= 1).float().mean() for _ in range(6)]
+        assert env.agent_steps == policy.agent_steps + 60 == 360
+        assert preferred[0] < 0.9
+        assert preferred[-1] == 1.0
+
+
 def test_a_policy_of_another_structure_is_refused_and_the_next_is_not() -> None:
     with acting() as env:
         env.step(env.policy())

@@ -40,7 +40,7 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 }
 OF_TYPE |= {kind | None: st.none() | OF_TYPE[kind] for kind in (int, dict, list)}
 OF_TYPE[int | list | None] = OF_TYPE[int | None] | OF_TYPE[list]
-EXAMPLES: dict[Any, Any] = {int | list | None: 1, dict | None: {"a": 1}, list | None: [True]}
+EXAMPLES: dict[Any, Any] = {int | None: 1, int | list | None: 1, dict | None: {"a": 1}, list | None: [True]}
 headers = st.sampled_from(Kind).flatmap(
     lambda kind: st.builds(
         Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))

@@ -15,7 +15,7 @@ ME, LEARNER = 7, 5
 
 
 def news(version: int, *entries: Any, epoch: int = LEARNER) -> Header:
-    return Header(Kind.NEWS, 0, epoch=epoch, seq=version, body=(version, list(entries)))
+    return Header(Kind.NEWS, 0, epoch=epoch, seq=version, body=(version, list(entries), 100 * version))
 
 
 def acting(rule: str, *, publish_every: int = 1) -> Sync:
@@ -24,6 +24,18 @@ def acting(rule: str, *, publish_every: int = 1) -> Sync:
     assert sync.wants(0.0), "without weights nothing can act"
     sync.took(LEARNER, 0, 100, 0.0)
     return sync
+
+
+@pytest.mark.parametrize("rule", ["never", "adaptive 0.8", "every 50"])
+def test_the_steps_of_the_run_come_with_the_news_whatever_weights_act(rule: str) -> None:
+    sync = acting(rule)
+    assert sync.agent_steps == 0
+    sync.heard(news(3), 1.0)
+    assert (sync.wants(1.0), sync.agent_steps) == (False, 300)
+    sync.heard(Header(Kind.NEWS, 0, epoch=LEARNER, seq=4, body=(4, [], None)), 2.0)
+    assert sync.agent_steps == 0, "from a learner that does not send them"
+    sync.heard(news(5, epoch=LEARNER + 1), 3.0)
+    assert sync.agent_steps == 0, "another learner may have gone back to a checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -147,4 +159,4 @@ def test_the_page_counts_versions_and_bytes_taken_and_saved() -> None:
 @pytest.mark.parametrize("entry", [5, [1, 2], [1, 2, 3], [1, 2, math.nan], [-1, 2, 0.5], [True, 2, 0.5], ["1", 2, 0.5]])
 def test_malformed_news_are_refused(entry: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="a divergence is"):
-        acting("adaptive 1").heard(Header(Kind.NEWS, 0, epoch=1, body=(1, [entry])), 1.0)
+        acting("adaptive 1").heard(Header(Kind.NEWS, 0, epoch=1, body=(1, [entry], None)), 1.0)

@@ -95,7 +95,7 @@ class Forger(AbstractContextManager["Forger"]):
     def _bad_entries(self, _about: bytes) -> Case:
         """News whose versions or divergences are not numbers, or not finite."""
         entries: list[Any] = [1, [], [1, 2], [-1, 0, 0.5], [1, -1, 0.5], [1, 2, math.nan], [1, 2, math.inf], [1, 2, 3]]
-        bodies = [[1, [[1, 2, 0.5], entry]] for entry in entries] + [[1], [1.5, []], ["1", []], [1, {}]]
+        bodies = [[1, [[1, 2, 0.5], entry]] for entry in entries] + [[1], [1.5, []], ["1", []], [1, {}], [1, [], -1]]
         return self._news(self._rng.choice(bodies), ("header",))
 
     def _loaded(self, _about: bytes) -> Case:

@@ -18,6 +18,7 @@ MIB, GIB = 1 << 20, 1 << 30
 #: per role: what it waits for -> key of its page for the share of time spent waiting for that
 WAITS = {
     "actor": {
+        "sessions": "waiting_connect_fraction",
         "envs": "waiting_env_fraction",
         "actions": "waiting_broker_fraction",
         "learner": "waiting_credit_fraction",

@@ -130,6 +130,9 @@ def _counts(page: Any) -> dict[str, float]:
 
 def _limit(services: Sequence[ServiceView]) -> str:
     learner = _of(services, "learner")[0].page
+    making = sum(number(view.page, "sessions_making") or 0.0 for view in _of(services, "envserver"))
+    if making and not number(learner, "agent_steps_per_s"):
+        return f"starting: environments of {count(making)} sessions are being made"
     if (fill := number(learner, "replay_fill")) is not None and fill < 1:
         return f"filling: the replay has {share(fill)} of the steps that it needs before the first update"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):

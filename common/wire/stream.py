@@ -113,6 +113,10 @@ class Stream:
         """Seconds without a sign of life from a server that owes one; 0 while it owes nothing."""
         return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
+    def prepared(self, now: float, silent_s: float) -> bool:
+        """Whether the server works on opening the session: it has said HERE to HELLO within the last `silent_s`."""
+        return not self.open and not self.trouble and now - silent_s <= self.heard_at >= self._asked_at >= 0
+
     def complaint(self, malformed: int, silence_s: float) -> str:
         """A sentence on what is wrong with the server after `silence_s` without answers and `malformed` bad replies."""
         if self.busy:

@@ -91,6 +91,10 @@ class Peers:
             found += link.troubles(_silence_s(link, now, awake_since))
         return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 
+    def prepared(self, servers: Servers, now: float) -> bool:
+        """Whether servers are at work on the sessions of all groups, such as env-servers that make environments."""
+        return all(link.stream.prepared(now, self._timeouts.silent) for link in self._links[servers])
+
     def farewell(self) -> None:
         """Say BYE to all servers."""
         for link in self.links:

@@ -96,6 +96,10 @@ class Actor(Service):
     def deadline(self) -> float:
         return self._peers.deadline()
 
+    def idle(self) -> bool:
+        """Whether env-servers still make all environments."""
+        return self._peers.prepared(self._servers[0], self.clock())
+
     def drain(self) -> None:
         """Give complete rollouts a moment to be acknowledged, then say BYE."""
         until, learner = self.clock() + DRAIN_S, self._servers[-1]

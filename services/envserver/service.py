@@ -95,10 +95,11 @@ class EnvServer(Service):
         ]
 
     def works_elsewhere(self) -> bool:
-        return not self.idle()
+        return any(session.state.request for session in self.table)
 
     def idle(self) -> bool:
-        return not any(session.state.request for session in self.table)
+        """Whether no environments owe an answer; making them may take long, and `step_timeout_s` bounds it."""
+        return not any(session.state.request for session in self.table if session.welcome is not None)
 
     def deadline(self) -> float:
         """When this thread goes on with environments of its own, if any of them has work."""

@@ -1,15 +1,20 @@
 """When a service has work to do, which tells a stall from idleness."""
 
+from contextlib import closing
+
 import pytest
 
 from tests.broker_fakes import OpenStage
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
+from zerobeast.common.config.process import Instance
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.stream import Reply
 from zerobeast.env_client import EnvClient
+from zerobeast.services.actor.service import Actor
 
 
 def test_a_broker_has_work_while_requests_wait_for_weights(open_stage: OpenStage) -> None:
@@ -35,6 +40,22 @@ def test_an_env_server_has_work_while_an_environment_owes_a_step(context: Contex
                 client.step([0])
             assert not server.idle()
         wait_until(server.idle)
+
+
+def test_an_actor_has_no_work_while_its_environments_are_made_but_has_while_nobody_answers(ipc: str) -> None:
+    config = {"envserver": {"endpoint": ipc}, "actor": {"env_groups": 1}, "env": {"id": ODD, "kwargs": {"make_s": 0.2}}}
+    actor = Actor(RunConfig.model_validate(config), Instance(index=0))
+    actor.open()
+    with closing(actor):
+        for _ in range(3):
+            actor.poll(0.01)
+            actor.tick(actor.clock())
+            assert not actor.idle()
+        with running(ipc, workers=1) as server:
+            wait_until(lambda: (actor.poll(0.01), actor.idle() and bool(server.table))[1])
+            assert server.idle()
+            wait_until(lambda: (actor.poll(0.01), actor.groups[0].steps.stream.open)[1])
+            assert not actor.idle(), "now it waits for a broker"
 
 
 def test_a_learner_has_work_while_an_actor_is_there(open_run: Opener) -> None:

@@ -106,6 +106,10 @@ def services(**changes: dict[str, Any]) -> list[ServiceView]:
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
         ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),
         (
+            {"learner": {"agent_steps_per_s": 0.0}, "envserver": {"sessions_making": 2}},
+            "starting: environments of 2 sessions are being made",
+        ),
+        (
             {"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}},
             "filling: the replay has 25% of the steps that it needs before the first update",
         ),

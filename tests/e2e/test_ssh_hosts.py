@@ -89,6 +89,8 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
     try:
         wait_until(lambda: len(workers(tmp_path / "home")) == 2, 60)
         wait_until(lambda: final_figures(folder).get("agent_steps", 0) > 0, 60)
+        secrets = (tmp_path / "home" / ".zerobeast").glob("x-*/keys/secret/*")
+        assert sorted(file.name for file in secrets) == ["actor.key_secret"] * 2 + ["broker.key_secret"] * 2
         below = psutil.Process(train.pid).children(recursive=True)
         next(each for each in below if each.name() == "ssh" and "one" in each.cmdline()).kill()
         assert train.wait(240) == 0
@@ -96,5 +98,4 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
         train.kill()
     assert final_figures(folder)["agent_steps"] == steps
     wait_until(lambda: not workers(tmp_path / "home"), 30)
-    secrets = {file.name for file in (tmp_path / "home" / ".zerobeast" / "x" / "keys" / "secret").iterdir()}
-    assert secrets == {"actor.key_secret", "broker.key_secret"}
+    wait_until(lambda: not list((tmp_path / "home" / ".zerobeast").iterdir()), 30)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,17 @@ from tests.helpers import killed_at_last, python, wait_until
 from zerobeast.cli.train import train
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
-from zerobeast.launcher.hosts import FOR_WORKERS, Host, command, of_workers, read_hosts, script_of, unreachable
+from zerobeast.launcher import hosts
+from zerobeast.launcher.hosts import (
+    FOR_WORKERS,
+    Host,
+    command,
+    connect,
+    of_workers,
+    read_hosts,
+    script_of,
+    unreachable,
+)
 
 
 def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> None:
@@ -91,16 +102,24 @@ def test_workers_of_a_host_take_no_gpu_by_default_and_share_no_health_port() -> 
     assert said == "--broker.device cuda:1 --health.port 9007\n"
 
 
+ARCHIVE = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True, check=True).stdout
+FOR_EVER = "while true; do sleep 0.1; done"
+
+
+def started() -> str:
+    """The script of one start of a run called x."""
+    options = Namespace(folder=Path("x"), first=4, workers=2, python="~/python", learner="tcp://a:1", flags="")
+    return script_of(options, len(ARCHIVE))
+
+
 @contextmanager
-def connected(worker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def connected(worker: str, home: Path, start: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """The shell of a host that runs two workers, each of which is a line of shell."""
     program(home / "python", f"# {worker}\n{worker}")
-    archive = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True, check=True).stdout
-    options = Namespace(folder=Path("x"), first=4, workers=2, python="~/python", learner="tcp://a:1", flags="")
-    script = ["sh", "-c", script_of(options, len(archive))]
+    script = ["sh", "-c", start or started()]
     with subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True) as shell:
         assert shell.stdin is not None
-        shell.stdin.write(archive)
+        shell.stdin.write(ARCHIVE)
         shell.stdin.flush()
         try:
             yield shell
@@ -116,15 +135,46 @@ def workers(shell: subprocess.Popen[bytes]) -> list[str]:
 
 
 def test_workers_end_with_their_connection_and_before_those_of_the_next(home: Path) -> None:
-    with connected("while true; do sleep 0.1; done", home) as lost:
+    start = started()
+    with connected(FOR_EVER, home, start) as lost:
         wait_until(lambda: workers(lost) == ["4", "5"])
-        with connected("while true; do sleep 0.1; done", home) as shell:
+        with connected(FOR_EVER, home, start) as shell:
             wait_until(lambda: workers(shell) == ["4", "5"])
             assert workers(lost) == []
             assert shell.stdin is not None
             shell.stdin.close()
             assert shell.wait(10) == 128 + signal.SIGTERM
             wait_until(lambda: not workers(shell))
+
+
+def test_another_run_of_the_same_name_is_left_alone(home: Path) -> None:
+    with connected(FOR_EVER, home) as one, connected(FOR_EVER, home) as other:
+        wait_until(lambda: workers(one) == workers(other) == ["4", "5"])
+        assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
+
+
+def test_a_host_that_hears_nothing_ends_its_workers_and_removes_keys(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the launching machine had lost its power: the connection does not end."""
+    monkeypatch.setattr(hosts, "SILENCE_S", 1.0)
+    monkeypatch.setattr(hosts, "STOP_S", 0.1)
+    with connected(FOR_EVER, home) as shell:
+        wait_until(lambda: workers(shell) == ["4", "5"])
+        assert shell.stdin is not None
+        for _ in range(3):
+            shell.stdin.write(b"\n")
+            shell.stdin.flush()
+            time.sleep(0.1)
+        assert shell.poll() is None
+        assert shell.wait(10) == 128 + signal.SIGTERM
+        wait_until(lambda: not workers(shell) and not list((home / ".zerobeast").iterdir()))
+
+
+def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "TURN_S", 0.01)
+    counts = f"head -c {len(ARCHIVE)} > /dev/null; for n in 1 2 3; do read -r line || exit 8; done; exit 7"
+    assert connect("one", counts, ARCHIVE, lambda within_s: bool(time.sleep(within_s))) == 7
 
 
 def test_settings_that_no_worker_takes_end_the_connection(home: Path) -> None:

@@ -3,9 +3,10 @@
     python -m zerobeast.launcher.hosts HOST --workers 8 ...
 
 It sends the settings of the run and the keys that workers need, starts the workers, and keeps the connection: they end
-with it, whatever ends it. A host that cannot be reached at the start or has no zerobeast ends the run with a sentence,
-and so do settings that no worker there takes. A connection that is lost later is made anew, since a run can do without
-some of its workers.
+with it, and settings and keys are removed. If this machine vanishes, no connection ends: this side sends a line every
+few seconds, and the host's side ends as well if none has come for SILENCE_S. A host that cannot be reached at the start
+or has no zerobeast ends the run with a sentence, and so do settings that no worker there takes. A connection that is
+lost later is made anew, since a run can do without some of its workers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import io
 import logging
 import os
 import re
+import secrets
 import shlex
 import signal
 import subprocess
@@ -22,6 +24,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +40,8 @@ log = logging.getLogger(__name__)
 KEYS = "keys"  #: name of the folder of keys
 #: the keys that a worker needs
 FOR_WORKERS = ("public", "secret/actor.key_secret", "secret/broker.key_secret")
-PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 0.2
+PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 1.0
+SILENCE_S = 30.0
 #: the user's own ssh, with the settings of ~/.ssh/config
 SSH = (
     "ssh",
@@ -51,24 +55,23 @@ SSH = (
     "ServerAliveCountMax=4",
 )
 
-#: runs on the host. Standard input has the archive and then nothing: it ends when the connection does.
+#: runs on the host. Standard input has the archive and then a line now and then; it ends when the connection does.
 SCRIPT = """
 finish() {{
   trap "" TERM
   kill 0
-  (sleep {stop}; kill -KILL 0) > /dev/null 2>&1 < /dev/null & # what does not end by itself
+  (sleep {stop}; rm -rf "$folder"; kill -KILL 0) > /dev/null 2>&1 < /dev/null & # what does not end by itself
   exit "$1"
 }}
 umask 077
 folder="$HOME"/.zerobeast/{name}
-mkdir -p "$folder" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || exit
-group=group-{first} # of a connection that was lost, which this side may not have noticed
+group="$folder"/group # of a connection that was lost, which this side may not have noticed
 old=$(cat "$group" 2> /dev/null) && pgrep -g "$old" -f zerobeast > /dev/null && kill -s KILL -- "-$old"
-echo $$ > "$group"
+mkdir -p "$folder" && echo $$ > "$group" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || finish 1
 export PYTHONUNBUFFERED=1
 trap 'finish 143' TERM
 exec 3<&0
-(cat <&3 > /dev/null; kill -TERM $$) &
+(while timeout --foreground {silence} sh -c 'read -r line' <&3; do :; done; kill -TERM $$) &
 exec 3<&- < /dev/null
 loops=
 for index in $(seq {first} {last}); do
@@ -106,19 +109,12 @@ def read_hosts(path: Path) -> list[Host]:
         raise ConfigError(f"--hosts {path}: {getattr(error, 'strerror', error)}") from error
     found, mistakes = [], []
     for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        address, workers, python = (*words, *("", sys.executable)[len(words) - 1 :])[:3]
-        if (
-            len(words) > 3
-            or not re.fullmatch(r"\d{1,4}", workers)
-            or not 0 < int(workers) <= 1024
-            or address.startswith("-")
-        ):
+        text = line.partition("#")[0].strip()
+        words = re.fullmatch(r"([^-\s]\S*)\s+(\d{1,4})(?:\s+(\S+))?", text)
+        if words and 0 < int(words[2]) <= 1024:
+            found.append(Host(words[1], int(words[2]), words[3] or sys.executable))
+        elif text:
             mistakes.append(f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]")
-        else:
-            found.append(Host(address, int(workers), python))
     if mistakes or not found:
         raise ConfigError("\n".join(mistakes) or f"--hosts {path}: it names no host")
     return found
@@ -195,20 +191,20 @@ def unreachable(host: str, python: str) -> str:
 
 def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool]) -> int:
     """Run the script on a host until it ends or `over` returns true; returns ssh's exit code."""
-    with subprocess.Popen([*SSH, host, f"exec sh -c {shlex.quote(script)}"], stdin=subprocess.PIPE) as ssh:
-        assert ssh.stdin is not None, "it is a pipe"
-        try:
-            ssh.stdin.write(archive)
+    ssh = subprocess.Popen([*SSH, host, f"exec sh -c {shlex.quote(script)}"], stdin=subprocess.PIPE)
+    assert ssh.stdin is not None, "it is a pipe"
+    with suppress(BrokenPipeError), ssh:  # whatever is written when it has just ended
+        ssh.stdin.write(archive)
+        ssh.stdin.flush()
+        while ssh.poll() is None and not over(TURN_S):
+            ssh.stdin.write(b"\n")
             ssh.stdin.flush()
-            while ssh.poll() is None and not over(TURN_S):
-                pass
-            ssh.stdin.close()
+        ssh.stdin.close()
+        try:
             ssh.wait(STOP_S)
-        except BrokenPipeError:
-            ssh.wait()
         except subprocess.TimeoutExpired:
             ssh.kill()
-        return ssh.wait()
+    return ssh.wait()
 
 
 def pack(folder: Path, keys: Path) -> bytes:
@@ -226,13 +222,14 @@ def script_of(options: argparse.Namespace, size: int) -> str:
     flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
     worker = shlex.join(["-P", "-m", "zerobeast.services.worker", *flags])
     return SCRIPT.format(
-        name=shlex.quote(options.folder.name),
+        name=shlex.quote(f"{options.folder.name}-{secrets.token_hex(4)}"),  # other runs may have the same name
         size=size,
         first=options.first,
         last=options.first + options.workers - 1,
         worker=f"{_quoted(options.python)} {worker} {options.flags}",
         pause=PAUSE_S,
         stop=STOP_S,
+        silence=SILENCE_S,
     )
 
 

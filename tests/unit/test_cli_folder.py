@@ -233,6 +233,18 @@ def test_settings_that_do_not_bind_a_checkpoint_may_change() -> None:
     )
 
 
+def test_a_run_cannot_continue_to_fewer_steps_than_it_has(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "metrics.csv").write_text("agent_steps,mean_return_100\n200000,\n")
+    done = config(tmp_path, name="x", total_steps=200_000)
+    refuse_changes(done, done)
+    with pytest.raises(ConfigError) as caught:
+        refuse_changes(done, config(tmp_path, name="x", total_steps=100_000))
+    assert str(caught.value) == (
+        "total_steps: run 'x' has done 200,000 agent steps of 100,000: nothing is left to train; give more than 200000"
+    )
+
+
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     write_atomically(tmp_path / "config.yaml", "old")
     write_atomically(tmp_path / "config.yaml", "new")

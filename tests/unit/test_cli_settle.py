@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.cli import slurm
-from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, protected, settle, train, values
+from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, protected, settle, values
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.hosts import Host
-from zerobeast.launcher.run_folder import done_already
-from zerobeast.services.learner.checkpoint import _SECTIONS as SECTIONS
-from zerobeast.services.learner.checkpoint import Checkpoints
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
@@ -41,29 +37,6 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     )
     assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
     assert saved.seed == 7
-
-
-@pytest.mark.parametrize(
-    ("algo", "done", "left"),
-    [("impala", 9_000, True), ("impala", 10_000, False), ("dqn", 10_000, True), ("dqn", 11_000, False)],
-)
-def test_a_run_that_has_its_steps_is_not_started(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str, done: int, left: bool
-) -> None:
-    """The last row of the metrics may be newer than the checkpoint, and a replay ahead of what is learned from it."""
-    config = save(tmp_path, "x", "--env", "CartPole-v1", "--algo", algo, "--total_steps", "50000")
-    (config.folder / "metrics.csv").write_text("agent_steps,mean_return_100\n11000,\n")
-    Checkpoints(config.folder).save({"format": 5, **{key: {} for key in SECTIONS}, "counters": {"agent_steps": done}})
-    argv = ["--root", str(tmp_path), "--name", "x", "--total_steps", "10000"]
-    assert bool(done_already(settle(argv, {}, NOW, own=TrainFlags).config)) != left
-    if not left:
-        before = sorted(tmp_path.rglob("*"))
-        assert train(argv, {}) == 0
-        assert slurm.main(argv) == 0
-        said = capsys.readouterr().out
-        assert f"x: nothing to train, {done:,} agent steps are done and 10,000 were asked for" in said
-        assert f"--name x --root {tmp_path} --total_steps 22000" in said
-        assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,6 @@ def main(argv: list[str]) -> int:
     config, flags, saved, _ = settle(argv, os.environ, now, own=SlurmFlags)
     if flags.submit and shutil.which("sbatch") is None:
         raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
-    if saved is not None and (sentence := run_folder.done_already(config)):
-        sys.stdout.write(f"{sentence}\n")
-        return 0
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
     with run_folder.claimed(config.folder):

@@ -121,9 +121,6 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
         raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
-    if saved is not None and (sentence := run_folder.done_already(config)):
-        _conclude(config, sentence, Ending(0, finished=True))
-        return 0
     spec = spec_for(config)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, now)):
@@ -277,8 +274,7 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
-    done = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
-    more = f" --total_steps {2 * max(config.total_steps, done)}" if ending.finished else ""
+    more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
     if config.local.placement != "serve":  # then the environments are elsewhere
         _say(f"evaluate:   {beast()} evaluate {config.name}{same}")

@@ -21,7 +21,7 @@ from zerobeast.common.algos.c51.config import C51Config
 from zerobeast.common.algos.replay_settings import QSettings, ReplaySettings
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.locks import lock
 from zerobeast.common.settings.run import LATEST
@@ -131,7 +131,7 @@ def link_latest(folder: Path) -> None:
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
-    """Refuse to continue a checkpoint under settings that it does not fit.
+    """Refuse to continue a checkpoint under settings that it does not fit, or to fewer steps than it has.
 
     Raises:
       ConfigError: a line for every such setting, with both values and the ways out.
@@ -146,6 +146,9 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         for path, before, after in changes
         if before != after
     ]
+    if (done := int(final_figures(wanted.folder).get("agent_steps", 0))) > wanted.total_steps:
+        steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
+        refused.append(f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}")
     if refused:
         raise ConfigError("\n".join(refused))
 
@@ -170,23 +173,6 @@ def trained(folder: Path) -> bool:
 def start(folder: Path) -> int:
     """Agent steps after which the run continues, at least 1; 0 without a checkpoint."""
     return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
-
-
-def done_already(config: RunConfig) -> str:
-    """A sentence if the run's checkpoint has all the steps that it is to be trained on; empty if some are left.
-
-    A replay may be ahead of what was learned from it: such a run ends by itself.
-    """
-    least = config.total_steps + isinstance(getattr(config, config.algo), ReplaySettings)
-    if final_figures(config.folder).get("agent_steps", 0) < least:
-        return ""
-    from zerobeast.services.learner.checkpoint import Checkpoints  # torch: only for a run that seems to be done
-
-    with contextlib.suppress(CheckpointError, LookupError, TypeError, ValueError):  # the learner names what is wrong
-        if (saved := Checkpoints(config.folder).load()) and (steps := int(saved["counters"]["agent_steps"])) >= least:
-            wanted = f"{config.total_steps:,} were asked for"
-            return f"{config.name}: nothing to train, {steps:,} agent steps are done and {wanted}"
-    return ""
 
 
 def final_figures(folder: Path) -> dict[str, float]:

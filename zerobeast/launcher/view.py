@@ -67,9 +67,7 @@ def _numbers(run: RunConfig, snapshot: Snapshot, learner: Mapping[str, Any]) -> 
 
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
     """One sentence about a run that has ended, from the learner's last page and the seconds since its start."""
-    steps = number(learner, "agent_steps")
-    if finished:  # also if the page is from before the end, or the run had more steps already
-        steps = max(run.total_steps, steps or 0)
+    steps = run.total_steps if finished else number(learner, "agent_steps")
     mean = number(learner, "mean_return_100")
     result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
     verb = "trained" if finished else "stopped after"

@@ -44,6 +44,7 @@ METRICS: dict[str, Metric] = {
     "cpu_s": _counter("CPU seconds of the process"),
     "cpu_share": _gauge("cores in use by the process"),
     "cpus": _gauge("cores that the process may use"),
+    "cpu_pressure": _gauge("share of the last 10 s in which processes of its machine or container waited for a core"),
     "open_files": _gauge("files, connections among them, that the process has open"),
     "max_files": _gauge("files that the process may have open"),
     # several

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
+from zerobeast.common.health.machines import cpu_share, fullness, machines_of
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
@@ -19,7 +20,6 @@ STARTING = "starting"
 BUSY = 0.85  #: share of its time above which a service counts as the limit
 NEVER_WAITS = 0.1  #: share of its time up to which the learner counts as never waiting
 WASTEFUL = 0.2  #: share of the rollouts
-CORES_FULL = 0.9
 MOSTLY = 0.5  #: share of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
@@ -138,9 +138,9 @@ def _limit(services: Sequence[ServiceView]) -> str:
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
     return (
-        _lag_bound(learner)
-        or _full_machine(services)
-        or _pace_bound(learner)
+        _lag_bound(services)
+        or _cpu_bound(services)
+        or _pace_bound(services)
         or _training_bound(learner)
         or _server_bound(services)
         or _wire_bound(services)
@@ -148,23 +148,40 @@ def _limit(services: Sequence[ServiceView]) -> str:
     )
 
 
-def _lag_bound(learner: Mapping[str, Any]) -> str:
-    stale = number(learner, "stale_fraction")
+def _lag_bound(services: Sequence[ServiceView]) -> str:
+    stale = number(_of(services, "learner")[0].page, "stale_fraction")
     if stale is None or stale < WASTEFUL:
         return ""
+    full = fullness(machines_of(services))
     return (
-        f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped: "
-        "raise learner.batch_size, or take fewer environments"
+        f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
+        f"{full and f', and {full}'}: "
+        "take fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
     )
 
 
-def _pace_bound(learner: Mapping[str, Any]) -> str:
+def _cpu_bound(services: Sequence[ServiceView]) -> str:
+    """A sentence if the cores of all machines are full, be it with other programs."""
+    full, most = fullness(machines_of(services)), max(services, key=cpu_share)
+    return f"CPU-bound: {full}, most with {most.name} ({share(cpu_share(most))}): add cores or a GPU" if full else ""
+
+
+def _more(services: Sequence[ServiceView], role: str, advice: str) -> str:
+    """The advice to start more of a role, unless no machine has cores left for another one."""
+    one = max(map(cpu_share, _of(services, role)))
+    free = any(not each.cores or each.cores - each.used >= one for each in machines_of(services))
+    return advice if free else f"add cores or a GPU: no core is left for another {role}"
+
+
+def _pace_bound(services: Sequence[ServiceView]) -> str:
     """A sentence if the bounds on samples per insert keep one side waiting most of the time."""
+    learner = _of(services, "learner")[0].page
     starved, limited = (number(learner, f"{name}_fraction") or 0.0 for name in ("replay_starved", "ratio_limited"))
     ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
     if starved > MOSTLY:
         waits = f"learning waits {share(starved)} for rollouts ({ratio})"
-        return f"replay-starved: {waits}: add actors, or raise samples_per_insert"
+        more = "add agents" if _serves(services) else _more(services, "actor", "add actors")
+        return f"replay-starved: {waits}: {more}, or raise samples_per_insert"
     if limited > MOSTLY:
         spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
         waits = f"rollouts wait {share(limited)} for updates ({ratio}, {spent})"
@@ -186,11 +203,13 @@ def _server_bound(services: Sequence[ServiceView]) -> str:
     if (busy := _mean(services, "broker", "busy_fraction") or 0.0) > BUSY:
         rows, most = _mean(services, "broker", "batch_rows_mean"), _mean(services, "broker", "max_batch_rows")
         batches = f"batches {count(rows)} of {count(most)} full"
-        return f"inference-bound: {batches}, broker busy {share(busy)}: add a broker or a GPU"
+        more = _more(services, "broker", "add a broker or a GPU")
+        return f"inference-bound: {batches}, broker busy {share(busy)}: {more}"
     if (busy := _mean(services, "envserver", "busy_fraction") or 0.0) > BUSY:
-        return f"environment-bound: env-servers busy {share(busy)}: add env-servers, or threads and workers to them"
+        more = _more(services, "envserver", "add env-servers, or threads and workers to them")
+        return f"environment-bound: env-servers busy {share(busy)}: {more}"
     if (busy := _mean(services, "actor", "busy_fraction") or 0.0) > BUSY:
-        return f"actor-bound: actors busy {share(busy)}: add actors"
+        return f"actor-bound: actors busy {share(busy)}: {_more(services, 'actor', 'add actors')}"
     return ""
 
 
@@ -210,26 +229,10 @@ def _wire_bound(services: Sequence[ServiceView]) -> str:
 def _latency_bound(services: Sequence[ServiceView]) -> str:
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
-    idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "agents"
+    idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "add agents"
     if not _serves(services):
-        idle, more = f"{idle}, env-servers busy {share(env)}", "actors or env groups"
-    return f"latency-bound: no service is busy ({idle}): add {more}"
-
-
-def _full_machine(services: Sequence[ServiceView]) -> str:
-    """A sentence if all services share one machine and its cores are in use."""
-    if len({str(view.page.get("host")) for view in services}) != 1:
-        return ""
-    cores = number(services[0].page, "cpus")
-    used = {view.name: _cpu(view) for view in services}
-    if not cores or sum(used.values()) < CORES_FULL * cores:
-        return ""
-    most = max(used, key=lambda name: used[name])
-    return f"CPU-bound: the {count(cores)} cores are full, most with {most} ({share(used[most])}): add cores or a GPU"
-
-
-def _cpu(view: ServiceView) -> float:
-    return view.cpu_share if view.cpu_share is not None else number(view.page, "cpu_share") or 0.0
+        idle, more = f"{idle}, env-servers busy {share(env)}", _more(services, "actor", "add actors or env groups")
+    return f"latency-bound: no service is busy ({idle}): {more}"
 
 
 def _serves(services: Sequence[ServiceView]) -> bool:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from zerobeast.common.runtime.descriptors import max_files, open_files
 
 STATM = Path("/proc/self/statm")
 CGROUP = Path("/sys/fs/cgroup")
 AUTOGROUP = Path("/proc/self/autogroup")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PRESSURE = (CGROUP / "cpu.pressure", Path("/proc/pressure/cpu"))  #: of the container, with its quota; of the machine
 GIVEN_WAY = 5  #: niceness
 
 
@@ -28,6 +34,24 @@ def cores(cgroup: Path = CGROUP) -> float:
     except (OSError, ValueError, ZeroDivisionError):
         return allowed
     return min(allowed, share) if share > 0 else allowed
+
+
+@cache
+def machine() -> str:
+    """What all containers of this machine have in common: the id of its last boot."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except (OSError, ValueError):
+        return socket.gethostname()
+
+
+def cpu_pressure(places: Sequence[Path] = PRESSURE) -> float:
+    """Share of the last 10 s in which processes waited for a core; estimated from the load if the kernel has no PSI."""
+    for place in places:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return float(place.read_text().split("avg10=")[1].split()[0]) / 100
+    present = os.cpu_count() or 1
+    return 1 - present / max(os.getloadavg()[0], present)
 
 
 def take_long_turns() -> None:
@@ -68,7 +92,7 @@ class Usage:
         self._at = now
         self._cpu_s = time.process_time()
         self._share = 0.0
-        self._cores = cores()
+        self._cores, self._core_ids = cores(), sorted(os.sched_getaffinity(0))
         self._services = 1
         self._own_s = 0.0
 
@@ -80,7 +104,7 @@ class Usage:
         """Add the CPU time of this service's turns."""
         self._own_s += cpu_s
 
-    def measure(self, now: float) -> dict[str, float]:
+    def measure(self, now: float) -> dict[str, Any]:
         """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory, open files."""
         cpu_s = time.process_time() if self._services == 1 else self._own_s
         if now > self._at:
@@ -90,6 +114,8 @@ class Usage:
             "cpu_s": round(cpu_s, 2),
             "cpu_share": round(self._share, 3),
             "cpus": self._cores,
+            "cpu_ids": self._core_ids,
+            "cpu_pressure": round(cpu_pressure(), 3),
             "memory_bytes": _memory_bytes() // self._services,
             "open_files": open_files(),
             "max_files": max_files(),

@@ -32,7 +32,8 @@ def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
 
     def found() -> str:
         pages = [page for role in ROLES for page in run.pages(role)]
-        seen = verdict([ServiceView(page["role"], page["role"], page) for page in pages])
+        alone = {"cpu_pressure": 0.0}  # whatever else this machine does
+        seen = verdict([ServiceView(page["role"], page["role"], page | alone) for page in pages])
         return seen if seen.startswith(expected) else ""
 
     return wait_until(found, 120)

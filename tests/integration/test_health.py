@@ -142,7 +142,9 @@ def test_pages_given_as_endpoints_get_the_verdict_of_their_run(capsys: pytest.Ca
         pages = {"learner": {"waiting_fraction": 0.0, "agent_steps_per_s": 9.0, "update_ms": 5.0}}
         flags: list[str] = []
         for role in ROLES:
-            _, address = stack.enter_context(served(role=role, cpus=10**6, **pages.get(role, {})))
+            _, address = stack.enter_context(
+                served(role=role, cpu_ids=[], cpus=10**6, cpu_pressure=0.0, **pages.get(role, {}))
+            )
             wait_until(lambda address=address: get(address, "/readyz")[0] == 200)
             flags += ["--endpoint", address]
         assert main(["health", *flags]) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
-from zerobeast.common.runtime.usage import cores
+from zerobeast.common.runtime.usage import cores, cpu_pressure
 from zerobeast.launcher import placement as module
 from zerobeast.launcher.placement import placement_of, share_out, spread
 
@@ -107,3 +107,17 @@ def test_a_container_s_quota_bounds_its_cores(tmp_path: Path, files: dict[str, s
         (tmp_path / name).write_text(text)
     everything = len(os.sched_getaffinity(0))
     assert cores(tmp_path) == (everything if expected is None else min(expected, everything))
+
+
+def test_the_pressure_is_the_container_s_or_the_machine_s_and_else_follows_from_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (19.0, 9.0, 9.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    places = tmp_path / "own", tmp_path / "all"
+    assert cpu_pressure(places) == pytest.approx(17 / 19)
+    places[0].write_text("some nonsense")
+    places[1].write_text("some avg10=97.66 avg60=1.00 avg300=0.00 total=12\nfull avg10=0.00\n")
+    assert cpu_pressure(places) == pytest.approx(0.9766)
+    places[0].write_text(places[1].read_text().replace("97.66", "5.00"))
+    assert cpu_pressure(places) == pytest.approx(0.05)

@@ -138,6 +138,43 @@ def test_a_full_machine_is_named_before_any_service_of_it() -> None:
     assert verdict(full) == "CPU-bound: the 2 cores are full, most with learner 0 (84%): add cores or a GPU"
 
 
+def on_one_machine(cores: dict[str, list[int]] | list[int], **changes: dict[str, Any]) -> list[ServiceView]:
+    """Services on one machine, each in its own container; those of a dict stay on some of its cores."""
+    bound = cores if isinstance(cores, dict) else dict.fromkeys(PAGES, cores)
+    of_all = {role: {"machine": "one", "cpu_ids": bound[role], "cpus": len(bound[role])} for role in PAGES}
+    return services(**{role: {**page, **changes.get(role, {})} for role, page in of_all.items()})
+
+
+def test_a_worker_that_stays_on_a_core_does_not_make_the_machine_smaller() -> None:
+    bound = {"learner": [0, 1], "broker": [0], "envserver": [0], "actor": [1]}
+    assert verdict(on_one_machine(bound, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4})).startswith("latency")
+    full = on_one_machine(bound, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95})
+    assert verdict(full) == "CPU-bound: the 2 cores are full, most with broker 0 (95%): add cores or a GPU"
+    alone = on_one_machine([3], learner={"cpu_share": 0.95})
+    assert verdict(alone) == "CPU-bound: the only core is full, most with learner 0 (95%): add cores or a GPU"
+    quota = on_one_machine([*range(64)], **{role: {"host": "pod", "cpus": 2} for role in PAGES})
+    quota[0].page["cpu_share"] = 1.9
+    assert verdict(quota).startswith("CPU-bound: the 2 cores are full")
+
+
+def test_cores_that_other_programs_fill_are_full_and_no_service_is_asked_for() -> None:
+    busy = {"envserver": {"busy_fraction": 0.93, "cpu_share": 0.03}, "learner": {"cpu_share": 0.2}}
+    for role in PAGES:
+        busy.setdefault(role, {})["cpu_pressure"] = 0.97
+    full = "the 2 cores are full (this run uses 0.2, and processes wait 97% of the time)"
+    assert verdict(on_one_machine([0, 1], **busy)).startswith(f"CPU-bound: {full}, most with learner 0 (20%): ")
+    busy["learner"]["stale_fraction"] = 0.5
+    assert f"dropped, and {full}: take fewer actors or environments" in verdict(on_one_machine([0, 1], **busy))
+
+
+def test_nothing_is_added_to_a_machine_without_a_core_for_it() -> None:
+    busy = {"envserver": {"busy_fraction": 0.93, "cpu_share": 0.9}, "learner": {"cpu_share": 0.6}}
+    found = "environment-bound: env-servers busy 93%: "
+    scarce = "add cores or a GPU: no core is left for another envserver"
+    assert verdict(on_one_machine([0, 1], **busy)) == f"{found}{scarce}"
+    assert verdict(on_one_machine([0, 1, 2], **busy)).startswith(f"{found}add env-servers")
+
+
 def test_services_that_are_missing_are_all_named() -> None:
     assert verdict([]) == "not training: no learner and no broker and no envserver and no actor answers"
     gone = [view for view in services() if view.role != "broker"]

@@ -23,6 +23,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import Checkpoints, load_model
 
 POLL_S = 0.0002
+LATE = 2**62  #: agent steps after which no algorithm takes random first steps
 
 
 class Player:
@@ -33,7 +34,8 @@ class Player:
       env: the environment, as the env-server describes it.
       num_envs: N.
       seed: seed of the actions that are drawn.
-      greedy: take the likeliest action instead of drawing one.
+      greedy: take the likeliest action instead of drawing one; None: if drawing explores, as with DQN or TD3. Drawn
+        actions are those of a run that has ended its random first steps.
       config: settings to use instead of those in the folder.
 
     Raises:
@@ -49,7 +51,7 @@ class Player:
         num_envs: int,
         *,
         seed: int = 0,
-        greedy: bool = False,
+        greedy: bool | None = None,
         config: RunConfig | None = None,
     ) -> None:
         config = config or load(["--config", str(folder / run_files.CONFIG)], {})
@@ -60,6 +62,7 @@ class Player:
         env = env.for_policies().among(config.env.id)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
+        self.greedy: bool = getattr(config, config.algo).drawing_explores if greedy is None else greedy
         algorithm = make_algorithm(config, env)
         net = algorithm.network()
         load_model(checkpoint, net, saved["model"])
@@ -71,10 +74,11 @@ class Player:
             device=device,
             dtype=pick_dtype(config.broker.precision, device),
             seed=seed,
-            greedy=greedy,
+            greedy=self.greedy,
         )
         self._inference.reserve(num_envs)
         self._inference.load(flatten(net))
+        self._inference.advance(LATE)
         self._acts = act_record(env, algorithm.policy).dtype
         self._num_envs = num_envs
 

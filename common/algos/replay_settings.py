@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -76,6 +76,8 @@ class ReplaySettings(LearnerSettings):
 
 class QSettings(ReplaySettings):
     """Settings of every algorithm that learns action values; see `zerobeast.common.algos.q_learning`."""
+
+    drawing_explores: ClassVar[bool] = True
 
     schedule: Schedule = "constant"
     double: Double = True

@@ -8,7 +8,7 @@ most; all other defaults are in each algorithm's own `config.py`. Torch-free: ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -71,6 +71,9 @@ class OptimizerSettings(Section):
 
 class LearnerSettings(OptimizerSettings):
     """Settings of every algorithm."""
+
+    #: whether drawing actions explores, so that the policy that is learned is the greedy one
+    drawing_explores: ClassVar[bool] = False
 
     discount: Discount = 0.99
     reward_clipping: RewardClipping = "none"

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerobeast.cli.evaluate import Episode, EpisodeCounter, by_values, describe, main, quotas
-from zerobeast.common.config.load import load
+from zerobeast.cli.evaluate import Episode, EpisodeCounter, describe, main, quotas
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
@@ -81,8 +80,3 @@ def test_a_run_that_cannot_be_played_is_refused_with_a_sentence(
     (tmp_path / "runs" / "x" / "config.yaml").write_text("name: x")
     with pytest.raises(ConfigError, match=sentence):
         main(argv)
-
-
-@pytest.mark.parametrize(("algo", "values"), [("r2d2", True), ("dqn", True), ("impala", False), ("impact", False)])
-def test_algorithms_that_learn_action_values_are_recognised(algo: str, values: bool) -> None:
-    assert by_values(load(["--env", "CartPole-v1", "--algo", algo], {})) is values

@@ -5,7 +5,7 @@ counting the first N that end would prefer short ones. Returns are unclipped; a 
 
 Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and if only the
 no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for the greedy one. It
-is the default of algorithms that learn action values: what these draw is exploration, not a policy.
+is the default of algorithms whose drawn actions are exploration: DQN and its kin, DDPG and TD3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.algos.replay_settings import QSettings
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
@@ -42,7 +41,7 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   RUN            name of a run, or the path of its folder
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
-  --greedy       take the likeliest or best action: the default of algorithms that learn values of actions
+  --greedy       take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample       draw actions as in training: the default of all others
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
@@ -83,7 +82,6 @@ def main(argv: list[str]) -> int:
     folder, config, flags = _settle(argv[0], [flag for flag in argv[1:] if flag != JSON], os.environ)
     if flags.greedy and flags.sample:
         raise ConfigError("--greedy and --sample exclude each other")
-    flags = flags.model_copy(update={"greedy": flags.greedy or (not flags.sample and by_values(config))})
     with env_server(folder, config) as endpoint:
         for task in config.env.tasks:
             result = {"run": folder.name, **_play(folder, config, task, flags, endpoint, quiet=as_json)}
@@ -106,11 +104,6 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
     refuse_code(loaded)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
     return folder.resolve(), loaded.config.model_copy(update={"env": env}), loaded.own
-
-
-def by_values(config: RunConfig) -> bool:
-    """Whether the run's algorithm learns action values."""
-    return isinstance(getattr(config, config.algo), QSettings)
 
 
 @contextmanager
@@ -164,7 +157,8 @@ def _play(
     num_envs = min(flags.episodes, MAX_ENVS)
     env, limit_s = config.env.alone(task).model_dump(), START_LIMIT_S + config.envserver.step_timeout_s
     with Context() as context, EnvClient(context, endpoint, env, num_envs, flags.seed, limit_s) as envs:
-        player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=flags.greedy, config=config)
+        greedy = flags.greedy or (False if flags.sample else None)
+        player = Player(folder, envs.spec, num_envs, seed=flags.seed, greedy=greedy, config=config)
         counter = EpisodeCounter(quotas(flags.episodes, num_envs))
         rows = envs.reset()
         while not counter.complete:
@@ -175,7 +169,7 @@ def _play(
     return describe(counter.episodes, envs.spec.frame_skip) | {
         "env": envs.spec.env_id,
         "agent_steps_trained": player.agent_steps,
-        "actions": "greedy" if flags.greedy else "sampled",
+        "actions": "greedy" if player.greedy else "sampled",
         "seed": flags.seed,
     }
 

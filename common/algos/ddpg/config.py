@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
@@ -9,6 +11,8 @@ from zerobeast.common.settings.section import setting
 
 class DDPGConfig(r.BoxSettings):
     """Deep deterministic policy gradient. Sources: Lillicrap et al. 2016, appendix 7, unless noted."""
+
+    drawing_explores: ClassVar[bool] = True
 
     noise: float = setting(
         0.1, "standard deviation of the exploration noise, in units of half the action range", ge=0

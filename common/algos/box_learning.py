@@ -81,7 +81,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         if step.applied:
             applied, improved = self.improve(vectors, agent_steps)
             step, metrics = step._replace(applied=applied), metrics | improved
-        return Updated(step, metrics, errors.detach().abs().mean(0))
+        return Updated(step, metrics, errors.detach().abs().mean(0), transitions=len(weights))
 
     def state(self) -> dict[str, Any]:
         """The training state besides the policy, for a checkpoint."""

@@ -125,7 +125,7 @@ class QLearning(ValueLearning[Transitions]):
         loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
         step = self.descend((weights * loss).mean(), batch.inputs.obs, agent_steps)
         metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
-        return Updated(step, metrics, priority)
+        return Updated(step, metrics, priority, transitions=len(weights))
 
     @torch.no_grad()
     def _bootstrap(self, inputs: StepInput) -> Tensor:

@@ -32,6 +32,7 @@ class Updated(NamedTuple):
     step: Step  #: the optimiser step whose loss and learning rate are reported
     metrics: Metrics  #: the same names every time
     priorities: Tensor  #: [N] float32 >= 0, new priorities of the drawn items, not yet raised to alpha
+    transitions: int  #: that were learned from
 
 
 class Stores(Protocol):
@@ -53,7 +54,7 @@ class ReplayLearning(ABC, Generic[S]):
       algorithm: provides the settings and the layout of its rollouts.
       items: the kind of items to draw.
       device: of the drawn items.
-      per_item: transitions per item, for the pace: 1, or those of a sequence.
+      per_item: transitions per item at most, for the pace: 1, or those of a sequence.
       first_priorities: as for `zerobeast.common.replay.replay.Replay`.
 
     Raises:
@@ -80,7 +81,7 @@ class ReplayLearning(ABC, Generic[S]):
             first_priorities=first_priorities,
         )
         self._settings, self._total_steps = settings, config.total_steps
-        self._drawn = settings.batch_size * per_item  #: transitions per update
+        self._drawn = settings.batch_size * per_item  #: transitions per update, at most: sequences may be shorter
         self._unroll_length = config.learner.unroll_length
         self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size)
 
@@ -134,7 +135,7 @@ class ReplayLearning(ABC, Generic[S]):
     def _update(self, agent_steps: int) -> Updated:
         drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
-        self._pace.sample(self._drawn)
+        self._pace.sample(updated.transitions)
         if self._settings.priority_exponent and updated.step.applied:
             self._replay.update(drawn.ids, updated.priorities)
         return updated

@@ -189,3 +189,22 @@ def test_training_goes_on_bit_for_bit(tmp_path: Path, played: Played) -> None:
     assert whole.counters.optimizer_steps > 10
     assert same(*ends)
     assert second.state()["learning"]["target"]["updates"] == whole.counters.optimizer_steps % 3
+
+
+def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        drawn.append(int(args[3].mask.sum()))
+        return loss(*args)
+
+    monkeypatch.setattr("zerobeast.common.algos.r2d2.algorithm.loss", counted)
+    with InProcess(run_config(tmp_path), lag=0) as run:
+        for _ in range(30):
+            run.learn(run.collect())
+        pace = run.trainer.learning.pace
+        assert pace is not None
+        assert pace.sampled == sum(drawn) < 4 * LENGTH * len(drawn)
+        assert 0 <= (pace.inserted - 60) * 2 - pace.sampled < 4 * LENGTH + 2 * B * T

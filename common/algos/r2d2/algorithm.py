@@ -52,4 +52,5 @@ class R2D2Learning(ValueLearning[Sequences]):
         with self._descent.autocast():
             total, priorities, metrics = loss(self._config, self._net, self._target.copy, batch, weights)
         learned = tree_map(lambda entry: entry[:-1][batch.mask].unsqueeze(0), batch.inputs.obs)
-        return Updated(self.descend(total, learned, agent_steps), metrics, priorities)
+        step = self.descend(total, learned, agent_steps)
+        return Updated(step, metrics, priorities, transitions=int(batch.mask.sum()))

@@ -29,6 +29,7 @@ from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.nets.network import Network
+from zerobeast.common.nets.precision import pick_dtype
 from zerobeast.common.nets.weights import layout_id
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
 from zerobeast.common.wire.layout import RecordSpec
@@ -176,7 +177,8 @@ class RemoteActing:
         if self._rollouts is None or not self._config.sync.parsed.measured:
             return
         run, versions = self._run, self._rollouts.rows["policy_version"]
-        found = divergences(run.algorithm, policy, self._rollouts.batch)
+        dtype = pick_dtype(self._config.broker.precision, CPU)
+        found = divergences(run.algorithm, policy, self._rollouts.batch, dtype)
         run.intake.acting.measure(run.intake.queue.acting, versions, found)
 
     def _acknowledge(self) -> None:

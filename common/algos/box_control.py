@@ -15,6 +15,7 @@ from zerobeast.common.algos.protocol import Act, Learning, Sampling
 from zerobeast.common.algos.replay_settings import BoxSettings
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
+from zerobeast.common.nets.precision import without_autocast
 from zerobeast.common.nets.q_control import BoxPolicy
 from zerobeast.common.ops.gaussian import Box
 from zerobeast.common.settings.run import Run
@@ -69,7 +70,9 @@ class BoxControl(ABC, Generic[Settings]):
     @torch.no_grad()
     def divergence(self, net: BoxPolicy, batch: Batch) -> Tensor:
         """How far the likeliest action has moved, mean over its components, in units of half their box."""
-        moved = self.best(net(net.vectors(steps(batch.obs, slice(-1))))) - batch.extras["best"].flatten(0, 1)
+        with without_autocast(net.device):  # nor is there any when it acts
+            best = self.best(net(net.vectors(steps(batch.obs, slice(-1)))))
+        moved = best - batch.extras["best"].flatten(0, 1)
         return moved.abs().mean(-1).view(batch.mask.shape)
 
     @abstractmethod

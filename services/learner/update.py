@@ -86,7 +86,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.config = config
         self.device = device
-        self._dtype = pick_dtype(config.learner.precision, device)
+        self._acting_dtype = pick_dtype(config.broker.precision, device)
         self.env = env
         self.algorithm = make_algorithm(config, env)
         self.policy: PolicySpec = self.algorithm.policy
@@ -157,8 +157,7 @@ class Trainer:
         Call it before `wait`, since it reads their rows.
         """
         assert self._added is not None, "add comes first"
-        with autocast(self.device, self._dtype):
-            return divergences(self.algorithm, self.net, self._added.batch)
+        return divergences(self.algorithm, self.net, self._added.batch, self._acting_dtype)
 
     def wait(self) -> None:
         """Wait until no device reads rows: copies may still be under way if nothing was computed from them."""
@@ -227,8 +226,12 @@ class Trainer:
             raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
 
 
-def divergences(algorithm: Algorithm, net: Network, batch: Batch) -> NDArray[np.float32]:
-    """[B, T]: how far `net` is from the policies that acted in a batch; NaN at a seam between episodes."""
-    found = algorithm.divergence(net, batch).float()
+def divergences(algorithm: Algorithm, net: Network, batch: Batch, dtype: torch.dtype) -> NDArray[np.float32]:
+    """[B, T]: how far `net` is from the policies that acted in a batch; NaN at a seam between episodes.
+
+    `dtype` is the number format in which brokers act: in another, equal weights would differ by its rounding.
+    """
+    with autocast(net.device, dtype):
+        found = algorithm.divergence(net, batch).float()
     measured: NDArray[np.float32] = found.masked_fill(~batch.mask, torch.nan).T.cpu().numpy()
     return measured

@@ -1,7 +1,9 @@
 """How far a policy is from the one that acted, for every algorithm."""
 
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.update import divergences
 
 RULE = "adaptive 0.1"
 
@@ -36,16 +39,20 @@ def moved(net: Any, by: float = 1.0) -> Any:
     return net
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str) -> None:
+def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str, dtype: torch.dtype) -> None:
     env: EnvSpec = REACH if issubclass(ALGORITHMS[name], BoxSettings) else VECTORS
     algorithm = algorithm_of(name, env, sync=RULE)
-    net = algorithm.network()
-    batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
-    same = algorithm.divergence(net, batch)
-    assert same.shape == (T, B)
-    torch.testing.assert_close(same.float(), torch.zeros(T, B), atol=1e-6, rtol=0)
-    assert algorithm.divergence(moved(net), batch).float().mean() > 0.01
+    net = moved(algorithm.network(), by=0.1)  # at first all actions have nearly the same value
+    acting = deepcopy(net)
+    acting.lower(dtype)
+    batch = acted_in(algorithm, acting, make_batch(algorithm, resets=0.2))
+    batch = batch._replace(mask=torch.ones_like(batch.mask))
+    same = divergences(algorithm, net, batch, dtype)
+    assert same.shape == (B, T)
+    np.testing.assert_allclose(same, 0, atol=1e-6)
+    assert divergences(algorithm, moved(net), batch, dtype).mean() > 0.01
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])

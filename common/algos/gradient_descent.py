@@ -61,13 +61,6 @@ class GradientDescent:
         """A context for computing losses in the run's precision."""
         return autocast(self._device, self._dtype)
 
-    def learning_rate(self, agent_steps: int) -> float:
-        """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
-        initial = self._settings.learning_rate
-        if self._settings.schedule == "constant":
-            return initial
-        return initial * max(0.0, 1.0 - agent_steps / self._total_steps)
-
     def step(self, loss: Tensor, agent_steps: int) -> Step:
         """Take one gradient descent step on `loss`, with the learning rate at `agent_steps`.
 
@@ -77,7 +70,7 @@ class GradientDescent:
         loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
         norm = get_total_norm([weights.grad for weights in self._parameters if weights.grad is not None])
         loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
-        learning_rate = self.learning_rate(agent_steps)
+        learning_rate = self._settings.learning_rate_at(agent_steps, self._total_steps)
         applied = math.isfinite(loss_value) and math.isfinite(norm_value)
         if applied:
             if norm_value + CLIP_MARGIN > self._settings.max_grad_norm:

@@ -68,6 +68,11 @@ class OptimizerSettings(Section):
     epsilon: Epsilon
     max_grad_norm: MaxGradNorm
 
+    def learning_rate_at(self, agent_steps: int, total_steps: int) -> float:
+        """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
+        left = 1.0 if self.schedule == "constant" else max(0.0, 1.0 - agent_steps / total_steps)
+        return self.learning_rate * left
+
 
 class LearnerSettings(OptimizerSettings):
     """Settings of every algorithm."""

@@ -37,11 +37,19 @@ def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def ladder(config: RunConfig) -> Iterator[str]:
-    """A sentence if the exploration ladder has places that no environment of a broker with one env group takes."""
-    settings, envs = getattr(config, config.algo), config.actor.envs_per_group
-    if isinstance(settings, QSettings) and settings.exploration == "ladder" and settings.exploration_places > envs:
+    """A sentence if the exploration ladder may have places that no environment takes: those that explore least."""
+    algo, settings, envs = config.algo, getattr(config, config.algo), config.actor.envs_per_group
+    if not (isinstance(settings, QSettings) and settings.exploration == "ladder"):
+        return
+    places = settings.exploration_places
+    if config.local.placement == "serve":
         yield (
-            f"{config.algo}.exploration_places {settings.exploration_places} is above actor.envs_per_group {envs}: "
+            f"{algo}.exploration ladder: a broker's agents take its {places} places in turn, and one agent alone takes "
+            f"0.4 of its actions at random for ever; with fewer than {places} agents give --{algo}.exploration annealed"
+        )
+    elif places > envs:
+        yield (
+            f"{algo}.exploration_places {places} is above actor.envs_per_group {envs}: "
             f"a broker with one env group has no environment for the places that explore least"
         )
 

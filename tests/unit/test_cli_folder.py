@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.files import write_atomically
@@ -251,3 +251,27 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(ConfigError, match="cannot be written"):
         write_atomically(tmp_path / "missing" / "config.yaml", "text")
+
+
+@pytest.mark.parametrize(
+    ("flags", "end"),
+    [
+        (["--total_steps", "2000"], "continues at 0.0005 and falls to 0 at total_steps 2000; --ppo.schedule constant "),
+        (["--total_steps", "2000"], "--ppo.learning_rate 0.0005 holds it"),
+        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "at total_steps 1100; --ppo.schedule constant "),
+        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "--ppo.learning_rate 0.1 holds it"),
+        (["--total_steps", "2000", "--ppo.schedule", "constant"], ""),
+        (["--seed", "2"], ""),
+    ],
+)
+def test_a_continued_run_says_what_its_schedule_does_to_the_learning_rate(
+    tmp_path: Path, flags: list[str], end: str
+) -> None:
+    begun = ["--root", str(tmp_path), "--name", "x", "--algo", "ppo", "--ppo.learning_rate", "1e-3"]
+    saved = load([*begun, "--total_steps", "1000"], {})
+    saved.folder.mkdir()
+    (saved.folder / "config.yaml").write_text(dump(saved))
+    (saved.folder / "checkpoint.pt").touch()
+    (saved.folder / "metrics.csv").write_text("agent_steps,mean_return_100\n1000,5\n")
+    note = folder.schedule_note(saved, load(["--config", str(saved.folder / "config.yaml"), *flags], {}))
+    assert end in note if end else not note

@@ -258,6 +258,9 @@ def test_a_ladder_of_exploration_with_more_places_than_environments_is_noted() -
     (note,) = gather([*flags, "--r2d2.exploration_places", "5"], {}).notes
     assert note.startswith("r2d2.exploration_places 5 is above actor.envs_per_group 4: ")
     assert gather([*flags, "--r2d2.exploration_places", "4"], {}).notes == ()
+    (note,) = gather([*flags, "--r2d2.exploration_places", "4", "--local.placement", "serve"], {}).notes
+    assert "one agent alone takes 0.4 of its actions at random" in note
+    assert not gather([*flags, "--r2d2.exploration", "annealed", "--local.placement", "serve"], {}).notes
 
 
 def test_a_sync_rule_that_ppo_may_never_trigger_is_noted() -> None:

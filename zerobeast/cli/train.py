@@ -133,6 +133,8 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
+        if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
+            _say(note)
         for line in (*values(config, origins), *(readings(spec.obs, config.net) if spec else ())):
             _say(line)
         run_folder.link_latest(config.folder)

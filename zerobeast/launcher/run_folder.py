@@ -165,6 +165,20 @@ def _bound_by_replay(saved: RunConfig, wanted: RunConfig) -> Iterator[str]:
         yield exponent
 
 
+def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
+    """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
+    steps, algo = start(wanted.folder), wanted.algo
+    before, settings = getattr(saved, algo), getattr(wanted, algo)
+    rates = [each.learning_rate_at(steps, run.total_steps) for each, run in ((before, saved), (settings, wanted))]
+    if settings.schedule == "constant" or rates[0] == rates[1]:
+        return ""
+    asked = settings.learning_rate if settings.learning_rate != before.learning_rate else rates[1]
+    return (
+        f"{algo}.schedule linear: the learning rate, {rates[0]:.3g} before, continues at {rates[1]:.3g} and falls to 0 "
+        f"at total_steps {wanted.total_steps}; --{algo}.schedule constant --{algo}.learning_rate {asked:.3g} holds it"
+    )
+
+
 def trained(folder: Path) -> bool:
     """Whether the run has a checkpoint, whole or damaged."""
     return any((folder / name).exists() for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))

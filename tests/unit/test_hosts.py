@@ -157,16 +157,19 @@ def test_a_host_that_hears_nothing_ends_its_workers_and_removes_keys(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the launching machine had lost its power: the connection does not end."""
-    monkeypatch.setattr(hosts, "SILENCE_S", 1.0)
     monkeypatch.setattr(hosts, "STOP_S", 0.1)
+    silent = home / "silent"
+    program(home / "bin" / "timeout", f'[ -e {silent} ] && exit 124; exec {shutil.which("timeout")} "$@"')
     with connected(FOR_EVER, home) as shell:
-        wait_until(lambda: workers(shell) == ["4", "5"])
         assert shell.stdin is not None
         for _ in range(3):
             shell.stdin.write(b"\n")
             shell.stdin.flush()
-            time.sleep(0.1)
+        wait_until(lambda: workers(shell) == ["4", "5"])
         assert shell.poll() is None
+        silent.touch()
+        shell.stdin.write(b"\n")  # after this one
+        shell.stdin.flush()
         assert shell.wait(10) == 128 + signal.SIGTERM
         wait_until(lambda: not workers(shell) and not list((home / ".zerobeast").iterdir()))
 

@@ -30,9 +30,6 @@ class ActorCritic(Generic[Settings]):
     Args:
       config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
-
-    Raises:
-      ConfigError: the network cannot handle these observations or actions.
     """
 
     def __init__(self, config: Run, env: EnvSpec) -> None:

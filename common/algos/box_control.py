@@ -13,7 +13,6 @@ from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.protocol import Act, Learning, Sampling
 from zerobeast.common.algos.replay_settings import BoxSettings
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.precision import without_autocast
 from zerobeast.common.nets.q_control import BoxPolicy
@@ -32,9 +31,6 @@ class BoxControl(ABC, Generic[Settings]):
     Args:
       config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
-
-    Raises:
-      ConfigError: the actions are not a bounded box, observations do not become vectors, or `net.use_lstm` is true.
     """
 
     outputs: ClassVar[int] = 1  #: policy outputs for each component of an action
@@ -42,12 +38,10 @@ class BoxControl(ABC, Generic[Settings]):
     def __init__(self, config: Run, env: EnvSpec) -> None:
         self.env, self.config = env, config
         self.settings: Settings = getattr(config, config.algo)
-        if config.net.use_lstm:
-            raise ConfigError(f"net.use_lstm: expected false, because {config.algo} learns from single transitions")
-        self.box, self.action_size = _bounded(env, config.algo)
+        assert isinstance(env.action, ArraySpace), "which `fit` checks"
+        self.box, self.action_size = Box(env.action), math.prod(env.action.shape)
         best = (Field("best", "<f4", (self.action_size,)),)  # for `divergence`
         self.policy = PolicySpec(best if config.sync.parsed.measured else (), 0)
-        self.network()  # checks that observations fit
 
     def network(self) -> BoxPolicy:
         """A new network on the CPU; its weights depend on the run's seed alone."""
@@ -86,16 +80,3 @@ class BoxControl(ABC, Generic[Settings]):
     @abstractmethod
     def learning(self, net: BoxPolicy) -> Learning:
         """See `algos.protocol.Algorithm`."""
-
-
-def _bounded(env: EnvSpec, algo: str) -> tuple[Box, int]:
-    """The box of the environment's actions, and the number of components of an action."""
-    action = env.action
-    if isinstance(action, ArraySpace) and action.kind == "box":
-        box = Box(action)
-        if box.bounded:
-            return box, math.prod(action.shape)
-        kind = "have no bounds"
-    else:
-        kind = f"are {action.kind}"
-    raise ConfigError(f"algo {algo!r} takes one array of real actions with bounds; the actions of {env.env_id} {kind}")

@@ -7,16 +7,14 @@ from importlib import import_module
 
 import torch
 
+from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
 
 log = logging.getLogger(__name__)
-
-MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 
 
 def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
@@ -25,8 +23,7 @@ def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions, or they or the network are too large.
     """
-    if (size := env.frame_stack * step_record(env).row_bytes) > MAX_OBS_BYTES:
-        raise ConfigError(f"{env.env_id}: observations of {size} bytes, expected at most {MAX_OBS_BYTES}")
+    refuse_unfit(config, env)
     module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
     make = getattr(module, ALGORITHMS[config.algo].__name__.removesuffix("Config"))
     parameters = 0

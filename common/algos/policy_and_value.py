@@ -31,9 +31,6 @@ class PolicyAndValue(Network):
     Args:
       config: of the body and the policy head.
       env: its observations and actions.
-
-    Raises:
-      ConfigError: the named torso cannot take what the environment sends.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:

@@ -33,9 +33,6 @@ class QActing(ABC, Generic[Settings]):
     Args:
       config: of the run; `settings` is its section named by `algo`.
       env: what the environment sends and takes.
-
-    Raises:
-      ConfigError: the network cannot handle these observations or actions.
     """
 
     clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
@@ -44,7 +41,7 @@ class QActing(ABC, Generic[Settings]):
         self.env = env
         self.config = config
         self.settings: Settings = getattr(config, config.algo)
-        core_size = self.network().core_size  # also checks that observations, actions and torso fit
+        core_size = self.network().core_size
         by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
         extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))
         self.policy = PolicySpec(extras, core_size)

@@ -23,27 +23,13 @@ from zerobeast.common.algos.q_network import QNetwork
 from zerobeast.common.algos.replay_learning import ReplayLearning, Updated
 from zerobeast.common.algos.returns import shaped
 from zerobeast.common.algos.target import Target
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.items import Items, NStep
 from zerobeast.common.replay.samples import S, Transitions
-from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.specs import EnvSpec
 
 
 class QAlgorithm(QActing[Settings]):
-    """See `zerobeast.common.algos.protocol.Algorithm`.
-
-    Raises:
-      ConfigError: as `QActing`, or `net.use_lstm` is true.
-    """
-
-    def __init__(self, config: Run, env: EnvSpec) -> None:
-        if config.net.use_lstm:
-            raise ConfigError(
-                f"net.use_lstm true: expected false, because {config.algo} learns from single transitions"
-            )
-        super().__init__(config, env)
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: QNetwork) -> QLearning:
         """Learn from transitions of the replay."""

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import head
 from zerobeast.common.nets.body import Body
 from zerobeast.common.nets.network import Network, StepInput
@@ -34,9 +33,6 @@ class QNetwork(Network):
       atoms: None: one value per action. K: K logits per action, of a distribution over returns (Bellemare et al. 2017).
       head_size: width of a hidden layer before the last one, in each stream of the head; 0: none.
       clip_reward: whether the reward that the body sees is clipped.
-
-    Raises:
-      ConfigError: the actions are not discrete, or the named torso cannot take what the environment sends.
     """
 
     def __init__(
@@ -50,8 +46,6 @@ class QNetwork(Network):
         clip_reward: bool = True,
     ) -> None:
         super().__init__()
-        if env.action.kind != "discrete":
-            raise ConfigError(f"{env.env_id}: actions are {env.action.kind}, expected discrete, to give each a value")
         self.body = Body(config, env, clip_reward=clip_reward)
         self.core_size = self.body.core_size
         [n_actions] = env.action.choices

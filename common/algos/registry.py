@@ -18,6 +18,7 @@ from zerobeast.common.algos.ppo.config import PPOConfig
 from zerobeast.common.algos.r2d2.config import R2D2Config
 from zerobeast.common.algos.rainbow.config import RainbowConfig
 from zerobeast.common.algos.sac.config import SACConfig
+from zerobeast.common.algos.settings import LearnerSettings
 from zerobeast.common.algos.td3.config import TD3Config
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.settings.section import Section
@@ -40,4 +41,4 @@ class Algorithms(Section):
     sac: SACConfig = SACConfig()
 
 
-ALGORITHMS: Mapping[str, type[Section]] = {name: type(section) for name, section in Algorithms()}
+ALGORITHMS: Mapping[str, type[LearnerSettings]] = {name: type(section) for name, section in Algorithms()}

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from zerobeast.common.algos.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
+from zerobeast.common.wire.spaces import ArraySpace, Space
 
 # the replay
 ReplaySize = Annotated[int, Field(description="capacity of the replay, in agent steps", ge=1, le=10**10)]
@@ -78,6 +79,8 @@ class QSettings(ReplaySettings):
     """Settings of every algorithm that learns action values; see `zerobeast.common.algos.q_learning`."""
 
     drawing_explores: ClassVar[bool] = True
+    actions: ClassVar[str] = "one discrete action"
+    memory: ClassVar[bool] = False
 
     schedule: Schedule = "constant"
     double: Double = True
@@ -91,9 +94,17 @@ class QSettings(ReplaySettings):
     exploration_steps: ExplorationSteps = 250_000
     exploration_places: ExplorationPlaces = 32
 
+    @classmethod
+    def takes(cls, action: Space) -> bool:
+        return action.kind == "discrete"
+
 
 class BoxSettings(ReplaySettings):
     """Settings of algorithms that learn Q(s, a) of continuous actions; see `zerobeast.common.algos.box_learning`."""
+
+    actions: ClassVar[str] = "one array of real actions with bounds"
+    memory: ClassVar[bool] = False
+    convolutions: ClassVar[bool] = False
 
     n_step: Steps = 1
     target_rate: TargetRate
@@ -103,6 +114,10 @@ class BoxSettings(ReplaySettings):
     schedule: Schedule = "constant"
     epsilon: Epsilon = 1e-8
     max_grad_norm: MaxGradNorm = 1e6  # not in the papers; far above what is usual
+
+    @classmethod
+    def takes(cls, action: Space) -> bool:
+        return isinstance(action, ArraySpace) and action.kind == "box" and bool(action.bounded.all())
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

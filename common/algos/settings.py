@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from zerobeast.common.settings.section import Section
+from zerobeast.common.wire.spaces import Space
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
@@ -75,7 +76,11 @@ class OptimizerSettings(Section):
 
 
 class LearnerSettings(OptimizerSettings):
-    """Settings of every algorithm."""
+    """Settings of every algorithm, and what it takes."""
+
+    actions: ClassVar[str] = "any actions"  #: that `takes` accepts, in words
+    memory: ClassVar[bool] = True  #: whether it can learn with an LSTM
+    convolutions: ClassVar[bool] = True  #: whether its networks can have any
 
     #: whether drawing actions explores, so that the policy that is learned is the greedy one
     drawing_explores: ClassVar[bool] = False
@@ -83,6 +88,15 @@ class LearnerSettings(OptimizerSettings):
     discount: Discount = 0.99
     reward_clipping: RewardClipping = "none"
     reward_scale: RewardScale = 1.0
+
+    @classmethod
+    def takes(cls, _action: Space) -> bool:
+        """Whether it learns such actions under some settings."""
+        return True
+
+    def flaw(self, _action: Space) -> str:
+        """Why these settings do not suit actions that it takes, as a sentence; empty if they do."""
+        return ""
 
 
 class ActorCriticSettings(LearnerSettings):

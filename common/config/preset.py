@@ -50,8 +50,7 @@ def _files() -> dict[str, Path]:
 def _family_by_spaces(env: EnvSpec) -> str:
     if all(array.kind == "box" for array in env.action.arrays):
         return "control"
-    net = NetConfig()
-    sides = [min(array.image_size or ()) for array in env.obs.arrays if Reading.of(array, net).convolved]
+    sides = [min(array.image_size or ()) for array in env.obs.arrays if Reading.of(array, NetConfig()).convolved]
     if not sides:
         return OTHERS
     return "atari" if max(sides) >= MIN_SHALLOW_SIDE else "minatar"

@@ -35,9 +35,6 @@ class Body(nn.Module):
       heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
         shared, and there is no memory.
       clip_reward: whether the reward is clipped.
-
-    Raises:
-      ConfigError: the named torso cannot take what the environment sends.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> None:

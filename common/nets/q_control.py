@@ -48,9 +48,6 @@ class BoxPolicy(Network):
       config: width of the hidden layers, and how observations become vectors.
       env: its observations.
       n_out: parameters of an action.
-
-    Raises:
-      ConfigError: the observations cannot become vectors.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:

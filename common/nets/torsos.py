@@ -21,7 +21,6 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import OneHots
 from zerobeast.common.nets.images import ImageShape, compute_dtype
 from zerobeast.common.nets.normalize import ArrayNorm
@@ -229,17 +228,11 @@ _CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
 
 
 def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
-    """Build the torso that `config` names, or for "auto" those that fit the observations.
-
-    Raises:
-      ConfigError: the named torso cannot take what the environment sends.
-    """
+    """Build the torso that `config` names, or for "auto" those that fit the observations."""
     arrays, k = env.obs.arrays, env.frame_stack
     convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
     images = [i for i in range(len(arrays)) if convolved[i]]
     others = [i for i in range(len(arrays)) if i not in images]
-    if not images and config.torso not in ("auto", "mlp"):
-        raise _unfit(config.torso, env, arrays[0], "pictures")
     parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
     if others:
         parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], config.hidden_size or 64), others))
@@ -251,12 +244,5 @@ def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: floa
     assert image is not None, "it is one"
     large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
     name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
-    if name == "shallow" and not large:
-        raise _unfit(name, env, space, f"pictures of at least {MIN_SHALLOW_SIDE}x{MIN_SHALLOW_SIDE}")
     torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures
-
-
-def _unfit(torso: str, env: EnvSpec, space: ArraySpace, wanted: str) -> ConfigError:
-    shape = "x".join(map(str, space.shape)) or "single number"
-    return ConfigError(f"net.torso {torso!r} needs {wanted}, but {env.env_id} sends frames of {shape}")

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.normalize import ObsNorm
 from zerobeast.common.nets.torsos import Flat
 from zerobeast.common.ops.tree import leaves
@@ -22,20 +21,10 @@ class Vectors(nn.Module):
     Args:
       config: whether to normalise, and whether images may be flattened.
       env: its observations.
-
-    Raises:
-      ConfigError: the torso is a convolutional one, or the environment sends images and the torso is not "mlp".
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
-        pictures = any(Reading.of(array, config).convolved for array in env.obs.arrays)
-        if config.torso != "mlp" and (config.torso != "auto" or pictures):
-            what = "pictures too" if pictures else "which are vectors"
-            raise ConfigError(
-                f"net.torso {config.torso!r}: expected mlp, because this algorithm has dense layers alone and flattens "
-                f"the observations of {env.env_id}, {what}"
-            )
         self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
         flats = [Flat(array, env.frame_stack, Reading.of(array, config).scale) for array in env.obs.arrays]
         self.flats = nn.ModuleList(flats)

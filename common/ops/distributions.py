@@ -25,7 +25,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.ops.categorical import Categorical, MultiCategorical
 from zerobeast.common.ops.gaussian import Box, Gaussian, SquashedGaussian
 from zerobeast.common.wire.spaces import CompositeSpace, Space, by_array, nested
@@ -75,9 +74,6 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
     Args:
       action: the space.
       squash: whether real actions are squashed into their box, instead of being clipped to it by the env-server.
-
-    Raises:
-      ConfigError: actions are to be squashed into a box that has no bounds.
     """
     if isinstance(action, CompositeSpace):
         families = [family_of(array, squash=squash) for array in action.arrays]
@@ -87,8 +83,6 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
     if action.kind != "box":
         return Family(sum(action.choices), partial(MultiCategorical, sizes=action.choices, shape=action.shape))
     box = Box(action)
-    if squash and not box.bounded:
-        raise ConfigError("net.squash_actions: expected false, because the actions of this environment have no bounds")
     normal = SquashedGaussian if squash else Gaussian
     return Family(2 * math.prod(action.shape), lambda params, _mask: normal(params, box))
 

@@ -19,7 +19,6 @@ from torch.nn.functional import softplus
 
 from zerobeast.common.wire.spaces import ArraySpace
 
-UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
 NODES = 32  #: of the quadrature for the entropy of squashed actions
 
@@ -48,8 +47,7 @@ class Box:
     def __init__(self, action: ArraySpace) -> None:
         self._shape = action.shape
         low, high = (bound.ravel() for bound in action.bounds)
-        bounded = (high - low < UNBOUNDED) & (high > low)
-        self.bounded = bool(bounded.all())
+        bounded = action.bounded.ravel()
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         self.log_volume = float(np.log(self._half).sum())  #: what log densities of actions are smaller by

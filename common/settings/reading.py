@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from zerobeast.common.settings.run import MIN_PICTURE_SIDE, NetConfig
-from zerobeast.common.wire.spaces import ArraySpace, Space, arrays_by_path
+from zerobeast.common.wire.description import flat
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
 
@@ -34,11 +36,13 @@ class Reading(NamedTuple):
         return cls(size is not None and not flat and net.torso != "mlp", 1 / 255 if scaled else 1.0)
 
 
-def readings(obs: Space, net: NetConfig) -> list[str]:
+def readings(env: EnvSpec, net: NetConfig) -> list[str]:
     """A line for each array of an observation: its name, its shape and type, and how it is read."""
+    names = flat({"observation": env.to_wire()["obs"]})
+    paths = [name.removesuffix(".dtype") for name in names if name.endswith(".dtype")]
     return [
         f"{path} {'x'.join(map(str, space.shape)) or 'single'} {np.dtype(space.dtype)}: {_in_words(space, net)}"
-        for path, space in arrays_by_path("observation", obs)
+        for path, space in zip(paths, env.obs.arrays, strict=True)
     ]
 
 

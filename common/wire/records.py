@@ -13,9 +13,12 @@ sequence, where a truncated step bootstraps from it with the right recurrent sta
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from contextlib import suppress
 from typing import NamedTuple
 
-from zerobeast.common.wire.layout import Block, Field, RecordSpec
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire.layout import MAX_ROW_BYTES, Block, Field, RecordSpec
 from zerobeast.common.wire.spaces import Space, field_of
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -75,6 +78,25 @@ def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> Reco
         *(Field(name, dtype, (steps, *shape)) for name, dtype, shape in policy.extras),
         Field("policy_version", "<i8", (steps,)),
         Field("core_state", "<f4", (policy.core_size,)),
+    )
+
+
+def oversize(env: EnvSpec, policy: PolicySpec | None, unroll_length: int, num_envs: int) -> str | None:
+    """Why a message of N rollouts is too large for a frame, as a sentence with what would fit; None if it is not."""
+
+    def too_large(envs: int, length: int) -> bool:
+        with suppress(RemoteProtocolError):
+            return envs * rollout_record(env, policy or PolicySpec((), 0), length).row_bytes > MAX_ROW_BYTES
+        return True
+
+    if not too_large(num_envs, unroll_length):
+        return None
+    envs = bisect_left(range(1, num_envs), 1, key=lambda envs: too_large(envs, unroll_length))
+    length = bisect_left(range(1, unroll_length), 1, key=lambda length: too_large(num_envs, length))
+    ways = [f"{path} {n}" for path, n in (("actor.envs_per_group", envs), ("learner.unroll_length", length)) if n]
+    return (
+        f"actor.envs_per_group {num_envs} and learner.unroll_length {unroll_length} make messages of more than "
+        f"{MAX_ROW_BYTES >> 20} MiB: expected at most {' or '.join(ways) or 'smaller observations'}"
     )
 
 

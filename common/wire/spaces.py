@@ -20,6 +20,7 @@ from zerobeast.common.wire.description import SHAPE, Rule, is_shape, short
 from zerobeast.common.wire.layout import Block, Field
 
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
+UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 MAX_CHOICES = 1 << 16  #: of a space, over all its components
 MAX_PARTS = 64  #: of a space, over all levels
 MAX_NAME = 64  #: characters of a name that a peer gives to a field
@@ -83,6 +84,12 @@ class ArraySpace:
             for bound in (self.low, self.high)
         )
         return low, high
+
+    @property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Which components of a box are between bounds, [*shape]."""
+        low, high = self.bounds
+        return (high - low < UNBOUNDED) & (high > low)
 
     @property
     def full_bytes(self) -> bool:
@@ -172,15 +179,6 @@ def field_of(name: str, space: Space, *lead: int) -> Field | Block:
     if isinstance(space, ArraySpace):
         return Field(name, space.dtype, (*lead, *space.shape))
     return Block(name, tuple(field_of(part.name, part.space) for part in space.spaces), lead)
-
-
-def arrays_by_path(path: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
-    """Each array of a space with its path below `path`, such as "observation.camera"."""
-    if isinstance(space, ArraySpace):
-        yield path, space
-    else:
-        for part in space.spaces:
-            yield from arrays_by_path(f"{path}.{part.name}", part.space)
 
 
 def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:

@@ -46,7 +46,7 @@ class Stream:
         self.slot = slot  #: which of the client's streams this is
         self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
-        self.server = server  #: how error sentences name the other side
+        self.server = server.partition(" at inproc:")[0]  #: how error sentences name the other side
         self.version = PROTOCOL_VERSION  #: used towards the server
         self.epoch = 0
         self.seq = 0

@@ -75,17 +75,6 @@ def task_of(theirs: Terms, ours: Terms) -> int:
     return ours.env.env_id.split(",").index(theirs.env.env_id)
 
 
-def oversize(terms: Terms, row_bytes: int, limit: int) -> str | None:
-    """Why messages of these terms are too large for a transport that carries `limit` bytes, as a sentence."""
-    size = terms.num_envs * row_bytes
-    if size <= limit:
-        return None
-    return (
-        f"num_envs {terms.num_envs} and unroll_length {terms.unroll_length} make rollouts of {size >> 20} MiB, "
-        f"expected at most {limit >> 20}: lower actor.envs_per_group or learner.unroll_length"
-    )
-
-
 class Source(Protocol):
     """A message whose payload has not been read."""
 

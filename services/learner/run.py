@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.algos.protocol import Learned
@@ -17,10 +16,10 @@ from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.transport import MAX_FRAME_BYTES, WeightsPublisher
-from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.transport import WeightsPublisher
+from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.services.learner.admission import Terms, mismatch, oversize
+from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.archive import NOTHING_WRITTEN, Archive
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
@@ -222,11 +221,8 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) ->
     asked = config.env.id
     if theirs.env.env_id not in config.env.tasks:
         raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
-    policy = theirs.policy or PolicySpec(extras=(), core_size=0)
-    row_bytes = rollout_record(theirs.env, policy, config.learner.unroll_length).row_bytes
-    unbuilt = terms_of(config, theirs.env, theirs.policy)
-    of_messages = replace(theirs, unroll_length=unbuilt.unroll_length)
-    if sentence := mismatch(theirs, unbuilt) or oversize(of_messages, row_bytes, MAX_FRAME_BYTES):
+    length, unbuilt = config.learner.unroll_length, terms_of(config, theirs.env, theirs.policy)
+    if sentence := mismatch(theirs, unbuilt) or oversize(theirs.env, theirs.policy, length, theirs.num_envs):
         raise ConfigError(sentence)
     try:
         run = make(theirs.env.among(asked))

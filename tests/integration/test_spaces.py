@@ -9,6 +9,7 @@ import pytest
 from tests.helpers import running_still
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.layers import Given
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
@@ -71,6 +72,16 @@ def test_a_longer_limit_on_a_step_is_one_on_this_look_too(monkeypatch: pytest.Mo
     monkeypatch.setattr(spaces, "LIMIT_S", 0.1)
     flags = given(ODD, make_s=0.2) | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", "90", "flag")}
     assert spec_of(flags).obs.shape == (2,)
+
+
+def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_services_start() -> None:
+    def config(env: str, algo: str) -> RunConfig:
+        return RunConfig.model_validate({"env": {"id": env}, "algo": algo})
+
+    with pytest.raises(ConfigError, match=r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"):
+        spaces.spec_for(config("CartPole-v1,CartPol-v1", "ppo"))
+    with pytest.raises(ConfigError, match=r"^algo sac takes one array of real .*: expected algo impala, .*dqn"):
+        spaces.spec_for(config("CartPole-v1", "sac"))
 
 
 def test_with_a_named_preset_the_environment_is_not_made(tmp_path: Path) -> None:

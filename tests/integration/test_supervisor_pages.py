@@ -62,6 +62,16 @@ def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> No
         wait_until(lambda: pages.snapshot().services[0].code == -9)
 
 
+def test_a_reason_that_several_services_give_is_shown_once() -> None:
+    with Gatherer([]) as pages:
+        pages._note(["worker 0: refused a message: too large", "worker 1: refused a message: too large"])
+        pages._note(["learner 0: refused an actor: too large", "learner 0: refused an actor: too old"])
+        assert pages.snapshot().warnings == (
+            "worker 0: refused a message: too large",
+            "learner 0: refused an actor: too old",
+        )
+
+
 def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> None:
     silent = child_of(tmp_path, "actor", "import time; time.sleep(600)")
     good = child_of(tmp_path, "broker", SERVICE)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.algo_fakes import (
-    ENDLESS,
     MINATAR,
     NESTED,
     PANEL,
@@ -33,11 +32,9 @@ from zerobeast.common.algos.protocol import Algorithm, Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.settings import ActorCriticSettings
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.distributions import family_of
 from zerobeast.common.ops.tree import leaves, tree_map
-from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 SLOTS = torch.arange(B)
@@ -290,8 +287,3 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
     other = make_algorithm(RunConfig(seed=2), VECTORS).network()
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not torch.equal(one.policy.weight, other.policy.weight)
-
-
-def test_actions_without_bounds_cannot_be_squashed() -> None:
-    with pytest.raises(ConfigError, match=r"net\.squash_actions: expected false"):
-        actor_critic(EnvSpec("Free-v0", ArraySpace.box((5,)), ENDLESS), {"squash_actions": True})

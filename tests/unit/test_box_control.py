@@ -1,22 +1,19 @@
 """Continuous actions: how they fill their box, how they are explored, and which environments are refused."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.algo_fakes import BOX, ENDLESS, HYBRID, NESTED, REACH, VECTORS, generator, values_of
+from tests.algo_fakes import BOX, NESTED, generator, values_of
 from tests.box_fakes import control, mlp, of_critics, transitions
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.q_control import Critics
 from zerobeast.common.nets.vectors import Vectors
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 MANY = 2000
@@ -69,25 +66,6 @@ def test_actions_are_uniform_until_random_steps_and_greedy_ones_never_are(tmp_pa
     before = torch.atanh((acts(algorithm, net) - (LOW + HIGH) / 2) / half)
     assert torch.allclose(before.std(0), torch.tensor(-1.0).exp(), atol=0.03)
     assert not torch.equal(acts(algorithm, net), acts(algorithm, net, seed=2))
-
-
-@pytest.mark.parametrize(
-    ("env", "net", "sentence"),
-    [
-        (VECTORS, {}, "algo 'ddpg' takes one array of real actions with bounds; .* of Vectors-v0 are discrete"),
-        (replace(REACH, action=ENDLESS), {}, "the actions of Reach-v0 have no bounds"),
-        (replace(REACH, action=HYBRID), {}, "the actions of Reach-v0 are dict"),
-        (REACH, {"use_lstm": True}, "net.use_lstm: expected false, because ddpg"),
-        (REACH, {"torso": "deep"}, "net.torso 'deep': expected mlp"),
-        (replace(REACH, obs=ArraySpace.box((90, 90), "|u1")), {}, "net.torso 'auto': .* of Reach-v0, pictures too"),
-    ],
-    ids=["choices", "no bounds", "several", "memory", "convolutions", "pictures"],
-)
-def test_unsupported_environments_and_nets_are_refused_with_a_sentence(
-    tmp_path: Path, env: Any, net: Any, sentence: str
-) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        control(tmp_path, "ddpg", env, net=net)
 
 
 def test_every_array_of_an_observation_is_in_the_vector() -> None:

@@ -18,7 +18,7 @@ from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.services.learner.admission import Terms, flaw, mismatch, oversize, read_rollouts, task_of
+from zerobeast.services.learner.admission import Terms, flaw, mismatch, read_rollouts, task_of
 
 OURS = Terms(ENV, POLICY, T, num_envs=8)
 
@@ -102,12 +102,6 @@ def test_an_environment_that_is_not_like_the_others_is_named_with_them(change: d
 def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
         Terms.from_wire(hello(**change))
-
-
-def test_terms_with_messages_too_large_to_send_are_reported() -> None:
-    assert oversize(OURS, 1 << 20, 256 << 20) is None
-    sentence = oversize(OURS, 64 << 20, 256 << 20)
-    assert "512 MiB" in sentence
 
 
 def test_valid_rows_have_no_flaw() -> None:

@@ -1,19 +1,16 @@
 """Action values: what the heads put out, and which actions are chosen from it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import BOX, MULTI, NESTED, VECTORS, B, T, generator, values_of
+from tests.algo_fakes import VECTORS, B, T, generator, values_of
 from zerobeast.common.algos.exploration import annealed, best, epsilon_greedy
 from zerobeast.common.algos.q_network import QHead, QNetwork
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import Space
 
 A, K, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
@@ -61,12 +58,6 @@ def test_an_unroll_equals_one_step_at_a_time(use_lstm: bool, settings: dict[str,
     torch.testing.assert_close(torch.cat(alone), q)
     torch.testing.assert_close(core, last)
     assert q.abs().max() < 0.2, "a fresh one knows of no difference"
-
-
-@pytest.mark.parametrize("action", [BOX, MULTI, NESTED.action])
-def test_actions_that_are_not_discrete_are_refused_with_a_sentence(action: Space) -> None:
-    with pytest.raises(ConfigError, match=f"Vectors-v0: actions are {action.kind}, expected discrete"):
-        QNetwork(NetConfig(), replace(VECTORS, action=action))
 
 
 def test_greedy_and_random_actions_are_always_legal() -> None:

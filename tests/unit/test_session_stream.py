@@ -266,6 +266,10 @@ def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
         stream().accept(error(reason), 0.0)
 
 
+def test_a_server_in_the_same_process_is_named_without_its_address() -> None:
+    assert Stream(ME, SLOT, {}, "broker at inproc://broker").server == "broker"
+
+
 def speaks(version: int, **changes: Any) -> Header:
     """The answer of a server of another version to any header, whatever its slot."""
     return replace(error(Reason.VERSION), version=version, **changes)

@@ -135,7 +135,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
         if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
             _say(note)
-        for line in (*values(config, origins), *(readings(spec.obs, config.net) if spec else ())):
+        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
             _say(line)
         run_folder.link_latest(config.folder)
         fleet = Fleet(config, sockets, environ, keep_open=(lock,))

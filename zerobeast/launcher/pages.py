@@ -85,9 +85,9 @@ class Gatherer:
                 self._watch(self.snapshot())
 
     def _note(self, warnings: list[str]) -> None:
-        """Keep warnings that are not shown already: a service may give the same one for each of its peers."""
+        """Keep warnings whose reason, after who did what, is not shown already: several services may give it."""
         for warning in warnings:
-            if warning not in self._warnings:
+            if not any(shown.endswith(warning.split(": ", 2)[-1]) for shown in self._warnings):
                 self._warnings.append(warning)
 
 

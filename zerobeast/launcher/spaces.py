@@ -11,11 +11,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
+from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import EnvServerConfig
+from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.launcher.trust import refuse_named
@@ -49,9 +51,14 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
 
 
 def spec_for(config: RunConfig) -> EnvSpec | None:
-    """As `spec_of`, with the settings of a whole run; None if nothing here makes its environments."""
-    given = {path: Given(path, value_at(config, path), "") for path in SHAPING}
-    return None if config.local.placement == "serve" else spec_of(given)
+    """As `spec_of`, with the settings of a whole run, which has to fit; None if nothing here makes its environments."""
+    if config.local.placement == "serve":
+        return None
+    spec = spec_of({path: Given(path, value_at(config, path), "") for path in SHAPING})
+    refuse_unfit(config, spec)
+    if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
+        raise ConfigError(sentence)
+    return spec
 
 
 @functools.cache

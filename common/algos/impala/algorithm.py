@@ -9,30 +9,16 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.circular import Circular
 from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.impala.config import ImpalaConfig
-from zerobeast.common.algos.impala.entropy import EntropyWeight, check
+from zerobeast.common.algos.impala.entropy import EntropyWeight
 from zerobeast.common.algos.impala.replay import OldRollouts
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Learned, Learning, Metrics
 from zerobeast.common.algos.vtrace_loss import VTraceActorCritic, loss
-from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.specs import EnvSpec
 
 
 class Impala(VTraceActorCritic[ImpalaConfig]):
-    """See `zerobeast.common.algos.protocol.Algorithm`.
-
-    Args:
-      config: of the run.
-      env: what the environment sends and takes.
-
-    Raises:
-      ConfigError: the network cannot handle these observations or actions, or no policy has the entropy asked for.
-    """
-
-    def __init__(self, config: Run, env: EnvSpec) -> None:
-        super().__init__(config, env)
-        check(self.settings, env.action)
+    """See `zerobeast.common.algos.protocol.Algorithm`."""
 
     def learning(self, net: PolicyAndValue) -> Learning:
         """One step of the optimiser per batch, unless the settings ask for more than the paper's plain learner."""

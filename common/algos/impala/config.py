@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
+from zerobeast.common.wire.spaces import Space
 
 
 class ImpalaConfig(s.VTraceSettings):
@@ -41,3 +44,13 @@ class ImpalaConfig(s.VTraceSettings):
     alpha: s.Alpha = 0.99  # the code of the paper
     epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0
+
+    def flaw(self, action: Space) -> str:
+        if self.entropy_target and not self.entropy_cost:
+            return "impala.entropy_cost 0.0: expected more than 0 with impala.entropy_target, which adapts it"
+        largest = sum(map(math.log, action.choices))
+        real = any(array.kind == "box" for array in action.arrays)
+        if self.entropy_target and not real and not 0 < self.entropy_target < largest:
+            of = "the largest entropy of this environment's actions"
+            return f"impala.entropy_target {self.entropy_target}: expected between 0 and {largest:.4g}, {of}"
+        return ""

@@ -6,7 +6,6 @@ follow the policy's learning rate, and a run could not continue with it from a c
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,9 +14,7 @@ from torch import Tensor
 from zerobeast.common.algos.dual import Dual
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
-from zerobeast.common.wire.spaces import Space
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by at most about this much per step
 
@@ -59,23 +56,3 @@ class EntropyWeight:
         """Continue from `state`."""
         self._dual.load_state_dict(state["weight"])
         self._descent.load(state["optimizer"])
-
-
-def check(settings: ImpalaConfig, action: Space) -> None:
-    """Check that a policy can have the target entropy, and that the weight can adapt.
-
-    Raises:
-      ConfigError: either is impossible.
-    """
-    target = settings.entropy_target
-    if not target:
-        return
-    if not settings.entropy_cost:
-        raise ConfigError("impala.entropy_cost 0.0: expected more than 0 with impala.entropy_target, which adapts it")
-    largest = sum(map(math.log, action.choices))
-    real = any(array.kind == "box" for array in action.arrays)
-    if not real and not 0 < target < largest:
-        raise ConfigError(
-            f"impala.entropy_target {target}: expected between 0 and {largest:.4g}, "
-            "the largest entropy of this environment's actions"
-        )

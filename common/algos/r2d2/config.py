@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.section import setting
@@ -17,6 +19,7 @@ class R2D2Config(r.QSettings):
     step: 0.375 times with the published numbers.
     """
 
+    memory: ClassVar[bool] = True
     burn_in: int = setting(
         40, "steps that only refresh the stored recurrent state, before those to learn from", ge=0, le=10_000
     )

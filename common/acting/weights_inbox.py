@@ -60,15 +60,6 @@ class WeightsInbox:
         return [*self._weights.pollable, *self._news.pollable]
 
     @property
-    def agent_steps(self) -> int:
-        """Of the run, by which older weights explore too; 0: those of the weights that act are the newest known."""
-        if self.sync.continuous:
-            return 0
-        if self._local is not None and self._local.reader is not None:  # unlike news, at a fixed time
-            return self._local.reader.agent_steps
-        return self.sync.agent_steps
-
-    @property
     def refused(self) -> Counter[Refusal]:
         """Bad versions by reason."""
         return self._weights.refused + self._news.refused

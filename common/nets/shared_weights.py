@@ -50,9 +50,8 @@ class _Memory(NamedTuple):
         return cls(content[:HEADER_BYTES].view(np.int64), (first, second))
 
 
-#: indices in the header: what the file is, how many versions were written, the state and version of each place, and the
-#: agent steps of the run
-_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION, _STEPS = 0, 1, 2, 3, 4, 6, 8
+#: indices in the header: what the file is, how many versions were written, and the state and version of each place
+_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION = 0, 1, 2, 3, 4, 6
 
 
 class WeightsWriter:
@@ -83,15 +82,14 @@ class WeightsWriter:
             os.close(self._file)
             raise
 
-    def write(self, net: nn.Module, version: int, agent_steps: int = 0) -> None:
-        """Share a version of a net of the same structure, in any number formats, and how far the run is."""
+    def write(self, net: nn.Module, version: int) -> None:
+        """Share a version of a net of the same structure, in any number formats."""
         header, written = self._memory.header, int(self._memory.header[_WRITTEN])
         place = written % 2
         header[_STATE + place] += 1
         pack_into(net, self._kinds, torch.from_numpy(self._memory.places[place]))
         header[_VERSION + place] = version
         header[_STATE + place] += 1
-        header[_STEPS] = agent_steps
         header[_WRITTEN] = written + 1
 
     def close(self) -> None:
@@ -132,11 +130,6 @@ class WeightsReader:
         self.epoch = epoch
         self._read = 0  #: versions written when the newest was read
         self._buffer = np.zeros(n_bytes, np.uint8)
-
-    @property
-    def agent_steps(self) -> int:
-        """Of the run when the newest version was written, whether or not that was read; 0 before the first."""
-        return int(self._memory.header[_STEPS])
 
     def newer(self) -> bool:
         """Whether there is a version that has not been read yet."""

@@ -303,4 +303,4 @@ class Broker(Service):
             self._sessions.policy.load(weights, as_kept=self._inbox.is_local)
             if before < 0:  # a new run draws as configured, a resumed one draws other numbers
                 self._sessions.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)
-        self._sessions.policy.advance(self._inbox.agent_steps)
+        self._sessions.policy.advance(self._inbox.sync.agent_steps)

@@ -30,7 +30,7 @@ class Publishing:
     def publish(self, net: Network, version: int) -> None:
         """Publish a version, and announce it."""
         if self._shared is not None:
-            self._shared.write(net, version, int(net.agent_steps))
+            self._shared.write(net, version)
         snapshot = flatten(net)
         body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
         self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +10,10 @@ import pytest
 
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
-from zerobeast.common.acting.local_weights import LocalWeights
 from zerobeast.common.acting.subscription import LOOKUP_PERIOD_S, SILENCE_S
 from zerobeast.common.acting.sync import Sync
 from zerobeast.common.acting.weights_inbox import MAX_EPOCHS, MAX_VERSIONS, WeightsInbox
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.settings.sync_rule import Rule
@@ -91,23 +88,6 @@ def test_a_rule_pulls_the_versions_that_it_wants_and_subscribes_to_no_others(con
             turned(held)
             assert len(inbox.pollable) == 1, "the news alone"
     assert (sync.page()["syncs"], inbox.refused) == (3, Counter())
-
-
-def test_with_shared_memory_exploration_follows_it_and_not_news_that_arrive_at_no_fixed_time(
-    context: Context, endpoint: str, tmp_path: Path
-) -> None:
-    writer = WeightsWriter(tmp_path / "w", NET, epoch=5)
-    local, sync = LocalWeights(tmp_path / "w", NET, only=True), Sync(Rule.parse("never"), acting=7)
-    inbox = WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes, local=local, sync=sync)
-    with closing(inbox):
-        writer.write(NET, 1, 100)
-        inbox.connect(0.0)
-        assert inbox.newest(0.0) is not None
-        writer.write(NET, 2, 200)
-        sync.heard(Header(Kind.NEWS, 0, epoch=5, seq=3, body=(3, [], 300)), 1.0)
-        assert inbox.newest(1.0) is None
-        assert (inbox.version, inbox.agent_steps) == (1, 200)
-    writer.close()
 
 
 def test_the_subscription_is_renewed_after_a_silence_that_grows(inbox: WeightsInbox, learner: FakeLearner) -> None:

@@ -29,7 +29,6 @@ from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.nets.network import Network
-from zerobeast.common.nets.precision import pick_dtype
 from zerobeast.common.nets.weights import layout_id
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
 from zerobeast.common.wire.layout import RecordSpec
@@ -43,7 +42,7 @@ from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
 from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.run import first_run, terms_of
-from zerobeast.services.learner.update import divergences
+from zerobeast.services.learner.update import acting_dtype, divergences
 
 POLL_S = 0.2
 CPU = torch.device("cpu")
@@ -74,6 +73,7 @@ class RemoteActing:
     Attributes:
       episodes: (return, length) of the episodes that ended in the batch before the newest.
       agent_steps: that have been collected, as a learner counts them; exploration and random first steps follow them.
+        A script that continues from a saved policy sets it to that policy's.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -177,8 +177,7 @@ class RemoteActing:
         if self._rollouts is None or not self._config.sync.parsed.measured:
             return
         run, versions = self._run, self._rollouts.rows["policy_version"]
-        dtype = pick_dtype(self._config.broker.precision, CPU)
-        found = divergences(run.algorithm, policy, self._rollouts.batch, dtype)
+        found = divergences(run.algorithm, policy, self._rollouts.batch, acting_dtype(self._config, CPU))
         run.intake.acting.measure(run.intake.queue.acting, versions, found)
 
     def _acknowledge(self) -> None:

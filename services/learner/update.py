@@ -86,7 +86,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.config = config
         self.device = device
-        self._acting_dtype = pick_dtype(config.broker.precision, device)
+        self._acting_dtype = acting_dtype(config, device)
         self.env = env
         self.algorithm = make_algorithm(config, env)
         self.policy: PolicySpec = self.algorithm.policy
@@ -224,6 +224,12 @@ class Trainer:
         if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
             often = f"in {MAX_NONFINITE_IN_A_ROW} updates in a row"
             raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
+
+
+def acting_dtype(config: RunConfig, device: torch.device) -> torch.dtype:
+    """The number format in which brokers act, on a device of the same kind or, by `broker.device`, the CPU."""
+    where = torch.device("cpu") if config.broker.device == "cpu" else device
+    return pick_dtype(config.broker.precision, where)
 
 
 def divergences(algorithm: Algorithm, net: Network, batch: Batch, dtype: torch.dtype) -> NDArray[np.float32]:

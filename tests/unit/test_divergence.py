@@ -14,9 +14,10 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
+from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.learner.update import divergences
+from zerobeast.services.learner.update import acting_dtype, divergences
 
 RULE = "adaptive 0.1"
 
@@ -53,6 +54,15 @@ def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str, dt
     assert same.shape == (B, T)
     np.testing.assert_allclose(same, 0, atol=1e-6)
     assert divergences(algorithm, moved(net), batch, dtype).mean() > 0.01
+
+
+def test_a_learner_on_a_gpu_measures_in_the_format_of_brokers_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerobeast.common.nets.precision.fast_bfloat16", lambda device: device.type == "cuda")
+    formats = [
+        acting_dtype(RunConfig.model_validate({"broker": {"device": device}, "learner": {"device": "cuda"}}), gpu)
+        for device, gpu in (("auto", torch.device("cuda")), ("cpu", torch.device("cuda")))
+    ]
+    assert formats == [torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])

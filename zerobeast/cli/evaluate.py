@@ -42,7 +42,7 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
   --greedy       take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
-  --sample       draw actions as in training: the default of all others
+  --sample       draw actions as in training after its first random steps: the default of all others
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.

@@ -59,6 +59,10 @@ class EnvError(BeastError):
     exit_code = 2
 
 
+class WrongInterface(EnvError):
+    """An environment's methods do not take or return what gymnasium's do: another try cannot help."""
+
+
 class CheckpointError(BeastError):
     """A checkpoint is truncated, foreign or of another architecture."""
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
-from zerobeast.common.wire.checks import forbidden, illegal
+from zerobeast.common.wire.checks import forbidden
+from zerobeast.common.wire.description import short
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.actions import legal
-from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, fitted, obs_adapter
 
 
 class OwnEnv:
@@ -83,16 +84,14 @@ class OwnEnv:
         try:
             adapted = self._adapt_obs(obs)
         except (TypeError, ValueError, LookupError) as error:
-            raise EnvError(f"obs is {_short(obs)}, expected a value of its space ({error})") from error
+            raise EnvError(f"obs is {short(obs)}, expected a value of its space ({error})") from error
         for path, space, column, value in _arrays("obs", self.spec.obs, rows["obs"], adapted):
-            column[0] = _array(path, value, space.shape, space.dtype)
-        if sentence := illegal("obs", rows["obs"], self.spec.obs):
-            raise EnvError(f"{sentence}, counted from 0")
-        rows["reward"] = _array("reward", reward, (), "<f4")
+            column[0] = fitted(path, value, space, exact=True)
+        rows["reward"] = fitted("reward", reward, ArraySpace.box(()))
         rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
         if self.spec.action_mask:
-            size = self.spec.mask_size
-            rows["action_mask"] = True if mask is None else _array("mask", mask, (size,), "|b1")
+            space = ArraySpace("multi_binary", "|b1", (self.spec.mask_size,))
+            rows["action_mask"] = True if mask is None else fitted("mask", mask, space, exact=True)
             if sentence := forbidden(rows["action_mask"], self.spec.action):
                 raise EnvError(f"mask {sentence}")
         elif mask is not None:
@@ -121,29 +120,5 @@ def _arrays(
             inner = value[part.name]
         except (TypeError, LookupError, ValueError) as error:
             names = [each.name for each in space.spaces]
-            raise EnvError(f"{path} is {_short(value)}, expected a dict of {', '.join(names)}") from error
+            raise EnvError(f"{path} is {short(value)}, expected a dict of {', '.join(names)}") from error
         yield from _arrays(f"{path}.{part.name}", part.space, column[part.name], inner)
-
-
-def _array(path: str, value: Any, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """A value as an array of this shape and type; raises EnvError if it does not fit."""
-    try:
-        given = np.asarray(value)
-    except ValueError as error:
-        raise EnvError(f"{path} is {_short(value)}, expected numbers of shape {list(shape)}") from error
-    wanted = np.dtype(dtype)
-    if given.dtype.kind not in ("biuf" if wanted.kind == "f" else "biu"):
-        raise EnvError(f"{path} is {_short(value)} of type {given.dtype}, expected {wanted}")
-    if given.shape != shape:
-        raise EnvError(f"{path} has shape {list(given.shape)}, expected {list(shape)}")
-    with np.errstate(over="ignore"):
-        cast = given.astype(wanted)
-    if wanted.kind == "f" and not np.isfinite(cast).all():
-        raise EnvError(f"{path} is {_short(value)}, expected finite numbers")
-    if wanted.kind != "f" and (cast != given).any():
-        raise EnvError(f"{path} is {_short(value)}, expected values of {wanted}")
-    return cast
-
-
-def _short(value: Any) -> str:
-    return " ".join(repr(value).split())[:80]

@@ -254,7 +254,10 @@ class Stream:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
         self._outstanding = None  # after a refusal another request may follow
-        raise Refused(f"{self.server} refuses: {printable(sentence)}", reason)
+        failed = self.open and reason == Reason.ENVIRONMENT  # what it had accepted: no input is wrong
+        refused = Refused(f"{self.server}{'' if failed else ' refuses'}: {printable(sentence)}", reason)
+        refused.exit_code = 1 if failed else refused.exit_code
+        raise refused
 
     def _told_version(self, header: Header, now: float) -> Reply | None:
         """React to a server that does not speak this version; None if there is no other version left to try."""

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import sys
-import time
 from collections.abc import Sequence
 
 from zerobeast.common.config.load import load
@@ -46,4 +45,4 @@ def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
     finally:
         env.close()
         while not env.closed(force=True):  # only then have the processes that it has started ended too
-            time.sleep(0.01)
+            select.select((), (), (), 0.01)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.runtime.seeds import EnvSeeds, of_part
-from zerobeast.common.wire.checks import stray
+from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.episodes import EpisodeTracker
@@ -74,13 +74,11 @@ class InlineEnvs(ABC):
         rows = self.rows
         self._check("a reward", reward, rows["reward"].shape)
         columns = by_array(self.spec.obs, rows["obs"])
-        for (space, column), (_, values) in zip(columns, by_array(self.spec.obs, obs), strict=True):
+        for (_, column), (_, values) in zip(columns, by_array(self.spec.obs, obs), strict=True):
             self._check("an observation", values, column.shape)
-            if found := stray(values, space):
-                raise EnvError(
-                    f"environment {self.spec.env_id!r}: an observation holds the choice {found[1]}, counted from 0"
-                )
             column[...] = values
+        if sentence := illegal(f"environment {self.spec.env_id!r}: an observation", rows["obs"], self.spec.obs):
+            raise EnvError(f"{sentence}, counted from 0")
         rows["first"] = first
         rows["reward"] = np.where(first, 0, reward)
         rows["terminated"] = terminated & ~first

@@ -46,7 +46,7 @@ class LocalVectorEnv(VectorEnv):
     def collect(self) -> bool:
         if self._shard is None:
             config = self._config
-            self._shard = Shard(config.id, config.kwargs, self.num_envs, self._seed, self.infos, config.action_mask)
+            self._shard = Shard(config.id, config.kwargs, self.num_envs, self._seed, config.action_mask, (), self.infos)
             self.spec, self.rows = self._shard.spec, self._shard.rows
             return True
         if self._begun is None:

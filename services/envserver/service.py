@@ -19,7 +19,7 @@ import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
-from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
@@ -258,11 +258,13 @@ class EnvServer(Service):
 
     def _fail(self, session: Session[Hosted], error: EnvError) -> None:
         """Tell the client why its session is over."""
-        log.error("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
+        # no error in this log, since the client ends with the same sentence
+        log.info("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
         self._past["env_errors"] += 1
         self._end(session)
         request = Header(Kind.STEP, session.sender, session.slot, seq=session.seq)
-        self.port.error(request, Reason.ENVIRONMENT, str(error), epoch=self.table.epoch)
+        reason = Reason.TERMS if isinstance(error, WrongInterface) else Reason.ENVIRONMENT
+        self.port.error(request, reason, str(error), epoch=self.table.epoch)
 
     def _end(self, session: Session[Hosted]) -> None:
         self.table.close(session)

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
-from zerobeast.common.wire.checks import stray
-from zerobeast.common.wire.spaces import ArraySpace, by_array
+from zerobeast.common.wire.spaces import by_array
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.masks import mask_of, without_mask
-from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained, rows_for
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
+FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
+CALLS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
+INFO = (dict, Mapping, type(None))
+MISFITS = ("to unpack", "argument 'seed'", "argument 'options'")  #: in what a caller raises about what it calls
+MUST_RETURN = f"reset(seed, options) must return {CALLS['reset']} and step(action) {CALLS['step']}"
 MAX_TEXT = 4000
 LARGEST = float(np.finfo(np.float32).max)
-BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
+BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
 
 
 def backoff_s(failures: int) -> float:
@@ -39,13 +44,16 @@ def trace_of(error: BaseException) -> str:
 class Shard:
     """Some of a session's environments.
 
+    One that has failed is replaced, at once or after a pause in which its rows are the first of episodes.
+
     Args:
       env_id: as the user wrote it.
       kwargs: of the constructor.
       num_envs: n.
       seed: of the first environment's first reset, or None.
-      infos: table to fill with the infos of each answer, if they are wanted.
       mask: the key of action masks, or "".
+      failed: how often each has failed in a row, in the process before this one.
+      infos: table to fill with the infos of each answer, if they are wanted.
       progress: called after each environment that was made, reset or stepped.
 
     Raises:
@@ -58,8 +66,9 @@ class Shard:
         kwargs: dict[str, Any],
         num_envs: int,
         seed: int | None,
-        infos: InfoTable | None = None,
         mask: str = "",
+        failed: Sequence[int] = (),
+        infos: InfoTable | None = None,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.env_id = env_id
@@ -72,11 +81,15 @@ class Shard:
         self._envs = [self._make() for _ in range(num_envs)]
         self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
-        self._in_a_row = [0] * num_envs
+        self.failed = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
+        self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
+        self.worn = False  #: whether a fresh process may help an environment that this one does not
         obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
         self.spec = env_spec(env_id, obs, action, masked=bool(mask))
         self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self.rows = rows_for(self.spec, num_envs)
+        if mask:
+            self.rows["action_mask"] = True
         self._columns = tuple(by_array(self.spec.obs, self.rows["obs"]))
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
@@ -86,7 +99,7 @@ class Shard:
         for i in range(self.num_envs) if only is None else np.flatnonzero(only).tolist():
             if seeds[i] is not None:
                 self._seeds[i] = seeds[i]
-            if options is None:
+            if options is None or self._retry_at[i]:
                 self._reset(i)
             else:
                 with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
@@ -95,39 +108,62 @@ class Shard:
     def step(self, actions: NDArray[Any]) -> None:
         """Step all environments with actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
         self._forget_infos()
-        for i, env in enumerate(self._envs):
-            if self._done[i]:
+        for i in range(self.num_envs):
+            if self._done[i] or self._retry_at[i]:
                 self._reset(i)
                 continue
             try:
                 action = self._adapt_action(actions[i])
-                self._write(i, *env.step(action.item() if isinstance(action, np.integer) else action))
+                self._write(i, *self._call(i, "step", action.item() if isinstance(action, np.integer) else action))
             except Exception as error:  # foreign code: contained, counted and reported
-                self._replace(i, error)
+                self._fail(i, error)
             else:
-                self._in_a_row[i] = 0
+                self.failed[i] = 0
                 self._progress()
+        if all(self._retry_at):  # nothing was stepped, and the next step is not to come at once
+            time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
+
+    def close(self) -> None:
+        for env in self._envs:
+            _close(env)
 
     def _make(self) -> Any:
         env = make_env(self.env_id, self.kwargs)
         self._progress()
         return env
 
-    def close(self) -> None:
-        for env in self._envs:
-            _close(env)
+    def _call(self, i: int, name: str, *args: Any, **kwargs: Any) -> Any:
+        """What reset or step of an environment returns. Raises WrongInterface if that is not what gymnasium's do."""
+        try:
+            answer = getattr(self._envs[i], name)(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            place = traceback.extract_tb(error.__traceback__)[-1].filename
+            ours = place == __file__ or f"{os.sep}gymnasium{os.sep}" in place  # or that of a wrapper
+            if not ours or not any(words in str(error) for words in MISFITS):
+                raise
+            came = str(error)
+        else:
+            several = isinstance(answer, tuple | list)
+            if several and len(answer) == CALLS[name].count(",") + 1 and isinstance(answer[-1], INFO):
+                return answer
+            came = f"{name} returned {type(answer).__name__}{f' of {len(answer)}' if several else ''}"
+        raise WrongInterface(f"environment {self.env_id!r}: {MUST_RETURN}, but {came}")
 
     def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
-        row = self.rows[i]
-        entries = by_array(self.spec.obs, self._adapt_obs(obs))
-        for (space, column), (_, value) in zip(self._columns, entries, strict=True):
-            column[i] = _checked(value, space)
-        if self.mask:
-            over = bool(terminated or truncated)
-            row["action_mask"] = mask_of(self.mask, obs, info, self.spec.action, over=over)
         number = np.asarray(reward, np.float64).item()
         if not abs(number) <= LARGEST:
             raise EnvError(f"a reward is {number}, expected a finite float32")
+        row, over = self.rows[i], bool(terminated or truncated)
+        try:
+            entries = by_array(self.spec.obs, self._adapt_obs(obs))
+            for (space, column), (_, value) in zip(self._columns, entries, strict=True):
+                column[i] = fitted("an observation", value, space)
+            if self.mask:
+                row["action_mask"] = mask_of(self.mask, obs, info, self.spec.action, over=over)
+        except Exception as error:
+            if not terminated:
+                raise
+            self.failures.append([i, trace_of(error)])  # nothing is learned from it; the one before stands in for it
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         self._done[i] = terminated or truncated
@@ -135,15 +171,22 @@ class Shard:
             self.infos.put_one(info, i)
 
     def _reset(self, i: int) -> None:
+        """Begin an episode, in another environment if this one has failed and its pause is over."""
+        if time.monotonic() < self._retry_at[i]:
+            return
         try:
+            if self._retry_at[i]:
+                self._envs[i] = self._make()
             self._open_episode(i, None)
         except Exception as error:  # foreign code, as in step
-            self._replace(i, error)
+            self._fail(i, error)
+        else:
+            self._retry_at[i] = 0.0
 
     def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
         seed, self._seeds[i] = self._seeds[i], None
         asked = {} if options is None else {"options": options}
-        obs, info = self._envs[i].reset(seed=seed, **asked)
+        obs, info = self._call(i, "reset", seed=seed, **asked)
         self._write(i, obs, 0.0, terminated=False, truncated=False, info=info)
         self.rows[i]["first"] = True
         self._progress()
@@ -152,42 +195,31 @@ class Shard:
         if self.infos is not None:
             self.infos.clear()
 
-    def _replace(self, i: int, error: Exception) -> None:
-        """Replace an environment that raised, as often as it takes, and open an episode in it."""
-        while True:
-            self.failures.append([i, trace_of(error)])
-            self._in_a_row[i] += 1
-            _close(self._envs[i])
-            with contained(f"environment {self.env_id!r} failed {self._in_a_row[i]} times without a step in between"):
-                if self._in_a_row[i] >= MAX_FAILURES:
-                    raise error
-            time.sleep(backoff_s(self._in_a_row[i]))
-            try:
-                self._envs[i] = self._make()
-                self._open_episode(i, None)
-            except Exception as another:  # foreign code, as in step
-                error = another
-            else:
-                return
+    def _fail(self, i: int, error: Exception) -> None:
+        """Note a failure. Raises EnvError if there is no point in another try."""
+        self.failures.append([i, trace_of(error)])
+        self.failed[i] += 1
+        _close(self._envs[i])
+        if isinstance(error, WrongInterface):
+            raise error
+        if self.failed[i] >= MAX_FAILURES:
+            times = f"environment {self.env_id!r} failed {self.failed[i]} times in a row"
+            raise EnvError(f"{times}, the last time with {_said(error)}") from error
+        row, self._done[i] = self.rows[i], False
+        row["reward"], row["terminated"], row["truncated"], row["first"] = 0, False, False, True
+        self._retry_at[i] = time.monotonic() + backoff_s(self.failed[i])
+        self.worn |= self.failed[i] % FRESH_AFTER == 0
+        self._reset(i)
 
 
-def _checked(obs: Any, space: ArraySpace) -> NDArray[Any]:
-    """An observation as an array of the declared shape and kind; numpy would silently broadcast or cut others."""
-    array, dtype = np.asarray(obs), np.dtype(space.dtype)
-    if array.shape != space.shape:
-        raise EnvError(f"an observation has shape {array.shape}, its space says {space.shape}")
-    if array.dtype.kind not in "biuf":
-        raise EnvError(f"an observation holds {array.dtype}, its space says {dtype}")
-    with np.errstate(all="ignore"):
-        stored = array.astype(dtype, copy=False)
-    if dtype.kind == "f":
-        if not np.isfinite(stored).all():
-            raise EnvError("an observation holds a value that is not finite")
-    elif stored is not array and not (stored == array).all():
-        raise EnvError(f"an observation of {array.dtype} holds a value that its space's {dtype} cannot")
-    if found := stray(stored[None], space):
-        raise EnvError(f"an observation holds the choice {found[1]}, counted from 0")
-    return stored
+def _said(error: BaseException) -> str:
+    """What was raised, and where."""
+    text, origin = " ".join(str(error).split()) or "no reason given", error.__cause__ or error
+    if isinstance(origin, EnvError):
+        return text
+    place = traceback.extract_tb(origin.__traceback__)[-1]
+    kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
+    return f"{kind}{text} ({place.filename}:{place.lineno})"
 
 
 def _close(env: Any) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire.checks import stray
 from zerobeast.common.wire.codec import DTYPES, pack
+from zerobeast.common.wire.description import short
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -119,6 +121,31 @@ def action_adapter(space: Any) -> Adapter:
         return lambda actions: np.clip(actions.astype(space.dtype), space.low, space.high)
     start = _start(space)
     return lambda actions: (actions if start is None else actions + start).astype(space.dtype)
+
+
+def fitted(what: str, value: Any, space: ArraySpace, *, exact: bool = False) -> NDArray[Any]:
+    """A value as an array of a space, its choices counted from 0; numpy would silently broadcast, cut or round others.
+
+    Raises EnvError if it does not fit. With `exact`, integers have to be given as integers.
+    """
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise EnvError(f"{what} is {short(value)}, expected numbers of shape {list(space.shape)}") from error
+    wanted = np.dtype(space.dtype)
+    if given.dtype.kind not in ("biu" if exact and wanted.kind != "f" else "biuf"):
+        raise EnvError(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
+    if given.shape != space.shape:
+        raise EnvError(f"{what} has shape {list(given.shape)}, expected {list(space.shape)}")
+    with np.errstate(all="ignore"):
+        stored = given.astype(wanted, copy=False)
+    if wanted.kind == "f" and not np.isfinite(stored).all():
+        raise EnvError(f"{what} is {short(value)}, expected finite numbers")
+    if wanted.kind != "f" and stored is not given and not (stored == given).all():
+        raise EnvError(f"{what} is {short(value)}, expected values of {wanted}")
+    if found := stray(stored[None], space):
+        raise EnvError(f"{what} holds the choice {found[1]}, counted from 0")
+    return stored
 
 
 def _start(space: Any) -> Any:

@@ -8,7 +8,8 @@ STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `failures` [[environment, traceback], ...] and, if the
-session asked for them, `infos` and how many were `left_out`; or `fatal`, a sentence, and `failures`.
+session asked for them, `infos` and how many were `left_out`, and, if a fresh process may help environments that have
+`failed`, how often each has; or `fatal`, a sentence, `failures`, and whether this is due to a `wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
 """
@@ -29,37 +30,22 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.records import action_record
 from zerobeast.services.envserver.descendants import MARK, end_marked
-from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.shard import Shard, trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
 PROGRESS_S = 0.1  #: between two messages of progress at least
 
 
-def serve(
-    connection: Connection,
-    env_id: str,
-    kwargs: dict[str, Any],
-    num_envs: int,
-    seed: int | None,
-    *,
-    infos: bool,
-    mask: str,
-) -> None:
+def serve(connection: Connection, make: Callable[..., Shard]) -> None:
     """Run the process until the server closes the pipe or is gone.
 
     Args:
       connection: to the server.
-      env_id: as the user wrote it.
-      kwargs: of the environment's constructor.
-      num_envs: how many of the session's environments live here.
-      seed: of the first one; None in a worker that replaces one that died.
-      infos: whether the session asked for them.
-      mask: the key of action masks, or "".
+      make: makes the environments, given what is to be told of progress.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     multiprocessing.current_process().daemon = False  # an environment may start processes, which a daemon may not
@@ -69,9 +55,8 @@ def serve(
     with contextlib.ExitStack() as stack:
         stack.callback(_end_descendants)  # however this ends, or multiprocessing would wait for them
         stack.enter_context(contextlib.suppress(EOFError, ConnectionError))  # the server has closed the pipe
-        progress, table = _progress(connection), InfoTable(num_envs) if infos else None
         try:
-            shard = Shard(env_id, kwargs, num_envs, seed, table, mask, progress)
+            shard = make(progress=_progress(connection))
         except EnvError as error:
             failures = [[0, trace_of(error)]] if error.__cause__ else []
             connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
@@ -106,10 +91,13 @@ def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> Non
         else:
             shard.step(np.frombuffer(body, actions))
     except EnvError as error:
-        connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures}))
+        wrong = isinstance(error, WrongInterface)
+        connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures, "wrong_interface": wrong}))
         return
     failures, shard.failures = shard.failures, []
     outcome: dict[str, Any] = {"failures": failures, "rows": shard.rows.tobytes()}
+    if shard.worn:
+        outcome["failed"] = shard.failed
     if shard.infos is not None:
         outcome |= {"infos": shard.infos.infos, "left_out": shard.infos.left_out}
         shard.infos.left_out = 0

@@ -15,7 +15,8 @@ import os
 import select
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -24,14 +25,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
 from zerobeast.common.runtime.seeds import EnvSeeds, of_part
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
-from zerobeast.services.envserver.shard import backoff_s
+from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.shard import Shard, backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, serve
 
@@ -54,6 +56,7 @@ class _Worker:
     awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for, or progress was made; without a process: when to start one
     deaths: int = 0
+    failed: list[int] = field(default_factory=list)  #: how often each environment has failed in a row
     hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
     @property
@@ -151,16 +154,13 @@ class WorkerVectorEnv(VectorEnv):
 
     def _start(self, worker: _Worker) -> None:
         seed = None if self._opened else worker.seed
+        infos = None if self.infos is None else InfoTable(worker.size)
+        make = partial(Shard, self._env_id, self._kwargs, worker.size, seed, self._mask, worker.failed, infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
             with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process
-                worker.process = self._context.Process(
-                    target=serve,
-                    args=(theirs, self._env_id, self._kwargs, worker.size, seed),
-                    kwargs={"infos": self.infos is not None, "mask": self._mask},
-                    daemon=True,
-                )
+                worker.process = self._context.Process(target=serve, args=(theirs, make), daemon=True)
                 worker.process.start()
         worker.pipe, worker.awaits = ours, "spec"
         worker.since, worker.hangs = time.monotonic(), ""
@@ -211,24 +211,32 @@ class WorkerVectorEnv(VectorEnv):
             message = worker.pipe.recv_bytes()
             if message == PROGRESS:
                 worker.since = time.monotonic()
-                return
-            outcome = unpack(message)
-            if not isinstance(outcome, dict):
-                raise RemoteProtocolError("an outcome is a map")
-            self.count_failures(outcome.get("failures", []), self._env_id, worker.part.start)
-            if "fatal" in outcome:
-                raise EnvError(outcome["fatal"])
-            if "spec" in outcome:
-                self._made(worker, EnvSpec.from_wire(outcome["spec"]))
-                return
-            self._fill(worker.part, outcome.get("rows"))
-            self._take_infos(outcome, worker.part)
+            else:
+                self._take_outcome(worker, unpack(message))
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment wrote into what is not its own
             self._died(worker)
+
+    def _take_outcome(self, worker: _Worker, outcome: Any) -> None:
+        if not isinstance(outcome, dict):
+            raise RemoteProtocolError("an outcome is a map")
+        self.count_failures(outcome.get("failures", []), self._env_id, worker.part.start)
+        if "fatal" in outcome:
+            if self._opened and worker.awaits == "spec":
+                self._died(worker, outcome["fatal"])
+                return
+            raise (WrongInterface if outcome.get("wrong_interface") else EnvError)(outcome["fatal"])
+        if "spec" in outcome:
+            self._made(worker, EnvSpec.from_wire(outcome["spec"]))
             return
+        self._fill(worker.part, outcome.get("rows"))
+        self._take_infos(outcome, worker.part)
         worker.awaits = ""
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
+        worker.failed = outcome.get("failed", [])
+        if worker.failed:  # the next request starts a fresh process
+            worker.process.kill()
+            self._drop(worker)
 
     def _made(self, worker: _Worker, spec: EnvSpec) -> None:
         """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
@@ -262,10 +270,10 @@ class WorkerVectorEnv(VectorEnv):
             left_out = outcome.get("left_out")
             self.infos.left_out += left_out if isinstance(left_out, int) else 0
 
-    def _died(self, worker: _Worker) -> None:
+    def _died(self, worker: _Worker, why: str = "") -> None:
         worker.process.join(EXIT_S)
         worker.process.kill()
-        why = worker.hangs or f"exit code {worker.process.exitcode}"
+        why = why or worker.hangs or f"exit code {worker.process.exitcode}"
         self._drop(worker)
         if not self._opened:
             raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")

@@ -30,9 +30,17 @@ def _hang() -> None:
         time.sleep(1)
 
 
+def _spoil() -> None:
+    spoiled.append(True)
+    raise RuntimeError("this process is spoiled")
+
+
+spoiled: list[bool] = []  #: whether no environment of this process works any more
+
 #: how it can be told to misbehave in a step
 DEEDS: dict[str, Callable[[], Any]] = {
     "raise": lambda: 1 / 0,
+    "spoil": _spoil,
     "exit": lambda: os._exit(7),
     "quit": sys.exit,
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
@@ -52,6 +60,7 @@ class Odd(gymnasium.Env):
       deed: key of `DEEDS`.
       answer: observation of that step; "nan" and "inf" stand for the numbers, which JSON lacks.
       reward: reward of that step.
+      ends: whether that step terminates the episode.
       dtype: dtype of the observation space, or a key of `CHOICES`.
       once: a file; while it is missing nothing odd happens. It is deleted first; its content, if any, is the deed.
       broken: a file; while it exists no environment can be made, and each attempt appends a byte to it.
@@ -67,6 +76,7 @@ class Odd(gymnasium.Env):
         deed: str = "",
         answer: Any = None,
         reward: Any = 1.0,
+        ends: bool = False,
         dtype: str = "float32",
         once: str = "",
         broken: str = "",
@@ -81,7 +91,7 @@ class Odd(gymnasium.Env):
         self.action_space = spaces.Discrete(2)
         self.at, self.deed, self.reward, self.once = at, deed, SAID.get(str(reward), reward), once
         self.answer = [SAID.get(str(entry), entry) for entry in answer] if isinstance(answer, list) else answer
-        self.count, self.reset_s = 0, reset_s
+        self.count, self.reset_s, self.ends = 0, reset_s, ends
         if broken and Path(broken).exists():
             with Path(broken).open("a") as file:
                 file.write("x")
@@ -108,12 +118,14 @@ class Odd(gymnasium.Env):
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict]:
         self.count += 1
+        if spoiled:
+            raise RuntimeError("this process is spoiled")
         plain = self._plain()
         if self.at not in (-1, self.count) or not self._due():
             return plain, 1.0, self.count >= 50, False, {}
         if self.deed:
             DEEDS[self.deed]()
-        return plain if self.answer is None else self.answer, self.reward, False, False, {}
+        return plain if self.answer is None else self.answer, self.reward, self.ends, False, {}
 
     def _due(self) -> bool:
         if not self.once:

@@ -158,5 +158,6 @@ def test_answers_to_no_request_are_not_reported_as_silence(stage: Stage) -> None
 
 def test_an_error_that_answers_the_newest_request_ends_the_actor(stage: Stage) -> None:
     stage.fault = lambda asked: (reply(asked, Kind.ERROR, "environment", "it is beyond\x1b[2J repair"), ())
-    with pytest.raises(ConfigError, match=r"refuses: it is beyond\\x1b\[2J repair"):
+    with pytest.raises(ConfigError, match=r"^env-server at \S+: it is beyond\\x1b\[2J repair$") as caught:
         wait_until(lambda: stage.turn())
+    assert caught.value.exit_code == 1, "no setting is wrong"

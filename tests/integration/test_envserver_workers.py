@@ -18,7 +18,7 @@ from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import stream
 from zerobeast.env_client import EnvClient
-from zerobeast.services.envserver import service, workers
+from zerobeast.services.envserver import service, shard, workers
 
 
 def counter(**kwargs: Any) -> dict[str, Any]:
@@ -28,6 +28,10 @@ def counter(**kwargs: Any) -> dict[str, Any]:
 def step_often(client: EnvClient) -> None:
     for _ in range(20):
         client.step([0])
+
+
+def step_until(client: EnvClient, *, first: bool) -> None:
+    wait_until(lambda: client.step([0])[0]["first"].all() == first)
 
 
 def children() -> list[psutil.Process]:
@@ -57,9 +61,39 @@ def test_an_environment_that_raises_costs_its_episode_and_no_other(
 def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reason(context: Context, ipc: str) -> None:
     with running(ipc) as server, EnvClient(context, ipc, counter(raise_at=1), 1, seed=0) as client:
         client.reset()
-        with pytest.raises(ConfigError, match="10 times without a step in between: RuntimeError: this environment"):
-            step_often(client)
+        told = "failed 10 times in a row, the last time with RuntimeError: this environment raises"
+        with pytest.raises(ConfigError, match=f"^env-server at .*: environment .* {told}") as caught:
+            wait_until(lambda: client.step([0]) is None)
+        assert caught.value.exit_code == 1, "no setting is wrong"
         wait_until(lambda: len(server.table) == 0)
+
+
+def test_after_some_failures_in_a_row_the_next_try_is_in_a_fresh_process(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    once = tmp_path / "once"
+    env = {"id": ODD, "kwargs": {"at": -1, "deed": "spoil", "once": str(once)}}
+    with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
+        client.reset()
+        once.touch()
+        step_until(client, first=True)
+        step_until(client, first=False)
+        assert server.report()["env_errors"] == shard.FRESH_AFTER
+
+
+def test_a_process_whose_environments_cannot_be_made_anew_is_replaced_too(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    env = {"id": ODD, "kwargs": {"broken": str(broken)}}
+    with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
+        client.reset()
+        broken.touch()
+        children()[0].kill()
+        client.begin_step([0])
+        wait_until(lambda: server.report()["env_errors"] >= 3)
+        broken.unlink()
+        assert client.finish()[0]["first"].all()
 
 
 def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, ipc: str) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.integration.envservers import COUNTER, ODD, STRANGE
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -57,14 +58,104 @@ def test_an_environment_that_raises_at_every_step_is_given_up_with_a_sentence(mo
     shard = counters(1, raise_at=1)
     for _ in range(MAX_FAILURES - 1):
         shard.step(np.array([0]))
-    with pytest.raises(EnvError, match=f"failed {MAX_FAILURES} times .* RuntimeError: this environment raises"):
+    told = r"RuntimeError: this environment raises on purpose \(.*counter_env.py:\d+\)$"
+    with pytest.raises(EnvError, match=f"failed {MAX_FAILURES} times in a row, the last time with {told}"):
         shard.step(np.array([0]))
+    shard = Shard(ODD, {"at": -1, "answer": ["nan", 0.0]}, 1, None, failed=[MAX_FAILURES - 1])
+    shard.reset()
+    with pytest.raises(EnvError, match=f"failed {MAX_FAILURES} times in a row, the last time with an observation is"):
+        shard.step(np.array([0]))
+
+
+def test_the_others_go_on_while_one_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now, once, broken = 100.0, tmp_path / "once", tmp_path / "broken"
+    shard = Shard(ODD, {"at": 2, "deed": "raise", "once": str(once), "broken": str(broken)}, 3, seed=0)
+    shard.reset()
+    shard.step(np.zeros(3, np.int64))
+    once.touch()
+    broken.touch()
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=lambda _s: pytest.fail("the others wait"))
+    monkeypatch.setattr(module, "time", clock)
+    for _ in range(20):
+        shard.step(np.zeros(3, np.int64))
+        assert shard.rows["first"].tolist() == [True, False, False]
+        assert shard.rows["reward"].tolist() == [0, 1, 1]
+    assert [i for i, _ in shard.failures] == [0, 0], "at once, and then not before its pause is over"
+    broken.unlink()
+    now += 0.11
+    shard.step(np.zeros(3, np.int64))
+    assert shard.rows["first"].tolist() == [True, False, False]
+    shard.step(np.zeros(3, np.int64))
+    assert not shard.rows["first"].any()
+    assert not shard.worn
+
+
+def test_a_terminal_observation_that_cannot_be_used_costs_neither_the_reward_nor_the_episode() -> None:
+    shard = Shard(ODD, {"at": 2, "answer": ["nan", 1.0], "reward": 7.0, "ends": True}, 1, seed=0)
+    shard.reset()
+    for _ in range(2):
+        shard.step(np.array([0]))
+    row = shard.rows[0]
+    assert (row["reward"], row["terminated"], row["first"]) == (7.0, True, False)
+    assert row["obs"].tolist() == [0, 0], "as before: nothing is learned from it"
+    assert len(shard.failures) == 1, "and yet it is counted and logged"
+    shard.step(np.array([0]))
+    assert row["first"]
+
+
+def reset_and_step(shard: Shard) -> None:
+    shard.reset()
+    shard.step(np.array([0]))
+
+
+class Old(gymnasium.Env):
+    """An environment for gym before 0.26, or what else `answers` says."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, first: Any = ((0.0, 0.0), {}), then: Any = ((0.0, 0.0), 1.0, False, {})) -> None:
+        self.first, self.then = first, then
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.first
+
+    def step(self, action: int) -> Any:
+        return self.then
+
+
+class Older(Old):
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.first
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "steps", "came"),
+    [
+        (Old, {"first": np.zeros(2)}, None, "reset returned ndarray"),
+        (Old, {"first": (0.0, 0.0)}, None, "reset returned tuple of 2"),
+        (Old, {}, None, "step returned tuple of 4"),
+        (Old, {"then": None}, None, "step returned NoneType"),
+        (Old, {}, 10, r"not enough values to unpack \(expected 5, got 4\)"),
+        (Older, {}, None, r"Older.reset\(\) got an unexpected keyword argument 'seed'"),
+    ],
+)
+def test_methods_that_are_not_gymnasiums_are_refused_at_once_with_what_they_must_return(
+    kind: type[Old], kwargs: dict[str, Any], steps: int | None, came: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Old-v0", kind, max_episode_steps=steps)
+    monkeypatch.setitem(gymnasium.registry, "Old-v0", spec)
+    shard = Shard("Old-v0", kwargs, 1, 0)
+    wanted = r"\(observation, info\) and step\(action\) \(observation, reward, terminated, truncated, info\), but "
+    with pytest.raises(WrongInterface, match=wanted + came):
+        reset_and_step(shard)
+    assert len(shard.failures) == 1
 
 
 def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -> None:
     shard = counters(1, stray_shape=True)
     shard.step(np.array([0]))
-    assert r"shape (1,), its space says (2,)" in shard.failures[0][1]
+    assert "shape [1], expected [2]" in shard.failures[0][1]
     assert shard.rows["first"].all()
 
 
@@ -144,18 +235,21 @@ def test_retries_back_off_up_to_a_limit() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "complaint"),
     [
-        ({"answer": [np.nan, 0.0]}, "an observation holds a value that is not finite"),
-        ({"answer": [1e300, 0.0]}, "an observation holds a value that is not finite"),
-        ({"answer": [1.0]}, r"an observation has shape (1,), its space says (2,)"),
-        ({"answer": ["a", "b"]}, "an observation holds <U1, its space says float32"),
-        ({"answer": [None, 1.0]}, "an observation holds object, its space says float32"),
+        ({"answer": [np.nan, 0.0]}, "an observation is array([nan, 0.]), expected finite numbers"),
+        ({"answer": [1e300, 0.0]}, "an observation is array([1.e+300, 0.e+000]), expected finite numbers"),
+        ({"answer": [1.0]}, "an observation has shape [1], expected [2]"),
+        ({"answer": ["a", "b"]}, "an observation is array(['a', 'b'], dtype='<U1') of type <U1, expected float32"),
+        (
+            {"answer": [None, 1.0]},
+            "an observation is array([None, 1.0], dtype=object) of type object, expected float32",
+        ),
         ({"answer": [[1.0], [1.0, 2.0]]}, "ValueError"),
         ({"reward": np.nan}, "a reward is nan, expected a finite float32"),
         ({"reward": -1e39}, "a reward is -1e+39, expected a finite float32"),
         ({"reward": [1.0, 2.0]}, "ValueError"),
-        ({"dtype": "uint8", "answer": [0.5, 1.0]}, "an observation of float64 holds a value that its space's uint8"),
-        ({"dtype": "uint8", "answer": [-1, 256]}, "an observation of int64 holds a value that its space's uint8"),
-        ({"dtype": "bool", "answer": [2, 0]}, "an observation of int64 holds a value that its space's bool"),
+        ({"dtype": "uint8", "answer": [0.5, 1.0]}, "an observation is array([0.5, 1. ]), expected values of uint8"),
+        ({"dtype": "uint8", "answer": [-1, 256]}, "an observation is array([ -1, 256]), expected values of uint8"),
+        ({"dtype": "bool", "answer": [2, 0]}, "an observation is array([2, 0]), expected values of bool"),
         ({"dtype": "discrete", "answer": 7}, "an observation holds the choice 5, expected 0 to 4, counted from 0"),
         ({"dtype": "discrete", "answer": 1}, "an observation holds the choice -1, expected 0 to 4, counted from 0"),
         ({"dtype": "multi", "answer": [1, 8]}, "an observation holds the choice 5, expected 0 to 4, counted from 0"),

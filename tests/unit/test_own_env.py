@@ -77,14 +77,14 @@ GOOD = {"eye": [0.0, 0.0], "gear": 0}
         (OURS, GOOD | {"eye": [0.0, np.inf]}, 0.0, "obs.eye is .*inf.*, expected finite numbers"),
         (OURS, GOOD | {"eye": [0.0, 1e300]}, 0.0, "obs.eye is .*, expected finite numbers"),
         (OURS, GOOD | {"gear": 1.5}, 0.0, "obs.gear is 1.5 of type float64, expected int64"),
-        (OURS, GOOD | {"gear": 3}, 0.0, "obs holds the choice 3, expected 0 to 2"),
+        (OURS, GOOD | {"gear": 3}, 0.0, "obs.gear holds the choice 3, expected 0 to 2"),
         (OURS, GOOD, np.nan, "reward is nan, expected finite numbers"),
         (OURS, GOOD, "1", "reward is '1' of type <U1, expected float32"),
         (OURS, GOOD, [1.0], r"reward has shape \[1\], expected \[\]"),
         (GYM, {"gear": 1}, 0.0, "obs is {'gear': 1}, expected a value of its space"),
         (GYM, {"eye": np.full((2, 2), 256), "gear": 1}, 0.0, "obs.eye is .*, expected values of uint8"),
         (GYM, {"eye": np.zeros((2, 2)), "gear": 1}, 0.0, "obs.eye is .* of type float64, expected uint8"),
-        (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, "obs holds the choice -1, expected 0 to 2"),
+        (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, "obs.gear holds the choice -1, expected 0 to 2"),
     ],
 )
 def test_an_invalid_observation_or_reward_is_named(env: OwnEnv, obs: Any, reward: Any, sentence: str) -> None:

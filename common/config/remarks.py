@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import QSettings
-from zerobeast.common.algos.settings import UNUSED
+from zerobeast.common.algos.settings import UNUSED, OptimizerSettings
 from zerobeast.common.config import preset, torchbeast
 from zerobeast.common.config.describe import source
 from zerobeast.common.config.expectation import shown
@@ -71,6 +71,25 @@ def held(config: RunConfig) -> Iterator[str]:
             f"sync.rule {config.sync.rule} may never be due: ppo.clip {settings.clip:g} keeps the policy near the one "
             f"that acts, at divergences of about {reached:.2g}"
         )
+
+
+def jump(config: RunConfig, before: OptimizerSettings, total_before: int, steps: int) -> str:
+    """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for.
+
+    Args:
+      config: of the run from now on.
+      before: settings of its algorithm until now, and `total_before` agent steps in all.
+      steps: agent steps that are done.
+    """
+    algo, settings = config.algo, getattr(config, config.algo)
+    was, now = before.learning_rate_at(steps, total_before), settings.learning_rate_at(steps, config.total_steps)
+    if settings.schedule == "constant" or was == now:
+        return ""
+    asked = settings.learning_rate if settings.learning_rate != before.learning_rate else now
+    return (
+        f"{algo}.schedule linear: the learning rate, {was:.3g} before, continues at {now:.3g} and falls to 0 "
+        f"at total_steps {config.total_steps}; --{algo}.schedule constant --{algo}.learning_rate {asked:.3g} holds it"
+    )
 
 
 def other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:

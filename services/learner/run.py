@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.algos.protocol import Learned
+from zerobeast.common.config import remarks
 from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import nested
 from zerobeast.common.config.tree import RunConfig
@@ -248,9 +249,12 @@ def resumed(
         env = EnvSpec.from_wire(saved["env"])
         algo = saved["config"]["algo"]
         net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
+        rate = {name: value for name, value in saved["config"][algo].items() if name in ("learning_rate", "schedule")}
+        before, total = getattr(config, algo).model_copy(update=rate), saved["config"]["total_steps"]
+        note = remarks.jump(config, before, total, saved["counters"]["agent_steps"])
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
-    except (RemoteProtocolError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     inputs = ["always" if each.sees_last_step else "never" for each in (net, config.net)]
     bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)]
@@ -264,5 +268,5 @@ def resumed(
             )
     trainer = make(env)
     trainer.load(path, saved)
-    log.info("continuing %s at agent step %d", path.parent, trainer.counters.agent_steps)
+    log.info("continuing %s at agent step %d%s", path.parent, trainer.counters.agent_steps, note and f"; {note}")
     return trainer, record

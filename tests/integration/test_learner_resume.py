@@ -158,6 +158,19 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     learned(config, actor_of(config), range(2, 3))
 
 
+def test_the_log_of_a_learner_that_continues_says_what_its_schedule_does(
+    tmp_path: Path, actor_of: Callable[..., FakeActor], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", total_steps=2 * B * T)
+    learned(config, actor_of(config), range(1, 2))
+    caplog.set_level("INFO")
+    for total, note in ((2, ""), (4, "the learning rate, 0.0003 before, continues at 0.00045 and falls to 0 at")):
+        caplog.clear()
+        with opened(config.model_copy(update={"total_steps": total * B * T})):
+            [line] = [record.message for record in caplog.records if "continuing" in record.message]
+        assert note in line if note else line.endswith(f"at agent step {B * T}")
+
+
 def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     with opened(config):

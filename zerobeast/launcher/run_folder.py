@@ -19,6 +19,7 @@ import psutil
 
 from zerobeast.common.algos.c51.config import C51Config
 from zerobeast.common.algos.replay_settings import QSettings, ReplaySettings
+from zerobeast.common.config import remarks
 from zerobeast.common.config.table import TREE, value_at
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
@@ -167,16 +168,7 @@ def _bound_by_replay(saved: RunConfig, wanted: RunConfig) -> Iterator[str]:
 
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
-    steps, algo = start(wanted.folder), wanted.algo
-    before, settings = getattr(saved, algo), getattr(wanted, algo)
-    rates = [each.learning_rate_at(steps, run.total_steps) for each, run in ((before, saved), (settings, wanted))]
-    if settings.schedule == "constant" or rates[0] == rates[1]:
-        return ""
-    asked = settings.learning_rate if settings.learning_rate != before.learning_rate else rates[1]
-    return (
-        f"{algo}.schedule linear: the learning rate, {rates[0]:.3g} before, continues at {rates[1]:.3g} and falls to 0 "
-        f"at total_steps {wanted.total_steps}; --{algo}.schedule constant --{algo}.learning_rate {asked:.3g} holds it"
-    )
+    return remarks.jump(wanted, getattr(saved, wanted.algo), saved.total_steps, start(wanted.folder))
 
 
 def trained(folder: Path) -> bool:

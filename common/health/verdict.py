@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
+from zerobeast.common.health.cores import cores_of, cpu_share
 from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
-from zerobeast.common.health.machines import cpu_share, fullness, machines_of
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
@@ -152,7 +152,7 @@ def _lag_bound(services: Sequence[ServiceView]) -> str:
     stale = number(_of(services, "learner")[0].page, "stale_fraction")
     if stale is None or stale < WASTEFUL:
         return ""
-    full = fullness(machines_of(services))
+    full = cores_of(services).full
     return (
         f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
         f"{full and f', and {full}'}: "
@@ -162,15 +162,15 @@ def _lag_bound(services: Sequence[ServiceView]) -> str:
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:
     """A sentence if the cores of all machines are full, be it with other programs."""
-    full, most = fullness(machines_of(services)), max(services, key=cpu_share)
+    full, most = cores_of(services).full, max(services, key=cpu_share)
     return f"CPU-bound: {full}, most with {most.name} ({share(cpu_share(most))}): add cores or a GPU" if full else ""
 
 
 def _more(services: Sequence[ServiceView], role: str, advice: str) -> str:
     """The advice to start more of a role, unless no machine has cores left for another one."""
-    one = max(map(cpu_share, _of(services, role)))
-    free = any(not each.cores or each.cores - each.used >= one for each in machines_of(services))
-    return advice if free else f"add cores or a GPU: no core is left for another {role}"
+    cores, one = cores_of(services), max(map(cpu_share, _of(services, role)))
+    scarce = cores.present and cores.present - cores.used < one
+    return f"add cores or a GPU: no core is left for another {role}" if scarce else advice
 
 
 def _pace_bound(services: Sequence[ServiceView]) -> str:

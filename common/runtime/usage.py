@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -38,11 +37,8 @@ def cores(cgroup: Path = CGROUP) -> float:
 
 @cache
 def machine() -> str:
-    """What all containers of this machine have in common: the id of its last boot."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except (OSError, ValueError):
-        return socket.gethostname()
+    """What all containers of this machine have in common, the id of its last boot; empty if that is unknown."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
 
 
 def cpu_pressure(places: Sequence[Path] = PRESSURE) -> float:

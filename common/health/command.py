@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from zerobeast.common.health import figures
+from zerobeast.common.health.figures import number
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
@@ -95,11 +97,14 @@ def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: b
     """The tables with the verdict under them, or JSON in one line."""
     if as_json_text:
         return json.dumps(as_json(services, verdict), default=str)
-    return "\n\n".join(part for part in (table(services), hop_table(services), printable(verdict.sentence)) if part)
+    pages = [view.page for view in services if view.role == "learner" and view.page]
+    known = [" | ".join(figures.progress(int(number(page, "total_steps") or 1), page)) for page in pages]
+    parts = table(services), hop_table(services), *known, printable(verdict.sentence)
+    return "\n\n".join(part for part in parts if part)
 
 
 def exit_code(services: Sequence[ServiceView], verdict: Verdict) -> int:
     """0 if all is well, 1 if it is not, 2 if no service could be reached."""
-    if not any(view.page for view in services):
-        return 2
-    return 0 if verdict.good else 1
+    if services and verdict.good:
+        return 0
+    return 1 if any(view.page for view in services) else 2

@@ -62,6 +62,7 @@ def written(value: float | None, layout: str) -> str:
 
 count = partial(written, layout=",.0f")  #: 1,234,567
 decimal = partial(written, layout=",.1f")  #: 12.3
+two = partial(written, layout=".2f")  #: 12.34
 percent = partial(written, layout=".1%")  #: 12.3%
 share = partial(written, layout=".0%")  #: 45%, of one core
 
@@ -111,7 +112,7 @@ def eta_s(total_steps: int, learner: Mapping[str, Any]) -> float | None:
     steps, rate = number(learner, "agent_steps"), number(learner, "agent_steps_per_s")
     if steps is None or not rate or rate <= 0:
         return None
-    return max(0.0, total_steps - steps) / rate
+    return finite(max(0.0, total_steps - steps) / rate)
 
 
 def frames_per_s(learner: Mapping[str, Any]) -> float | None:
@@ -121,6 +122,23 @@ def frames_per_s(learner: Mapping[str, Any]) -> float | None:
     if rate is None or not steps or frames is None:
         return None
     return rate * frames / steps
+
+
+def lag(learner: Mapping[str, Any]) -> str:
+    """Versions between the policies that acted and the one that learned from it."""
+    return f"{decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max"
+
+
+def progress(total_steps: int, learner: Mapping[str, Any]) -> list[str]:
+    """How far a run is and how well it does, figure by figure."""
+    return [
+        f"{count(number(learner, 'agent_steps'))}/{total_steps:,} agent steps",
+        f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
+        f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(frames_per_s(learner))} frames/s",
+        f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
+        f"lag {lag(learner)}",
+        f"{count(number(learner, 'updates'))} updates",
+    ]
 
 
 def state(view: ServiceView) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,17 @@ MAX_PAGE_BYTES = 1 << 20
 
 def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
     """The page of the service that wrote a status file, or None if there is none."""
+    return fetch_page(announced(status)[0], timeout_s)
+
+
+def announced(status: Path) -> tuple[str, str]:
+    """Of the service that wrote a status file, the address of its page, and its machine unless that is this one."""
     try:
-        address = str(json.loads(status.read_text())["health"])
+        found = json.loads(status.read_text())
+        address, host = str(found["health"]), str(found.get("host") or socket.gethostname())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return fetch_page(address, timeout_s)
+        return "", ""
+    return (address, "") if host == socket.gethostname() else (f"{host}:{address.rpartition(':')[2]}", host)
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:

@@ -7,19 +7,23 @@ it is busy all the time, or none is, and then there is too little work in flight
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.cores import cores_of, cpu_share
 from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
 STARTING = "starting"
+DONE = "agent steps are done"  #: in the last line that a learner logs
+ELSEWHERE = "elsewhere"  #: role of a view that stands for services whose pages are out of reach
 BUSY = 0.85  #: share of its time above which a service counts as the limit
 NEVER_WAITS = 0.1  #: share of its time up to which the learner counts as never waiting
 WASTEFUL = 0.2  #: share of the rollouts
+FULL = 0.9  #: share of the cores in use
+CROWDED = 0.5  #: share of the time in which processes wait for a core, whatever other programs use them
 MOSTLY = 0.5  #: share of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
@@ -45,17 +49,18 @@ def healthy(view: ServiceView) -> bool:
 
 def judge(services: Sequence[ServiceView]) -> Verdict:
     """The verdict on a whole run."""
-    if sentence := _starting(services) or _missing(services) or _unready(services):
+    services = [view for view in services if view.role != ELSEWHERE]
+    learner = next((view.page for view in _of(services, "learner")), {})
+    if fault := learner.get("unsaved"):
+        return Verdict(f"not saved: {fault}", good=False)
+    done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or math.inf)
+    if done or any(DONE in view.note for view in services if view.role == "learner"):
+        return Verdict("finished: the run has reached its last step", good=True)
+    if sentence := _starting(services) or _missing(services) or _unready(services) or _stalled(services):
         return Verdict(sentence, good=False)
-    if sentence := _finished(services):
-        return Verdict(sentence, good=True)
-    stalled = _stalled(services)
-    return Verdict(_unsaved(services) or stalled or _limit(services), good=not stalled)
-
-
-def verdict(services: Sequence[ServiceView]) -> str:
-    """The sentence of the verdict alone."""
-    return judge(services).sentence
+    if found := learner.get("collapsed"):
+        return Verdict(f"collapsed: the policy hardly explores and has lost what it learned ({found})", good=True)
+    return Verdict(_limit(services), good=True)
 
 
 def _starting(services: Sequence[ServiceView]) -> str:
@@ -78,17 +83,6 @@ def _missing(services: Sequence[ServiceView]) -> str:
 def _unready(services: Sequence[ServiceView]) -> str:
     bad = [f"{view.name} is {figures.state(view)}" for view in services if not ready(view)]
     return f"not well: {', '.join(bad)}" if bad else ""
-
-
-def _unsaved(services: Sequence[ServiceView]) -> str:
-    fault = _of(services, "learner")[0].page.get("unsaved")
-    return f"not saved: {fault}" if fault else ""
-
-
-def _finished(services: Sequence[ServiceView]) -> str:
-    learner = _of(services, "learner")[0].page
-    done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or float("inf"))
-    return "finished: the run has reached its last step" if done else ""
 
 
 def _stalled(services: Sequence[ServiceView]) -> str:
@@ -152,7 +146,7 @@ def _lag_bound(services: Sequence[ServiceView]) -> str:
     stale = number(_of(services, "learner")[0].page, "stale_fraction")
     if stale is None or stale < WASTEFUL:
         return ""
-    full = cores_of(services).full
+    full = _full(services)
     return (
         f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
         f"{full and f', and {full}'}: "
@@ -161,15 +155,34 @@ def _lag_bound(services: Sequence[ServiceView]) -> str:
 
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:
-    """A sentence if the cores of all machines are full, be it with other programs."""
-    full, most = cores_of(services).full, max(services, key=cpu_share)
-    return f"CPU-bound: {full}, most with {most.name} ({share(cpu_share(most))}): add cores or a GPU" if full else ""
+    full, most = _full(services), max(services, key=_cpu)
+    return f"CPU-bound: {full}, most with {most.name} ({share(_cpu(most))}): add cores or a GPU" if full else ""
+
+
+def _full(services: Sequence[ServiceView]) -> str:
+    """A clause if the cores of all machines are full, be it with other programs; else empty."""
+    cores, used = _cores(services), sum(map(_cpu, services))
+    waits = sum(number(view.page, "cpu_pressure") or 0.0 for view in services) / len(services)
+    if not cores or (used < FULL * cores and waits < CROWDED):
+        return ""
+    more = f" (this run uses {used:.1f}, and processes wait {share(waits)} of the time)" if waits >= CROWDED else ""
+    return f"the {cores} cores are full{more}" if cores > 1 else f"the only core is full{more}"
+
+
+def _cores(services: Sequence[ServiceView]) -> int:
+    """How many cores the services may use together; 0 if unknown."""
+    lists = [view.page.get("cores") for view in services]
+    return len({str(core) for names in lists if isinstance(names, list) for core in names})
+
+
+def _cpu(view: ServiceView) -> float:
+    return view.cpu_share if view.cpu_share is not None else number(view.page, "cpu_share") or 0.0
 
 
 def _more(services: Sequence[ServiceView], role: str, advice: str) -> str:
-    """The advice to start more of a role, unless no machine has cores left for another one."""
-    cores, one = cores_of(services), max(map(cpu_share, _of(services, role)))
-    scarce = cores.present and cores.present - cores.used < one
+    """The advice to start more of a role, unless there are no cores for one more."""
+    left = (_cores(services) or math.inf) - sum(map(_cpu, services))
+    scarce = left < max(map(_cpu, _of(services, role)))
     return f"add cores or a GPU: no core is left for another {role}" if scarce else advice
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,12 @@ def cores(cgroup: Path = CGROUP) -> float:
     return min(allowed, share) if share > 0 else allowed
 
 
-@cache
-def machine() -> str:
-    """What all containers of this machine have in common, the id of its last boot; empty if that is unknown."""
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+def core_names(cgroup: Path = CGROUP) -> list[str]:
+    """Names of these cores, which are the same in all containers of a machine; cores of a quota are its container's."""
+    machine, usable, ids = socket.gethostname(), cores(cgroup), sorted(os.sched_getaffinity(0))
+    own = [f"{machine} {number}" for number in range(max(1, int(usable)))] if usable < len(ids) else ids
+    boot = BOOT_ID.read_text()[:8] if BOOT_ID.exists() else machine
+    return [f"{boot} {core}" for core in own]
 
 
 def cpu_pressure(places: Sequence[Path] = PRESSURE) -> float:
@@ -88,7 +90,7 @@ class Usage:
         self._at = now
         self._cpu_s = time.process_time()
         self._share = 0.0
-        self._cores, self._core_ids = cores(), sorted(os.sched_getaffinity(0))
+        self._cores, self._core_names = cores(), core_names()
         self._services = 1
         self._own_s = 0.0
 
@@ -110,7 +112,7 @@ class Usage:
             "cpu_s": round(cpu_s, 2),
             "cpu_share": round(self._share, 3),
             "cpus": self._cores,
-            "cpu_ids": self._core_ids,
+            "cores": self._core_names,
             "cpu_pressure": round(cpu_pressure(), 3),
             "memory_bytes": _memory_bytes() // self._services,
             "open_files": open_files(),

@@ -19,7 +19,7 @@ from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.runtime.descriptors import NEARLY
 from zerobeast.common.runtime.sliding_window import SlidingWindow
-from zerobeast.common.runtime.usage import Usage, machine
+from zerobeast.common.runtime.usage import Usage
 from zerobeast.common.settings.run import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 
@@ -112,7 +112,6 @@ class Service(ABC):
             "run": self.run_name,
             "state": self.state,
             "host": socket.gethostname(),
-            "machine": machine(),
             "pid": os.getpid(),
             "uptime_s": round(now - self.started_at, 3),
             **self._progress.page(now),

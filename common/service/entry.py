@@ -16,6 +16,7 @@ import logging
 import os
 import pkgutil
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -62,12 +63,12 @@ class _Signals:
 
     def __init__(self) -> None:
         self.loop: Loop | None = None
-        self.asked = False
+        self.asked = ""  #: by which signal
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True  # an import may swallow what is raised here
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.asked = signal.Signals(number).name  # an import may swallow what is raised here
         if self.loop is None:
             raise SystemExit(0)
         self.loop.stop()
@@ -138,7 +139,10 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
                 settings = settings.model_copy(update={"port": settings.port + number})
             health = pages.enter_context(HealthServer(service, settings))
             _write_status(service.role, instance, f"{settings.host}:{health.port}", shared=len(services) > 1)
-        return loop.run()
+        code = loop.run()
+        if signals.asked:
+            log.info("ended by %s", signals.asked)
+        return code
 
 
 def _help(role: str) -> int:
@@ -179,7 +183,7 @@ def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -
         return
     if shared:
         path = status_of(path, role, instance.index or 0)
-    status = {"role": role, "index": instance.index, "pid": os.getpid(), "health": health}
+    status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

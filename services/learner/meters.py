@@ -11,7 +11,7 @@ from torch import Tensor
 from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.runtime.sliding_window import SlidingWindow
 from zerobeast.services.learner.queue import Fate, Message
-from zerobeast.services.learner.statistics import EpisodeStatistics, PolicyLag
+from zerobeast.services.learner.statistics import RECENT_EPISODES, Collapse, EpisodeStatistics, PolicyLag
 from zerobeast.services.learner.update import Added, Update
 
 RATE_SPAN_S = 10.0
@@ -28,7 +28,7 @@ class Meters:
         self.episodes = EpisodeStatistics()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
         self.last: Learned | None = None  #: from the newest step in which something was learned
-        self.lag = PolicyLag()
+        self.lag, self.collapse = PolicyLag(), Collapse()
         self._rollouts: Counter[Fate] = Counter()
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
@@ -78,6 +78,7 @@ class Meters:
             "episodes": self.episodes.count,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
+            "collapsed": self.collapse.sentence,
             "mean_return_100_by_task": by_task if len(by_task) > 1 else {},
             "policy_lag_mean": self.lag.mean,
             "policy_lag_max": self.lag.max,
@@ -97,16 +98,20 @@ class Meters:
 
     def state(self) -> dict[str, Any]:
         """Episode statistics, for a checkpoint."""
-        return {**self.episodes.state(), "tasks": {task: one.state() for task, one in self._tasks.items()}}
+        tasks = {task: one.state() for task, one in self._tasks.items()}
+        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen)}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
+        self.collapse.seen = [float(value) for value in state.get("collapse", [])]
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])
 
-    def losses(self) -> dict[str, float]:
-        """Means of the algorithm's metrics over the updates since the last call."""
+    def losses(self, now: float) -> dict[str, float]:
+        """Means of the algorithm's metrics over the updates since the last call, which show whether it collapses."""
         means = {name: float(value) / self._summed for name, value in self._sums.items()}
         self._sums, self._summed = {}, 0
+        if "entropy" in means and len(self.episodes.returns) == RECENT_EPISODES:
+            self.collapse.note(self.episodes.returns, means["entropy"], now)
         return means

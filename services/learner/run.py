@@ -175,13 +175,14 @@ class TrainingRun:
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
-        self.archive.record(row, self.meters.losses(), self.meters.lag.histogram(), _events(page))
+        self.archive.record(row, self.meters.losses(now), self.meters.lag.histogram(), _events(page))
 
     def checkpoint(self, now: float) -> None:
         """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""
         self._book_elapsed(now)
         state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": self.intake.record().state()}
         self.archive.save(state, now)
+        log.info("saved at agent step %d", self.trainer.counters.agent_steps)
 
     def _book_elapsed(self, now: float) -> None:
         self.trainer.counters.elapsed_s += now - self._elapsed_at

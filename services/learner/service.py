@@ -20,6 +20,8 @@ from zerobeast.common.acting.local_weights import shared_place
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.health import figures
+from zerobeast.common.health.verdict import DONE
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
@@ -45,6 +47,8 @@ from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, 
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
+
+PROGRESS_PERIOD_S = 60.0  #: between lines of the log about the progress
 
 
 class Learner(Service):
@@ -83,6 +87,7 @@ class Learner(Service):
         self._has_more = False  #: whether there may be more to learn from
         self._log_at = self.started_at + config.learner.log_every_s
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
+        self._progress_at = self.started_at + PROGRESS_PERIOD_S
 
     @property
     def plane(self) -> RolloutPlane:
@@ -139,7 +144,10 @@ class Learner(Service):
             self.training.waited(seconds)
 
     def tick(self, now: float) -> None:
-        """Write the metrics and the checkpoint that are due."""
+        """Write the metrics, the checkpoint and the line of the log that are due."""
+        if now >= self._progress_at:
+            self._progress_at = now + PROGRESS_PERIOD_S
+            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page)))
         if now >= self._log_at:
             self._log_at = now + self.config.learner.log_every_s
             self._record(now)
@@ -234,12 +242,9 @@ class Learner(Service):
         """Do what learner.when_done says, now that all steps are done."""
         if self.config.learner.when_done == "exit":
             self.stop()
-        elif self._is_kept:
-            return
-        else:
+        elif not self._is_kept:
             training.publish()
             self._keep()
-        log.info("all %d agent steps are done", training.trainer.counters.agent_steps)
 
     def _keep(self) -> None:
         """Write the last row and the last checkpoint, once."""
@@ -248,7 +253,9 @@ class Learner(Service):
             self._record(now)
             self._checkpoint(now)
             self._is_kept = True
-            self._log_at = self._checkpoint_at = math.inf
+            self._log_at = self._checkpoint_at = self._progress_at = math.inf
+            if self.training is not None and self.training.finished:
+                log.info("all %d %s", self.training.trainer.counters.agent_steps, DONE)
 
     def _record(self, now: float) -> None:
         if self.training is not None:

@@ -12,7 +12,7 @@ from tests.chaos.conftest import Note
 from tests.chaos.learner_on_a_small_disk import OWN_DISK
 from tests.chaos.runs import TINY, learned, log, page, seen
 from tests.helpers import wait_until
-from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.roles import ROLES
@@ -67,7 +67,7 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
         wait_until(lambda: not (folder / run_files.CHECKPOINT_DRAFT).exists())
         kept = rows(folder), saved_steps(folder)
         assert page(fleet, "learner")["write_errors"] > 1
-        assert verdict([ServiceView(role, role, page(fleet, role)) for role in ROLES]).startswith("not saved: ")
+        assert judge([ServiceView(role, role, page(fleet, role)) for role in ROLES]).sentence.startswith("not saved: ")
 
         ballast.unlink()
         since = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
-from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos.proxy import Proxy
@@ -33,7 +33,7 @@ def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
     def found() -> str:
         pages = [page for role in ROLES for page in run.pages(role)]
         alone = {"cpu_pressure": 0.0}  # whatever else this machine does
-        seen = verdict([ServiceView(page["role"], page["role"], page | alone) for page in pages])
+        seen = judge([ServiceView(page["role"], page["role"], page | alone) for page in pages]).sentence
         return seen if seen.startswith(expected) else ""
 
     return wait_until(found, 120)

@@ -107,6 +107,7 @@ def test_a_signal_while_it_runs_drains_and_ends_it_with_0(start: Start, tmp_path
     process.send_signal(number)
     code, errors = finish(process)
     assert code == 0
+    assert f"I ended by {number.name}\n" in errors
     assert "Traceback" not in errors
     assert "KeyboardInterrupt" not in errors
     assert (tmp_path / "steps").read_text() == "1 1 open drain close "

@@ -142,9 +142,7 @@ def test_pages_given_as_endpoints_get_the_verdict_of_their_run(capsys: pytest.Ca
         pages = {"learner": {"waiting_fraction": 0.0, "agent_steps_per_s": 9.0, "update_ms": 5.0}}
         flags: list[str] = []
         for role in ROLES:
-            _, address = stack.enter_context(
-                served(role=role, cpu_ids=[], cpus=10**6, cpu_pressure=0.0, **pages.get(role, {}))
-            )
+            _, address = stack.enter_context(served(role=role, cores=[], cpu_pressure=0.0, **pages.get(role, {})))
             wait_until(lambda address=address: get(address, "/readyz")[0] == 200)
             flags += ["--endpoint", address]
         assert main(["health", *flags]) == 0
@@ -232,6 +230,31 @@ def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureF
         assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["services"]] == ["broker 0"]
         assert main(["health", "broker", "--endpoint", address]) == 0
     assert main(["health", "--run", "x", "--root", str(tmp_path)]) == 2
+
+
+def test_services_on_other_machines_are_asked_there_and_else_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services, logs = tmp_path / "x" / "services", tmp_path / "x" / "logs"
+    services.mkdir(parents=True)
+    logs.mkdir()
+    look = ["health", "--run", "x", "--root", str(tmp_path)]
+    with served() as (_, address):
+        port = address.rpartition(":")[2]
+        (services / "broker-0.json").write_text(json.dumps({"host": "127.0.0.1", "health": f"0.0.0.0:{port}"}))
+        for number, host in enumerate(["node7.invalid", "node8.invalid", "ssh me@one"]):
+            (services / f"envserver-{number}.json").write_text(json.dumps({"host": host, "health": "127.0.0.1:1"}))
+        (services / "learner-0.json").write_text(json.dumps({"host": "node7.invalid", "health": "127.0.0.1:1"}))
+        (logs / "learner-0.log").write_text("first\n12:00:00.000 learner I 20/30 agent steps | 66.7%\n")
+        assert main(look) == 1
+        out = capsys.readouterr().out
+        assert "broker 0   ready" in out
+        assert "no answer  " in next(line for line in out.splitlines() if "20/30 agent steps" in line)
+        (away,) = [line for line in out.splitlines() if "node8" in line]
+        assert away.endswith("(health.host): on node7.invalid, node8.invalid, ssh me@one")
+    (logs / "learner-0.log").write_text("12:00:00.000 learner I all 30 agent steps are done\n")
+    assert main(look) == 0
+    assert "finished: the run has reached its last step" in capsys.readouterr().out
 
 
 def test_beast_health_with_nothing_to_look_at_says_so(

@@ -19,7 +19,7 @@ from tests.learner_fakes import (
     run_config,
 )
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.nets.weights import layout_id, load_flat
 from zerobeast.common.runtime.roles import ROLES
@@ -55,6 +55,31 @@ def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Open
     json.dumps(page, allow_nan=False)
 
 
+def test_the_log_has_a_line_a_minute_a_line_a_checkpoint_and_the_end(
+    open_run: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    run = open_run(total_steps=30)
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(4), [[7.5, 10]])
+    run.drive([actor], lambda: actor.acked)
+    minute = run.learner.clock() + 60
+    for now in (minute, minute + 59, minute + 61):
+        run.learner.turn()
+        run.learner.tick(now)
+    assert caplog.text.count("20/30 agent steps | 66.7%") == 2
+    assert "return 7.50, 1 episodes | lag 0.0 mean 0 max | 1 updates" in caplog.text
+    run.learner.drain()
+    assert caplog.messages[-1] == "saved at agent step 20"
+    run.learner.close()
+    run = open_run(total_steps=30)
+    actor = run.welcomed()
+    actor.push(2, rollout_rows(4))
+    run.drive([actor], lambda: run.learner.stopping)
+    run.learner.drain()
+    assert caplog.messages[-2:] == ["saved at agent step 30", "all 30 agent steps are done"]
+
+
 def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is_stopped(open_run: Opener) -> None:
     run = open_run(total_steps=20, when_done="stay")
     files = [run.learner.config.folder / name for name in ("checkpoint.pt", "metrics.csv")]
@@ -78,7 +103,7 @@ def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is
 
 def verdict_of_learner(page: dict[str, Any]) -> str:
     others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]
-    return verdict([ServiceView("learner 0", "learner", page | {"state": "ready"}), *others])
+    return judge([ServiceView("learner 0", "learner", page | {"state": "ready"}), *others]).sentence
 
 
 def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(context: Context, open_run: Opener) -> None:

@@ -54,6 +54,12 @@ def test_the_learners_ports_are_below_those_that_the_kernel_gives_to_clients(tmp
     assert max(ports) + 2 < 32_768
 
 
+def test_services_of_a_job_announce_their_pages_in_the_folder(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    for role in ("learner", "worker"):
+        assert f"--status-file {tmp_path}/x/services/{role}-0.json" in text
+
+
 def test_without_slurm_nothing_can_be_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="--submit: there is no sbatch here"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
-from zerobeast.common.runtime.usage import cores, cpu_pressure
+from zerobeast.common.runtime.usage import core_names, cores, cpu_pressure
 from zerobeast.launcher import placement as module
 from zerobeast.launcher.placement import placement_of, share_out, spread
 
@@ -107,6 +107,10 @@ def test_a_container_s_quota_bounds_its_cores(tmp_path: Path, files: dict[str, s
         (tmp_path / name).write_text(text)
     everything = len(os.sched_getaffinity(0))
     assert cores(tmp_path) == (everything if expected is None else min(expected, everything))
+    names = core_names(tmp_path)
+    assert len(set(names)) == len(names) == max(1, int(cores(tmp_path)))
+    shared = names == core_names(tmp_path / "another")
+    assert shared == (cores(tmp_path) == everything), "a quota is a container's own, cores are not"
 
 
 def test_the_pressure_is_the_container_s_or_the_machine_s_and_else_follows_from_the_load(

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
+from zerobeast.common.health.pages import announced
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
+from zerobeast.launcher.hosts import Host
 
 
 def told(child: Child, flag: str) -> str:
@@ -134,3 +136,17 @@ def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypa
     found = {name: told(learner, f"--{name}.threads") for name in ("learner", "broker", "envserver")}
     assert found == {"learner": "7", "broker": "3", "envserver": "5"}
     assert told(learner, "--envserver.workers") == "5"
+
+
+def test_workers_of_other_hosts_have_no_pages_here_and_a_file_that_names_the_host(tmp_path: Path) -> None:
+    services = tmp_path / "x" / "services"
+    services.mkdir(parents=True)
+    (services / "actor-9.json").touch()
+    config = load(["--name", "x", "--root", str(tmp_path), "--local.placement", "serve"], {})
+    found = fleet.Fleet(config, Path("/tmp/s"), {})
+    found.add_hosts([Host("me@one", 2, "python"), Host("two", 1, "python")])
+    assert [child.spec.statuses for child in found.children] == [{}, {}]
+    assert sorted(file.name for file in services.iterdir()) == ["host-0.json", "host-1.json"], (
+        "none of an earlier start"
+    )
+    assert announced(services / "host-0.json")[1] == "ssh me@one"

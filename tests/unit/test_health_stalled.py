@@ -76,7 +76,7 @@ BUCKETS = st.lists(st.integers(-1, 1) | HUGE, min_size=len(EDGES_S) + 1, max_siz
 HOP = VALUES | st.fixed_dictionaries({"recent": BUCKETS, "recent_s": st.floats() | HUGE})
 KEYS = (
     *sorted({key for page in PAGES.values() for key in page}),
-    *"state stalled stalled_s host machine cpus cpu_ids cpu_pressure cpu_share".split(),
+    *"state stalled stalled_s cores cpu_pressure cpu_share".split(),
     *"loop_age_s unsaved trouble refused_since_progress".split(),
 )
 CHANGES = st.tuples(st.sampled_from(KEYS), VALUES) | st.tuples(

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from zerobeast.common.health.command import exit_code
 from zerobeast.common.health.hops import Histogram
 from zerobeast.common.health.table import as_json, table
-from zerobeast.common.health.verdict import Verdict, verdict
+from zerobeast.common.health.verdict import Verdict, judge
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.runtime.roles import ROLES
 
 PAGES: dict[str, dict[str, Any]] = {
     "learner": {
@@ -55,11 +57,17 @@ def hops(**seconds: float) -> dict[str, Any]:
     return found
 
 
+def verdict(services: list[ServiceView]) -> str:
+    return judge(services).sentence
+
+
 def services(**changes: dict[str, Any]) -> list[ServiceView]:
     """A healthy run except for `changes`; every service is on its own machine."""
     return [
         ServiceView(
-            f"{role} 0", role, {"role": role, "state": "ready", "host": role, "cpus": 2} | page | changes.get(role, {})
+            f"{role} 0",
+            role,
+            {"role": role, "state": "ready", "cores": [f"{role} 0", f"{role} 1"]} | page | changes.get(role, {}),
         )
         for role, page in PAGES.items()
     ]
@@ -134,27 +142,28 @@ def test_a_run_that_has_just_been_started_is_starting_and_not_broken() -> None:
 
 def test_a_full_machine_is_named_before_any_service_of_it() -> None:
     shares = {"learner": 0.84, "broker": 0.46, "envserver": 0.56, "actor": 0.06}
-    full = services(**{role: {"host": "one", "cpu_share": share} for role, share in shares.items()})
+    full = services(**{role: {"cores": ["a 0", "a 1"], "cpu_share": share} for role, share in shares.items()})
     assert verdict(full) == "CPU-bound: the 2 cores are full, most with learner 0 (84%): add cores or a GPU"
 
 
-def on_one_machine(cores: dict[str, list[int]] | list[int], **changes: dict[str, Any]) -> list[ServiceView]:
-    """Services on one machine, each in its own container; those of a dict stay on some of its cores."""
+def on(cores: dict[str, list[str]] | list[str], **changes: dict[str, Any]) -> list[ServiceView]:
+    """Services on these cores, each in its own container; those of a dict stay on some of them."""
     bound = cores if isinstance(cores, dict) else dict.fromkeys(PAGES, cores)
-    of_all = {role: {"machine": "one", "cpu_ids": bound[role], "cpus": len(bound[role])} for role in PAGES}
-    return services(**{role: {**page, **changes.get(role, {})} for role, page in of_all.items()})
+    return services(**{role: {"cores": bound[role], **changes.get(role, {})} for role in PAGES})
+
+
+TWO = ["a 0", "a 1"]
 
 
 def test_a_worker_that_stays_on_a_core_does_not_make_the_machine_smaller() -> None:
-    bound = {"learner": [0, 1], "broker": [0], "envserver": [0], "actor": [1]}
-    assert verdict(on_one_machine(bound, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4})).startswith("latency")
-    full = on_one_machine(bound, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95})
+    bound = {"learner": TWO, "broker": ["a 0"], "envserver": ["a 0"], "actor": ["a 1"]}
+    assert verdict(on(bound, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4})).startswith("latency-bound")
+    full = on(bound, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95})
     assert verdict(full) == "CPU-bound: the 2 cores are full, most with broker 0 (95%): add cores or a GPU"
-    alone = on_one_machine([3], learner={"cpu_share": 0.95})
+    alone = on(["a 3"], learner={"cpu_share": 0.95})
     assert verdict(alone) == "CPU-bound: the only core is full, most with learner 0 (95%): add cores or a GPU"
-    quota = on_one_machine([*range(64)], **{role: {"host": "pod", "cpus": 2} for role in PAGES})
-    quota[0].page["cpu_share"] = 1.9
-    assert verdict(quota).startswith("CPU-bound: the 2 cores are full")
+    nodes = on({role: [f"{role} 0", f"{role} 1"] for role in PAGES}, learner={"cpu_share": 1.9})
+    assert verdict(nodes).startswith("latency-bound"), "three more machines have room"
 
 
 def test_cores_that_other_programs_fill_are_full_and_no_service_is_asked_for() -> None:
@@ -162,17 +171,17 @@ def test_cores_that_other_programs_fill_are_full_and_no_service_is_asked_for() -
     for role in PAGES:
         busy.setdefault(role, {})["cpu_pressure"] = 0.97
     full = "the 2 cores are full (this run uses 0.2, and processes wait 97% of the time)"
-    assert verdict(on_one_machine([0, 1], **busy)).startswith(f"CPU-bound: {full}, most with learner 0 (20%): ")
+    assert verdict(on(TWO, **busy)).startswith(f"CPU-bound: {full}, most with learner 0 (20%): ")
     busy["learner"]["stale_fraction"] = 0.5
-    assert f"dropped, and {full}: take fewer actors or environments" in verdict(on_one_machine([0, 1], **busy))
+    assert f"dropped, and {full}: take fewer actors or environments" in verdict(on(TWO, **busy))
 
 
 def test_nothing_is_added_to_a_machine_without_a_core_for_it() -> None:
     busy = {"envserver": {"busy_fraction": 0.93, "cpu_share": 0.9}, "learner": {"cpu_share": 0.6}}
     found = "environment-bound: env-servers busy 93%: "
     scarce = "add cores or a GPU: no core is left for another envserver"
-    assert verdict(on_one_machine([0, 1], **busy)) == f"{found}{scarce}"
-    assert verdict(on_one_machine([0, 1, 2], **busy)).startswith(f"{found}add env-servers")
+    assert verdict(on(TWO, **busy)) == f"{found}{scarce}"
+    assert verdict(on([*TWO, "a 2"], **busy)).startswith(f"{found}add env-servers")
 
 
 def test_services_that_are_missing_are_all_named() -> None:
@@ -194,6 +203,24 @@ def test_programs_that_step_themselves_need_no_actors() -> None:
     learner = next(view for view in serving(0) if view.role == "learner")
     assert verdict([learner, ServiceView("broker 0", "broker")]) == "starting: broker 0"
     assert verdict([learner]) == "not training: no broker and no envserver and no actor answers"
+
+
+def test_a_policy_that_has_collapsed_is_named_before_any_limit() -> None:
+    seen = services(learner={"collapsed": "entropy 0.0001, mean return 9.4 after 150", "stale_fraction": 0.5})
+    assert verdict(seen).startswith(
+        "collapsed: the policy hardly explores and has lost what it learned (entropy 0.0001"
+    )
+    assert judge(seen).good
+
+
+def test_a_learner_whose_last_words_are_that_all_is_done_has_finished() -> None:
+    ended = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I all 300 agent steps are done")
+    others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]
+    for seen in ([ended], [ended, *others]):
+        assert judge(seen) == Verdict("finished: the run has reached its last step", good=True)
+        assert exit_code(seen, judge(seen)) == 0
+    stopped = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I saved at agent step 100")
+    assert exit_code([stopped, *others], judge([stopped, *others])) == 1
 
 
 def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know() -> None:
@@ -226,4 +253,6 @@ def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
     assert verdict(seen) == "not saved: runs/x: metrics are lost: No space left on device"
     assert "3 failed writes" in table(seen)
     assert verdict(services(learner={**full, "stalled": True})).startswith("not saved")
+    for more in ({}, {"agent_steps": 10_000}):
+        assert exit_code(seen, judge(services(learner={**full, **more}))) == 1
     assert not verdict(services(learner={"unsaved": ""})).startswith("not saved")

@@ -23,6 +23,7 @@ LEARNER: dict[str, Any] = {
     "agent_steps": 1_234_567,
     "env_frames": 4_938_268,
     "agent_steps_per_s": 1234.4,
+    "updates": 7,
     "episodes": 1500,
     "mean_return_100": -3.456,
     "return_history": [-21.0, -20.0, -15.0, -3.456],
@@ -139,7 +140,8 @@ def test_the_screen_says_when_it_is_stopping() -> None:
 def test_a_line_has_the_same_figures() -> None:
     assert line(RUN, snapshot()) == (
         "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | 1,234 steps/s, 4,938 frames/s | "
-        "return -3.46, 1,500 episodes | lag 1.2 mean 3 max | batch 27.5/256 | queue 12/64 | environment-bound"
+        "return -3.46, 1,500 episodes | lag 1.2 mean 3 max | 7 updates | "
+        "batch 27.5/256 | queue 12/64 | environment-bound"
     )
 
 

@@ -14,6 +14,7 @@ from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
+from zerobeast.discovery.containers import gather
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _where(flags: argparse.Namespace) -> Look:
     if flags.endpoint:
-        return lambda: [view_at(address, flags.role or "") for address in flags.endpoint]
+        return lambda: gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
     root = Path(flags.root).expanduser()
     if flags.run:
         return lambda: run.services_of(root / flags.run)

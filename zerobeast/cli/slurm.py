@@ -160,7 +160,8 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
 def command(role: str, folder: Path, *flags: str) -> str:
     """The command that starts a service of the run on any node."""
     config = ("--config", str(folder / run_files.CONFIG), "--security.keys", str(folder / KEYS))
-    return shlex.join(service_command(role, *config, "--root", str(folder.parent), *flags))
+    status = ("--status-file", str(folder / run_files.SERVICES / f"{role}-0.json"))  # a worker's services: one each
+    return shlex.join(service_command(role, *config, *status, "--root", str(folder.parent), *flags))
 
 
 def submit(job: Path) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import PROCESSES
-from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
+from zerobeast.discovery.containers import LAST_LINE, ask, gather, last_words, output, unreachable
 
 
 def services_of(project: Sequence[str] = ()) -> list[ServiceView]:
@@ -30,8 +29,7 @@ def services_of(project: Sequence[str] = ()) -> list[ServiceView]:
     if not containers:
         raise ConfigError("no container of a compose project here: `docker compose up` starts one")
     containers.sort(key=lambda entry: (str(entry["Service"]), str(entry["Name"])))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [view for views in pool.map(_views, containers) for view in views]
+    return gather(_views, containers)
 
 
 def _entries(listing: str) -> list[dict[str, Any]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
@@ -14,6 +16,12 @@ from zerobeast.common.runtime.roles import HOSTED
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time
 LAST_LINE = 200  #: characters of a line that says why a container cannot be asked or has ended
+
+
+def gather(look: Callable[[Any], list[ServiceView]], places: Sequence[Any], most: int = AT_ONCE) -> list[ServiceView]:
+    """The services at all these places, of which at most so many are asked at a time."""
+    with ThreadPoolExecutor(most) as pool:
+        return [view for views in pool.map(look, places) for view in views]
 
 
 def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import PROCESSES
-from zerobeast.discovery.containers import AT_ONCE, LAST_LINE, ask, last_words, output, unreachable
+from zerobeast.discovery.containers import LAST_LINE, ask, gather, last_words, output, unreachable
 
 NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
 PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced, not restarted
@@ -48,8 +47,7 @@ def services_of(namespace: str = NAMESPACE) -> list[ServiceView]:
         raise ConfigError(f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}") from error
     if not containers:
         raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [view for views in pool.map(_views, containers) for view in views]
+    return gather(_views, containers)
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[_Container]:

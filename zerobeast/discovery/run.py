@@ -6,13 +6,17 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import announced, fetch_page
+from zerobeast.common.health.verdict import ELSEWHERE
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime import run_files
+from zerobeast.discovery.containers import LAST_LINE, gather, last_words
+
+AT_ONCE = 64  #: pages asked at a time
 
 
 def services_of(folder: Path) -> list[ServiceView]:
-    """One view for every service that the newest start of the run has announced.
+    """One view for every service that the newest start of the run has announced, and one for all out of reach.
 
     Raises:
       ConfigError: there is no such run, or it never started.
@@ -22,7 +26,11 @@ def services_of(folder: Path) -> list[ServiceView]:
     files = sorted((folder / run_files.SERVICES).glob("*.json"))
     if not files:
         raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / run_files.SERVICES}")
-    return [_view(file) for file in files]
+    views = gather(lambda file: [_view(file)], files, AT_ONCE)
+    hosts = sorted({view.note for view in views if view.role == ELSEWHERE})
+    note = f"services whose pages answer on their machines alone (health.host): on {', '.join(hosts)[:LAST_LINE]}"
+    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=UNREACHABLE, note=note)
+    return [view for view in views if view.role != ELSEWHERE] + [away] * bool(hosts)
 
 
 def newest(root: Path) -> Path | None:
@@ -32,8 +40,14 @@ def newest(root: Path) -> Path | None:
 
 
 def _view(file: Path) -> ServiceView:
+    """The service with a status file; if its page is out of reach, its last words in the log, or its machine."""
     role, _, index = file.stem.rpartition("-")
-    page = announced_page(file)
-    if page is None or page.get("role") != role:
-        return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note="no answer")
-    return ServiceView(f"{role} {index}", role, page)
+    address, host = announced(file)
+    page = fetch_page(address)
+    if page is not None and page.get("role") == role:
+        return ServiceView(f"{role} {index}", role, page)
+    if host and role != "learner":
+        return ServiceView(host, ELSEWHERE, note=host)
+    log = file.parents[1] / run_files.LOGS / f"{file.stem}.log"
+    note = last_words(["tail", "-n", "1", str(log)])[:LAST_LINE] if log.exists() else "no answer"
+    return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note=note)

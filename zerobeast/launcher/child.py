@@ -37,7 +37,7 @@ class ChildSpec:
     command: Sequence[str]  #: argv, the interpreter first
     environ: Mapping[str, str]  #: the whole environment
     log: Path  #: file that stdout and stderr are appended to
-    status: Path  #: file that says where its health page is; services that it hosts have files beside it
+    status: Path  #: says where its health page is, as files beside it do for services that it hosts; Path(): nowhere
     keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
 
     @property
@@ -50,7 +50,7 @@ class ChildSpec:
         """The files that say where the health page of each of its services is, by role."""
         if HOSTED[self.role] == (self.role,):
             return {self.role: self.status}
-        return {role: status_of(self.status, role, self.index) for role in HOSTED[self.role]}
+        return {role: status_of(self.status, role, self.index) for role in HOSTED[self.role] if self.status.name}
 
 
 class Child:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
+from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.roles import HOSTED, STOPPING
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.hosts import Host, command
@@ -63,6 +65,8 @@ class Fleet:
             self._counts["broker"] = brokers
         self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
         self._environ = child_environ(environ)
+        for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
+            earlier.unlink()
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def __enter__(self) -> Self:
@@ -108,9 +112,10 @@ class Fleet:
         first = 0
         for index, host in enumerate(hosts):
             log, status = (self.config.folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
+            write_atomically(status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}))
             argv = list(command(host, first, self.config))
             self.children.append(
-                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), status, self._keep_open))
+                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), Path(), self._keep_open))
             )
             first += host.workers
 

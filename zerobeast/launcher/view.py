@@ -16,12 +16,14 @@ from rich.text import Text
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import UNKNOWN, count, decimal, duration, milliseconds, number, percent
-from zerobeast.common.health.verdict import verdict
+from zerobeast.common.health.figures import count, decimal, duration, milliseconds, number, percent, two
+from zerobeast.common.health.table import COLUMNS, LEFT
+from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.launcher.pages import Snapshot
 
 MAX_SERVICES = 12  #: rows of the table; more are counted in a line
+SHOWN = ("service", "state", "uptime", "rate", "waits for", "memory", "CPU")  #: columns
 MAX_TROUBLED = 3  #: services that a plain line names
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "ended": "dim"}
 
@@ -46,23 +48,14 @@ def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> Ren
 def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
-    known = _numbers(run, snapshot, learner) if learner else ["starting"]
+    known = ["starting"]
+    if learner:
+        known = figures.progress(run.total_steps, learner)
+        known += [f"batch {_batch(snapshot)}", f"queue {_queue(learner)}"]
     if learner and (sentence := _verdict(snapshot, stopping=stopping)):
         known.append(sentence.partition(":")[0])
     troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
     return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
-
-
-def _numbers(run: RunConfig, snapshot: Snapshot, learner: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{count(number(learner, 'agent_steps'))}/{run.total_steps:,} agent steps",
-        f"{percent(figures.done(run.total_steps, learner))}, ETA {duration(figures.eta_s(run.total_steps, learner))}",
-        f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(figures.frames_per_s(learner))} frames/s",
-        f"return {_mean_return(learner)}, {count(number(learner, 'episodes'))} episodes",
-        f"lag {_lag(learner)}",
-        f"batch {_batch(snapshot)}",
-        f"queue {_queue(learner)}",
-    ]
 
 
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
@@ -77,19 +70,7 @@ def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finis
 def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
     """What limits the run; empty while it ends, since the launcher says why."""
     ending = stopping or any(view.code is not None for view in snapshot.services)
-    return "" if ending else verdict(snapshot.services)
-
-
-def _mean_return(learner: Mapping[str, Any]) -> str:
-    return _two(number(learner, "mean_return_100"))
-
-
-def _two(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f}"
-
-
-def _lag(learner: Mapping[str, Any]) -> str:
-    return f"{decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max"
+    return "" if ending else judge(snapshot.services).sentence
 
 
 def _batch(snapshot: Snapshot) -> str:
@@ -126,7 +107,7 @@ def _figures(snapshot: Snapshot) -> Table:
     history = learner.get("return_history")
     speed, frames = number(learner, "agent_steps_per_s"), figures.frames_per_s(learner)
     episodes = count(number(learner, "episodes"))
-    returns = Text(_mean_return(learner), style="bold")
+    returns = Text(two(number(learner, "mean_return_100")), style="bold")
     returns.append(f" mean of the last 100 of {episodes} episodes  ", style="not bold")
     returns.append(figures.sparkline(history) if isinstance(history, list) else "", style="not bold cyan")
     grid = Table.grid(padding=(0, 2))
@@ -135,8 +116,8 @@ def _figures(snapshot: Snapshot) -> Table:
     grid.add_row("speed", f"{count(speed)} agent steps/s, {count(frames)} env frames/s")
     grid.add_row("return", returns)
     if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
-        grid.add_row("of each", ", ".join(f"{task} {_two(number(by_task, task))}" for task in by_task))
-    grid.add_row("policy lag", f"{_lag(learner)}, in updates")
+        grid.add_row("of each", ", ".join(f"{task} {two(number(by_task, task))}" for task in by_task))
+    grid.add_row("policy lag", f"{figures.lag(learner)}, in updates")
     grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
     grid.add_row("times", _times(snapshot))
     return grid
@@ -154,18 +135,9 @@ def _times(snapshot: Snapshot) -> str:
 
 def _services(services: Sequence[ServiceView]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for heading in ("service", "state", "uptime", "rate", "waits for", "memory", "CPU"):
-        text = heading in ("service", "state", "waits for")
-        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
+    for heading in SHOWN:
+        table.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=True)
     for view in services:
-        state = figures.state(view)
-        table.add_row(
-            view.name,
-            Text(state, style=STATE_STYLES.get(state, "red")),
-            duration(number(view.page, "uptime_s")),
-            figures.rate(view),
-            figures.waits_for(view),
-            figures.size(view.memory_bytes),
-            figures.share(view.cpu_share),
-        )
+        styles = {"state": STATE_STYLES.get(figures.state(view), "red")}
+        table.add_row(*(Text(COLUMNS[heading](view), styles.get(heading, "")) for heading in SHOWN))
     return table

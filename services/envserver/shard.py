@@ -23,10 +23,10 @@ from zerobeast.services.envserver.vector import Only, contained, rows_for
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
-CALLS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
+CALLS = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 INFO = (dict, Mapping, type(None))
 MISFITS = ("to unpack", "argument 'seed'", "argument 'options'")  #: in what a caller raises about what it calls
-MUST_RETURN = f"reset(seed, options) must return {CALLS['reset']} and step(action) {CALLS['step']}"
+MUST_RETURN = "reset(seed, options) must return ({}) and step(action) ({})".format(*map(", ".join, CALLS.values()))
 MAX_TEXT = 4000
 LARGEST = float(np.finfo(np.float32).max)
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
@@ -143,8 +143,8 @@ class Shard:
                 raise
             came = str(error)
         else:
-            several = isinstance(answer, tuple | list)
-            if several and len(answer) == CALLS[name].count(",") + 1 and isinstance(answer[-1], INFO):
+            several = isinstance(answer, (tuple, list))
+            if several and len(answer) == len(CALLS[name]) and isinstance(answer[-1], INFO):
                 return answer
             came = f"{name} returned {type(answer).__name__}{f' of {len(answer)}' if several else ''}"
         raise WrongInterface(f"environment {self.env_id!r}: {MUST_RETURN}, but {came}")

@@ -138,4 +138,12 @@ class Odd(gymnasium.Env):
         return True
 
 
+class Old(Odd):
+    """Resets as gym did before 0.26."""
+
+    def reset(self, **_given: Any) -> Any:
+        return super().reset()[0]
+
+
 gymnasium.register("Odd-v0", Odd)
+gymnasium.register("Old-v0", Old)

@@ -68,6 +68,15 @@ def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reas
         wait_until(lambda: len(server.table) == 0)
 
 
+def test_an_environment_without_gymnasiums_interface_is_refused_at_once(context: Context, ipc: str) -> None:
+    env = {"id": "tests.integration.odd_env:Old-v0"}
+    with running(ipc) as server, EnvClient(context, ipc, env, 2, seed=0) as client:
+        with pytest.raises(ConfigError, match=r"refuses: .* must return .*, but reset returned ndarray$") as caught:
+            client.reset()
+        assert caught.value.exit_code == 2, "another try cannot help"
+        assert server.report()["env_errors"] == 2, "the environment and its session"
+
+
 def test_after_some_failures_in_a_row_the_next_try_is_in_a_fresh_process(
     context: Context, ipc: str, tmp_path: Path
 ) -> None:

@@ -83,8 +83,8 @@ def actions(*choices: int) -> np.ndarray:
 
 COUNTER_SPEC = {
     "env_id": COUNTER,
-    "obs": {"kind": "box", "dtype": "<i8", "shape": [2], "sizes": [], "low": [0.0], "high": [1000.0]},
-    "action": {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [10], "low": [], "high": []},
+    "obs": {"kind": "box", "dtype": "<i8", "shape": [2], "sizes": [], "low": [0.0], "high": [1000.0], "narrow": False},
+    "action": {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [10], "low": [], "high": [], "narrow": False},
     "frame_stack": 1,
     "frame_skip": 1,
     "action_mask": False,

@@ -37,10 +37,12 @@ def cores(cgroup: Path = CGROUP) -> float:
 
 def core_names(cgroup: Path = CGROUP) -> list[str]:
     """Names of these cores, which are the same in all containers of a machine; cores of a quota are its container's."""
-    machine, usable, ids = socket.gethostname(), cores(cgroup), sorted(os.sched_getaffinity(0))
-    own = [f"{machine} {number}" for number in range(max(1, int(usable)))] if usable < len(ids) else ids
-    boot = BOOT_ID.read_text()[:8] if BOOT_ID.exists() else machine
-    return [f"{boot} {core}" for core in own]
+    host, usable, ids = socket.gethostname(), cores(cgroup), sorted(os.sched_getaffinity(0))
+    own = [f"{host} {number}" for number in range(max(1, int(usable)))] if usable < len(ids) else ids
+    machine = host
+    with contextlib.suppress(OSError, ValueError):
+        machine = BOOT_ID.read_text()[:8]
+    return [f"{machine} {core}" for core in own]
 
 
 def cpu_pressure(places: Sequence[Path] = PRESSURE) -> float:

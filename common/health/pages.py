@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 ANSWER_LIMIT_S = 2.0
 MAX_PAGE_BYTES = 1 << 20
+ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - bound to any address: how it is reached here
 
 
 def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
@@ -19,13 +21,21 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
 
 
 def announced(status: Path) -> tuple[str, str]:
-    """Of the service that wrote a status file, the address of its page, and its machine unless that is this one."""
+    """Of the service that wrote a status file, the address of its page, and its machine unless that is this one.
+
+    The address is empty if there is no page, or only its machine can ask for it.
+    """
     try:
         found = json.loads(status.read_text())
         address, host = str(found["health"]), str(found.get("host") or socket.gethostname())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", ""
-    return (address, "") if host == socket.gethostname() else (f"{host}:{address.rpartition(':')[2]}", host)
+    name, _, port = address.rpartition(":")
+    if host == socket.gethostname():
+        return address, ""
+    if name.strip("[]") in ANY:
+        return f"{host}:{port}", host
+    return "" if re.fullmatch(r"127\..*|localhost|\[?::1\]?", name) else address, host
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
@@ -43,4 +53,4 @@ def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any
 def _reachable(host: str) -> str:
     """The host to connect to for a page that is bound to `host`."""
     plain = host.strip("[]")
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(plain, plain)  # noqa: S104
+    return ANY.get(plain, plain)

@@ -49,13 +49,16 @@ def healthy(view: ServiceView) -> bool:
 
 def judge(services: Sequence[ServiceView]) -> Verdict:
     """The verdict on a whole run."""
-    services = [view for view in services if view.role != ELSEWHERE]
+    away, services = len(services), [view for view in services if view.role != ELSEWHERE]
     learner = next((view.page for view in _of(services, "learner")), {})
     if fault := learner.get("unsaved"):
         return Verdict(f"not saved: {fault}", good=False)
     done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or math.inf)
     if done or any(DONE in view.note for view in services if view.role == "learner"):
         return Verdict("finished: the run has reached its last step", good=True)
+    if away > len(services) and not learner:
+        words = "".join(view.note for view in services if view.role == "learner")
+        return Verdict(f"unknown: the learner's page cannot be asked from here; its log ends with: {words}", good=False)
     if sentence := _starting(services) or _missing(services) or _unready(services) or _stalled(services):
         return Verdict(sentence, good=False)
     if found := learner.get("collapsed"):
@@ -74,8 +77,9 @@ def _starting(services: Sequence[ServiceView]) -> str:
 
 
 def _missing(services: Sequence[ServiceView]) -> str:
-    if _serves(services) and (learner := _of(services, "learner")) and _of(services, "broker"):
-        return "" if number(learner[0].page, "peers") else "not training: no actor and nothing like one is connected"
+    peers = any(number(view.page, "peers") for view in _of(services, "learner"))
+    if _serves(services) and _of(services, "learner") and (peers or _of(services, "broker")):
+        return "" if peers else "not training: no actor and nothing like one is connected"
     missing = [role for role in ROLES if not any(view.role == role and view.page for view in services)]
     return f"not training: no {' and no '.join(missing)} answers" if missing else ""
 
@@ -242,6 +246,8 @@ def _wire_bound(services: Sequence[ServiceView]) -> str:
 def _latency_bound(services: Sequence[ServiceView]) -> str:
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
+    if broker is None:
+        return f"training: the learner waits {share(waiting)} for services whose pages cannot be asked from here"
     idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "add agents"
     if not _serves(services):
         idle, more = f"{idle}, env-servers busy {share(env)}", _more(services, "actor", "add actors or env groups")
@@ -249,8 +255,8 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
 
 
 def _serves(services: Sequence[ServiceView]) -> bool:
-    """Whether there are only brokers and learners: acting may be left to programs that step environments themselves."""
-    return {view.role for view in services} == set(SERVING)
+    """Whether there are only brokers and learners: what acts may be programs, or on machines that cannot be asked."""
+    return {view.role for view in services} <= set(SERVING)
 
 
 def _of(services: Sequence[ServiceView], role: str) -> list[ServiceView]:

@@ -104,7 +104,9 @@ class Meters:
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
-        self.collapse.seen = [float(value) for value in state.get("collapse", [])]
+        if seen := state.get("collapse"):  # absent in older checkpoints
+            best, deviation, lowest = map(float, seen)
+            self.collapse.seen = [best, deviation, lowest]
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])
 

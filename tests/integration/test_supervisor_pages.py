@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.health.pages import announced_page, fetch_page
+from zerobeast.common.health.pages import announced, announced_page, fetch_page
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer
 
@@ -104,3 +104,22 @@ def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None
 )
 def test_an_impossible_address_has_no_page(address: str) -> None:
     assert fetch_page(address, 0.1) is None
+
+
+@pytest.mark.parametrize(
+    ("health", "host", "found"),
+    [
+        ("0.0.0.0:8080", "node9", ("node9:8080", "node9")),
+        ("[::]:8080", "node9", ("node9:8080", "node9")),
+        ("10.0.0.5:8080", "node9", ("10.0.0.5:8080", "node9")),
+        ("127.0.0.1:8080", "node9", ("", "node9")),
+        ("[::1]:8080", "node9", ("", "node9")),
+        ("127.0.0.1:8080", socket.gethostname(), ("127.0.0.1:8080", "")),
+        ("127.0.0.1:8080", None, ("127.0.0.1:8080", "")),
+    ],
+)
+def test_a_page_on_another_machine_is_asked_only_if_that_can_reach_it(
+    tmp_path: Path, health: str, host: str | None, found: tuple[str, str]
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"health": health, **({"host": host} if host else {})}))
+    assert announced(tmp_path / "s.json") == found

@@ -83,6 +83,8 @@ def test_a_job_exits_with_the_code_of_whatever_ended_it(tmp_path: Path, learner:
     Settings in the environment of the submitting shell must not reach the job.
     """
     written(tmp_path)
+    earlier = tmp_path / "x" / "services" / "actor-9.json"
+    earlier.touch()
     for name, text in (
         ("srun", f'[ "$BEAST_NAME" ] && exit 9; case "$*" in *--nodelist*) {learner};; *) {workers};; esac'),
         ("scontrol", "echo node1 NodeAddr=127.0.0.1 "),
@@ -92,3 +94,4 @@ def test_a_job_exits_with_the_code_of_whatever_ended_it(tmp_path: Path, learner:
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "BEAST_NAME": "another"}
     ended = subprocess.run(["bash", tmp_path / "x" / JOB], env=environ, timeout=30)
     assert ended.returncode == code
+    assert not earlier.exists(), "a service of an earlier job"

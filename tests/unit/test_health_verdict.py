@@ -7,7 +7,7 @@ import pytest
 from zerobeast.common.health.command import exit_code
 from zerobeast.common.health.hops import Histogram
 from zerobeast.common.health.table import as_json, table
-from zerobeast.common.health.verdict import Verdict, judge
+from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.runtime.roles import ROLES
 
@@ -256,3 +256,23 @@ def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
     for more in ({}, {"agent_steps": 10_000}):
         assert exit_code(seen, judge(services(learner={**full, **more}))) == 1
     assert not verdict(services(learner={"unsaved": ""})).startswith("not saved")
+
+
+def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() -> None:
+    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=float("inf"), note="on node8")
+
+    def alone(**page: Any) -> Verdict:
+        seen = [view for view in services(learner=page) if view.role == "learner"]
+        assert judge([*seen, away]) == judge(seen), "beast train sees no page of its hosts either"
+        return judge(seen)
+
+    sentence = "training: the learner waits 40% for services whose pages cannot be asked from here"
+    assert alone() == Verdict(sentence, good=True)
+    assert alone(waiting_fraction=0.0).sentence.startswith("training-bound")
+    assert alone(replay_starved_fraction=0.9).sentence.startswith("replay-starved")
+    assert not alone(peers=0).good
+    hidden = ServiceView("learner 0", "learner", silent_s=float("inf"), note="12:00:00.000 learner I 20/30 agent steps")
+    assert judge([hidden, away]) == Verdict(
+        f"unknown: the learner's page cannot be asked from here; its log ends with: {hidden.note}", good=False
+    )
+    assert judge([hidden]).sentence.startswith("not training: no learner")

@@ -18,7 +18,8 @@ from zerobeast.discovery.containers import gather
 
 DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
 Looks at the newest run in --root or, where none answers, at the compose project of this folder.
-Exit code: 0 it trains, 1 a service is starting, missing, not well or stalled, 2 none can be reached."""
+Exit code: 0 it trains, 1 a service is starting, missing, not well or stalled, or the run
+is not saved, 2 none can be reached."""
 
 Look = Callable[[], list[ServiceView]]
 

@@ -65,6 +65,7 @@ address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ 
 port=$$((20000 + 4 * (SLURM_JOB_ID % 3190))) # below 32768, from where on the kernel picks ports of clients
 export PYTHONPATH="$${PYTHONPATH:+$$PYTHONPATH:}$$PWD" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
+rm -f $folder/$services/*.json # of an earlier job, which may have had more workers
 trap 'again=yes; kill -TERM "$$learner"' USR1 # the time is nearly up
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/learner-0.log --open-mode=append \\
   $learner --learner.endpoint "tcp://*:$$port" &
@@ -148,6 +149,7 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         cores=flags.cores,
         folder=shlex.quote(str(folder)),
         logs=run_files.LOGS,
+        services=run_files.SERVICES,
         save_s=SAVE_S,
         options="\n".join(_options(flags)),
         here=shlex.quote(str(here)),

@@ -1,8 +1,10 @@
 """Env-server and actor run without torch installed."""
 
 import ast
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,24 @@ def test_nothing_of_ours_imports_pickle() -> None:
                 names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
                 found += [f"{path}: {name}" for name in names if name.partition(".")[0] in RUNS_CODE]
     assert found == []
+
+
+def test_a_script_beside_a_clone_that_is_called_zerobeast_finds_the_package(tmp_path: Path) -> None:
+    """Python takes a folder of that name for a package unless it finds a whole one on its path."""
+    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "site-packages")
+    (tmp_path / "zerobeast").symlink_to(ROOT)
+    lines = (
+        "import site, sys",
+        "site.addsitedir(sys.argv[1])",
+        "from zerobeast import ConfigError",
+        "import zerobeast",
+    )
+    (tmp_path / "script.py").write_text("\n".join((*lines, "print(zerobeast.__path__)")))
+    command = [sys.executable, "script.py", tmp_path / "site-packages"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert str(ROOT / "src" / "zerobeast") in found.stdout, found.stderr
+    assert [path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"] == ["zerobeast"]

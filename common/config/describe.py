@@ -11,6 +11,7 @@ import yaml
 
 from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.expectation import expectation
+from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import TREE, Table, section_of, settings_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
@@ -30,8 +31,15 @@ TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as 
 
 def dump(config: RunConfig) -> str:
     """Every setting as YAML that `load` reads back to the same tree."""
-    text: str = yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True, width=WIDTH)
+    text: str = yaml.dump(config.model_dump(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that looks like a number to `load`."""
+
+
+_Dumper.add_implicit_resolver(*NUMBER)
 
 
 def differences(config: RunConfig) -> dict[str, Any]:

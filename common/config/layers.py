@@ -6,8 +6,10 @@ reports every mistake of every layer.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
@@ -49,6 +51,16 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+class NumberText(str):
+    """A number that YAML 1.1 takes for text, such as 1e-3. The type of its setting decides which of both it is."""
+
+
+#: the same for PyYAML: tag, pattern, first characters
+NUMBER = ("!number", re.compile(r"([-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+|NaN|-?Infinity)$"), list("-+.0123456789NI"))
+_StrictLoader.add_implicit_resolver(*NUMBER)
+_StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
+
+
 def read_yaml(path: Path, label: str) -> dict[str, Any]:
     """The mapping in a file.
 
@@ -80,7 +92,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             mistakes.append(f"{where}: the same setting as {first[path]}; expected it once")
         elif path in TREE:
             first[path] = key
-            yield Given(path, value, where)
+            yield Given(path, _typed(TREE[path], value), where)
         elif path in SECTIONS:
             example = next(name for name in TREE if name.startswith(f"{path}."))
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
@@ -123,10 +135,33 @@ def _is_link(name: str, text: str) -> bool:
 
 
 def scalar(field: FieldInfo, text: str) -> Any:
-    """Text from the environment or a flag as a value: a mapping is parsed as YAML, anything else stays text."""
+    """Text from the environment or a flag as a value: a mapping is parsed as JSON or YAML, anything else stays text."""
     if get_origin(field.annotation) is not dict:
         return text
+    with suppress(ValueError, RecursionError):
+        return json.loads(text, object_pairs_hook=_each_once)
     try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+        return _typed(field, yaml.load(text, Loader=_StrictLoader))  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return text  # which validation refuses
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(mapping := dict(pairs)) < len(pairs):
+        raise ValueError("a key stands twice")  # as YAML, it is refused in a sentence
+    return mapping
+
+
+def _typed(field: FieldInfo, value: Any) -> Any:
+    """A value from YAML: the numbers of a mapping are numbers, other settings take them from text as well."""
+    with suppress(RecursionError):  # it contains itself, which validation refuses
+        return _with_numbers(value) if get_origin(field.annotation) is dict else value
+    return value
+
+
+def _with_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(part) for part in value]
+    return float(value) if isinstance(value, NumberText) else value

@@ -183,6 +183,8 @@ def _check(
             refused.add(path)
         else:
             good[path] = given._replace(value=value_at(parsed, path))
+            if detail["type"] == "finite_number" and isinstance(given.value, dict):
+                custom = "expected finite numbers"
     return good, refused
 
 

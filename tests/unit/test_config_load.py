@@ -1,6 +1,8 @@
 """The layers of settings: what each can set, which one wins, and how mistakes are reported."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,8 +12,11 @@ from zerobeast.common.config.table import TREE
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 CLASSIC = ["--env", "CartPole-v1"]
+ENV = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
 
 
 @pytest.fixture
@@ -200,6 +205,42 @@ def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     path.write_text(dump(config), encoding="utf-8")
     assert load(["--config", str(path)], {}) == config
     assert dump(load(["--config", str(path)], {})) == dump(config)
+
+
+NUMBERS = {"rate": 0.001, "small": 1e-05, "big": 1e22, "text": "1e-3", "mixed": [{"a": -250.0}, "NaN"], "n": 3}
+AS_JSON = '{"rate": 1e-3, "small": 0.00001, "big": 1e22, "text": "1e-3", "mixed": [{"a": -2.5E+2}, "NaN"], "n": 3}'
+AS_YAML = "{rate: 1e-3, small: 1.e-05, big: 1e22, text: '1e-3', mixed: [{a: -2.5E+2}, 'NaN'], n: 3}"
+
+
+@pytest.mark.parametrize("text", [AS_JSON, AS_YAML, json.dumps(NUMBERS)])
+def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"name: 12e4\nenv:\n  id: CartPole-v1\n  kwargs: {text}\nppo.learning_rate: 1e-3\n")
+    flag = load([*CLASSIC, "--env.kwargs", text], {})
+    variable, file = load(CLASSIC, {"BEAST_ENV__KWARGS": text}), load(["--config", str(path)], {})
+    assert repr(flag.env.kwargs) == repr(variable.env.kwargs) == repr(file.env.kwargs) == repr(NUMBERS)
+    assert (file.name, file.ppo.learning_rate) == ("12e4", 0.001)
+    seen: list[Any] = []
+    for flags, environ in (([], {"BEAST_ENV__KWARGS": text}), (["--config", str(path)], {})):
+        gather(["--env=Own-v0", *flags], environ, describe=lambda given: seen.append(given["env.kwargs"].value) or ENV)
+    assert repr(seen) == repr([NUMBERS, NUMBERS]), "what is described has what is trained on"
+    path.write_text(dump(file))
+    assert repr(load(["--config", str(path)], {})) == repr(file)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"rate": NaN}', "{rate: NaN}", '{"a": [-Infinity]}', "{a: [-Infinity]}", "{a: .inf}"]
+)
+def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"env: {{kwargs: {text}}}")
+    for flags, environ in (
+        (["--env.kwargs", text], {}),
+        ([], {"BEAST_ENV__KWARGS": text}),
+        (["--config", str(path)], {}),
+    ):
+        [sentence] = mistakes([*CLASSIC, *flags], environ)
+        assert sentence.endswith(", expected finite numbers")
 
 
 def test_the_file_of_a_run_from_before_a_setting_existed_says_what_runs_did_then(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Fixtures that fail the test that leaks, not the one that runs after it."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,9 +15,14 @@ TESTS = Path(__file__).parent
 
 
 def pytest_configure() -> None:
-    """Take signals as a foreground job does: `nohup` and `&` leave them ignored, which every child would inherit."""
+    """Let processes of tests import these, and take signals as a foreground job does.
+
+    `nohup` and `&` leave them ignored, which every child would inherit.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = os.environ.get("PYTHONPATH")  # services of tests can be modules of theirs
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (path, str(TESTS.parent))))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,6 +20,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     from zerobeast.common.config.process import Instance
 
     loaded = gather(argv, environ, own=Instance)
-    config, instance = loaded.config, loaded.own
+    root = str(Path(loaded.config.root).expanduser().absolute())  # an environment may change this process's folder
+    config, instance = loaded.config.model_copy(update={"root": root}), loaded.own
     torch_threads = {
         "broker": config.broker.threads,
         "worker": config.broker.threads,

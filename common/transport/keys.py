@@ -52,7 +52,7 @@ class Keys:
     """
 
     def __init__(self, folder: str, role: str, secret: str = "") -> None:
-        path = Path(folder).expanduser()
+        path = Path(folder).expanduser().absolute()  # it is read again, wherever the process is then
         self.folder = path / PUBLIC
         own = Path(secret).expanduser() if secret else path / SECRET / f"{role}.key_secret"
         self.public, hidden = _certificate(own)

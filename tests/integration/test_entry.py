@@ -23,6 +23,7 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import MAX_FILES, main
+from zerobeast.launcher.fleet import child_environ, service_command
 
 
 class Trivial(Service):
@@ -47,9 +48,12 @@ class Trivial(Service):
             raise ConfigError("no such environment")
         if self.wish == "bug":
             raise KeyError("bug")
+        if self.wish == "away":
+            os.chdir("/")
+            self.note("away")
 
     def take(self) -> None:
-        if self.wish == "once":
+        if self.wish in ("once", "away"):
             self.stop()
 
     def drain(self) -> None:
@@ -78,10 +82,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start the service of this file, with `tmp_path` as its root."""
     with ExitStack() as stack:
 
-        def starter(*flags: str | Path, few_files: bool = False, **variables: str) -> subprocess.Popen[str]:
+        def starter(
+            *flags: str | Path, few_files: bool = False, cwd: Path | None = None, **variables: str
+        ) -> subprocess.Popen[str]:
             command = ("-m", "tests.integration.test_entry", "--root", tmp_path, *flags)
             limit = _few_files if few_files else None
-            process = python(*command, variables={"OMP_NUM_THREADS": "7", **variables}, preexec_fn=limit)
+            process = python(*command, variables={"OMP_NUM_THREADS": "7", **variables}, preexec_fn=limit, cwd=cwd)
             stack.enter_context(killed_at_last(process))
             return process
 
@@ -240,6 +246,47 @@ def test_a_service_that_computes_keeps_its_core_for_longer(
     process = start("--status-file", str(status), ROLE=role)
     wait_until(status.exists)
     assert os.sched_getscheduler(process.pid) == policy
+
+
+TRAPS = ("yaml", "random", "logging", "json")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder: an environment that needs a module beside it, and files with the names of Python's own."""
+    for name in TRAPS:
+        (tmp_path / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r}); raise SystemExit(9)"
+        )
+    (tmp_path / "helper.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Base")
+    (tmp_path / "own.py").write_text("import gymnasium, helper; gymnasium.register('Own-v0', helper.Base)")
+    return tmp_path
+
+
+@pytest.mark.parametrize("role", [*ROLES, "worker"])
+def test_no_service_prefers_the_folder_that_it_is_started_in(
+    role: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    command = service_command(role, "--help")
+    assert subprocess.run(command, env=child_environ(os.environ), capture_output=True).returncode == 0
+    assert not (folder / "sprung").exists()
+
+
+@pytest.mark.parametrize("in_process", ["true", "false"])
+def test_environments_are_found_in_the_folder_that_a_process_was_started_in(in_process: str, folder: Path) -> None:
+    command = service_command("envserver", "describe", "--env=own:Own-v0", "--envserver.in_process", in_process)
+    environ = {name: value for name, value in child_environ(os.environ).items() if name != "PYTHONPATH"}
+    described = subprocess.run(command, env=environ, cwd=folder, capture_output=True)
+    assert json.loads(described.stdout)["env_id"] == "own:Own-v0", described.stderr
+    assert not (folder / "sprung").exists()
+
+
+def test_a_relative_root_stays_where_it_was_if_an_environment_changes_the_folder(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    process = start("--root", "runs", "--name", "away", cwd=tmp_path)
+    assert finish(process)[0] == 0
+    assert (tmp_path / "runs" / "steps").read_text().endswith("open away drain close ")
 
 
 WITHOUT_TORCH = (

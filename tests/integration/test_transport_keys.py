@@ -128,6 +128,13 @@ def test_a_mounted_secret_may_be_readable_by_the_group_of_its_service_and_by_no_
             Keys(str(keys), "actor")
 
 
+def test_a_relative_folder_of_keys_is_found_from_any_folder(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(keys.parent)
+    held = Keys(keys.name, "learner")
+    monkeypatch.chdir("/")
+    assert held.clients(Plane.WEIGHTS), "an environment has changed the folder, and a client connects"
+
+
 def test_files_that_are_no_certificates_admit_and_harm_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
     learner = Keys(str(keys), "learner")
     before = learner.clients(Plane.ROLLOUTS)

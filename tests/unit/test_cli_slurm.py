@@ -21,6 +21,7 @@ def test_the_script_is_valid_bash_with_the_requested_sbatch_options(tmp_path: Pa
     flags = ("--nodes", "3", "--cores", "16", "--time", "1:00:00", "--partition", "gpu", "--sbatch=--gres=gpu:1")
     text = written(tmp_path / "with a space", *flags)
     subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+    assert "PYTHONPATH" not in text, "the folder of the job would hide what is installed"
     options = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     for option in (
         "--nodes=3",

@@ -53,6 +53,6 @@ def _run(command: str) -> Any:
     """What a benchmark writes as JSON, or None if it failed."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
         out = Path(folder) / "result.json"
-        argv = [sys.executable, "-m", "zerobeast", "bench", *command.split(), "--json", str(out)]
+        argv = [sys.executable, "-P", "-m", "zerobeast", "bench", *command.split(), "--json", str(out)]
         ended = subprocess.run(argv, stdout=sys.stderr, check=False)
         return json.loads(out.read_text()) if ended.returncode == 0 else None

@@ -63,7 +63,7 @@ unset "$${!$prefix@}" # the settings are in a file, over which these would win
 head=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
 address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
 port=$$((20000 + 4 * (SLURM_JOB_ID % 3190))) # below 32768, from where on the kernel picks ports of clients
-export PYTHONPATH="$${PYTHONPATH:+$$PYTHONPATH:}$$PWD" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
 rm -f $folder/$services/*.json # of an earlier job, which may have had more workers
 trap 'again=yes; kill -TERM "$$learner"' USR1 # the time is nearly up

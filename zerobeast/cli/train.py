@@ -229,8 +229,8 @@ def with_keys(config: RunConfig) -> RunConfig:
 
 
 def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
-    start, config = time.monotonic(), fleet.config
-    with contextlib.closing(Curves(config.folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
+    start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
+    with contextlib.closing(Curves(folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
         fleet.add_hosts(hosts)
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])
@@ -264,7 +264,8 @@ def _run_here(child: Child) -> Ending:
     """Do in this process what the child would do, so that a debugger sees all of it."""
     from zerobeast.services.worker.hosting import run_serial
 
-    code = run_serial(child.spec.command[len(service_command(child.spec.role)) :], {})
+    with contextlib.chdir(Path.cwd()):  # whatever folder its environments leave it in
+        code = run_serial(child.spec.command[len(service_command(child.spec.role)) :], {})
     return Ending(code, finished=not code)
 
 

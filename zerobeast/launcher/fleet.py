@@ -67,6 +67,7 @@ class Fleet:
         self._environ = child_environ(environ)
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
+        self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def __enter__(self) -> Self:
@@ -87,7 +88,7 @@ class Fleet:
         index = sum(child.spec.role == role for child in self.children)
         if role == "worker":  # its services are numbered after those that are processes of their own
             index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
-        status = self.config.folder / run_files.SERVICES / f"{role}-{index}.json"
+        status = self._folder / run_files.SERVICES / f"{role}-{index}.json"
         command = service_command(
             role,
             *child_flags(self.config.folder / run_files.CONFIG, status, health_port=self._health_port()),
@@ -98,7 +99,7 @@ class Fleet:
             *flags,
             module=self._modules.get(role, ""),
         )
-        log = self.config.folder / run_files.LOGS / f"{role}-{index}.log"
+        log = self._folder / run_files.LOGS / f"{role}-{index}.log"
         child = Child(ChildSpec(role, index, command, self._environ, log, status, keep_open=self._keep_open))
         self.children.append(child)
         return child
@@ -111,7 +112,7 @@ class Fleet:
         """Add workers on other machines, which the supervisor starts and ends with the rest."""
         first = 0
         for index, host in enumerate(hosts):
-            log, status = (self.config.folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
+            log, status = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
             write_atomically(status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}))
             argv = list(command(host, first, self.config))
             self.children.append(
@@ -227,6 +228,4 @@ def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
     they would win over it.
     """
     ours = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
-    # The user's folder, so that their environments can be imported; last, so that it hides nothing that is installed.
-    path = os.pathsep.join(filter(None, [environ.get("PYTHONPATH", ""), str(Path.cwd())]))
-    return ours | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return ours | {"PYTHONUNBUFFERED": "1"}

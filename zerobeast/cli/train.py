@@ -26,6 +26,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.settings.reading import readings
+from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.launcher import run_folder, view
@@ -167,6 +168,10 @@ def settle(
     given = gather(argv, environ, own=own, describe=describe, groups=groups_of)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
+    if given.config.name and not file.exists() and "env.id" not in given.origins:
+        place = file.parents[1].absolute()
+        near = did_you_mean(file.parent.name, [folder.name for folder in place.glob("*/") if folder.name != LATEST])
+        raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
         layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})

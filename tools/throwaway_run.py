@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.config.load import dump, load
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime import run_files
@@ -20,19 +20,17 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.trust import refuse_code
 
 START_LIMIT_S = 120.0
 PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
 def settings(flags: Sequence[str]) -> RunConfig:
-    """Load the configuration from flags; a file alone may not name a module to import.
+    """Load the configuration from flags.
 
     Raises:
       ConfigError: a setting is wrong.
     """
-    refuse_code(gather(flags, os.environ, groups=groups_of))
     return load(flags, os.environ, describe=spec_of, groups=groups_of)
 
 

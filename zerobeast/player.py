@@ -54,7 +54,7 @@ class Player:
         greedy: bool | None = None,
         config: RunConfig | None = None,
     ) -> None:
-        config = config or load(["--config", str(folder / run_files.CONFIG)], {})
+        config = config or load(["--config", str(folder / run_files.CONFIG)], {}, read_only=True)
         checkpoint = folder / run_files.CHECKPOINT
         saved = Checkpoints(folder).load()
         if saved is None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from zerobeast.common.algos.registry import ALGORITHMS
-from zerobeast.common.config import lock_step, remarks, torchbeast
+from zerobeast.common.config import lock_step, remarks, torchbeast, trust
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
@@ -54,6 +54,7 @@ def load(
     *,
     describe: Describe | None = None,
     groups: lock_step.Groups | None = None,
+    read_only: bool = False,
 ) -> RunConfig:
     """Read all layers.
 
@@ -62,11 +63,12 @@ def load(
       environ: environment variables; those without the prefix BEAST_ are ignored.
       describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
       groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
+      read_only: nothing is started under these settings, so a file may decide all of them (`trust`).
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    loaded = gather(argv, environ, describe=describe, groups=groups)
+    loaded = gather(argv, environ, describe=describe, groups=groups, read_only=read_only)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
@@ -79,13 +81,16 @@ def gather(
     own: type[Section] = Section,
     describe: Describe | None = None,
     groups: lock_step.Groups | None = None,
+    read_only: bool = False,
 ) -> Loaded:
     """As `load`, and keep where each value came from. `own` are flags of the command itself."""
     mistakes: list[str] = []
     own_table = settings_of(own)
     line = read_flags(argv, own_table, mistakes)
     above = [*_files(line, environ, mistakes), list(from_environment(environ, mistakes)), line.settings]
-    preset, lowest = _preset(above, describe, mistakes)
+    refusals = [] if read_only else list(trust.refusals(_highest(above)))
+    mistakes += refusals
+    preset, lowest = _preset(above, None if refusals else describe, mistakes)
     flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
     good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
     _add_counts(good, line, mistakes)
@@ -178,13 +183,13 @@ def _check(
         except ValidationError as error:
             detail = error.errors()[0]
             custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
+            if detail["type"] == "finite_number" and isinstance(given.value, dict):
+                custom = "expected finite numbers"
             sentence = custom or f"expected {expectation(table[path])}"
             mistakes.append(f"{given.where}: got {shown(given.value)}, {sentence}")
             refused.add(path)
         else:
             good[path] = given._replace(value=value_at(parsed, path))
-            if detail["type"] == "finite_number" and isinstance(given.value, dict):
-                custom = "expected finite numbers"
     return good, refused
 
 

@@ -57,6 +57,32 @@ def test_a_run_that_others_connect_to_has_keys_unless_it_is_told_to_be_open(
     assert protected(config, hosts) == config
 
 
+def test_keys_that_came_with_a_folder_are_not_those_of_the_run(tmp_path: Path) -> None:
+    config = save(tmp_path, "x", "--local.placement", "serve")
+    (config.folder / "keys").mkdir()
+    with pytest.raises(
+        ConfigError, match=r"x/keys decides who may take part, .*: say --security.keys /.*/keys as well"
+    ):
+        protected(config, [])
+
+
+@pytest.mark.parametrize("by", ["flag", "variable", "file"])
+def test_a_name_that_no_run_has_needs_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "runs", "minatar-3", "--env", "MinAtar/Breakout-v1")
+    (tmp_path / "file.yaml").write_text("name: minatar3")
+    flags = {"flag": ["--xpid", "minatar3"], "file": ["--config", "file.yaml"], "variable": []}[by]
+    environ = {"BEAST_NAME": "minatar3"} if by == "variable" else {}
+    sentence = f"name 'minatar3': no such run in {tmp_path}/runs, and a new one needs --env; did you mean minatar-3?"
+    for more in ([], ["--fresh"], ["--local.placement", "serve"]):
+        with pytest.raises(ConfigError) as refused:
+            settle([*flags, *more], environ, NOW, own=TrainFlags)
+        assert str(refused.value) == sentence
+    assert settle([*flags, "--env", "CartPole-v1"], environ, NOW, own=TrainFlags).config.name == "minatar3"
+    assert settle(["--name", "minatar-3"], {}, NOW, own=TrainFlags).config.env.id == "MinAtar/Breakout-v1"
+    assert settle(["--total_steps", "100000"], {}, NOW, own=TrainFlags).config.env.id == RunConfig().env.id
+
+
 def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     save(tmp_path / "old", "x", "--env", "CartPole-v1")
     (tmp_path / "old").rename(tmp_path / "new")

@@ -40,7 +40,12 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     keys = {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")}
     assert keys
     assert "CartPole-v1" in (folder / "config.yaml").read_text()
-    written(tmp_path, "--learner.batch_size", "4")
+    with pytest.raises(
+        ConfigError, match=r"keys' decides who may take part, .*: say --security.keys /\S*/keys as well"
+    ):
+        written(tmp_path)
+    text = written(tmp_path, "--learner.batch_size", "4", "--security.keys", str(folder / KEYS))
+    assert text.count(f"--security.keys {folder / KEYS} ") == 2
     assert {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")} == keys
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
 

@@ -245,7 +245,7 @@ def test_a_run_records_its_preset_and_keeps_it(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(dump(config), encoding="utf-8")
     assert "\npreset: control\n" in file.read_text(encoding="utf-8")
-    assert gather(["--config", str(file)], {}, describe=never).config == config
+    assert gather(["--config", str(file), "--env", "mine:Own-v0"], {}, describe=never).config == config
 
 
 def never(_: Mapping[str, Given]) -> EnvSpec:

@@ -126,7 +126,24 @@ def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> 
     environ = fleet.child_environ({"BEAST_SEED": "9", "PATH": "/bin", "PYTHONPATH": "/mine"})
     assert "BEAST_SEED" not in environ
     assert environ["PATH"] == "/bin"
-    assert environ["PYTHONPATH"] == f"/mine:{Path.cwd()}"
+    assert environ["PYTHONPATH"] == "/mine"
+
+
+def test_children_get_what_no_file_may_decide_as_flags() -> None:
+    config = load(["--env", "mine:Own-v0", "--preset", "classic", "--security.keys", "k", "--health.host", "::1"], {})
+    learner = fleet.Fleet(config.model_copy(update={"name": "x"}), Path("/tmp/s"), {}).add("learner")
+    assert (told(learner, "--env"), told(learner, "--security.keys")) == ("mine:Own-v0", "k")
+    assert "--health.host" not in learner.spec.command, "::1 is this machine"
+
+
+def test_children_of_a_serial_run_find_its_files_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (child,) = children("--local.placement", "serial")
+    folder = tmp_path / "runs" / "x"
+    assert (child.spec.log, told(child, "--config")) == (folder / "logs" / "serial-0.log", str(folder / "config.yaml"))
+    assert told(child, "--status-file") == str(folder / "services" / "serial-0.json")
 
 
 def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
 from zerobeast.common.runtime.usage import cores
-from zerobeast.launcher.trust import refuse_code
 from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric
@@ -77,7 +76,6 @@ def _names(text: str) -> list[str]:
 def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[RunConfig]:
     """The settings of each seed: the algorithm's preset, then how batches are used, then what the user says."""
     loaded = gather([*EXACT, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
-    refuse_code(loaded)
     for note in loaded.notes:
         if not note.startswith(tuple(f"--{name}." for name in options.algos)):
             log.warning("%s", note)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.trust import ALONE
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
 from zerobeast.common.settings.section import Section, setting
@@ -34,7 +35,6 @@ from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.run_folder import trained
-from zerobeast.launcher.trust import refuse_code
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
 
@@ -100,8 +100,7 @@ def _settle(run: str, argv: list[str], environ: Mapping[str, str]) -> tuple[Path
         )
     if not trained(folder):
         raise ConfigError(f"run {run!r} has no checkpoint yet: let it train for a while")
-    loaded = gather(["--config", str(folder / run_files.CONFIG), *argv], environ, own=EvaluateFlags)
-    refuse_code(loaded)
+    loaded = gather(["--config", str(folder / run_files.CONFIG), *ALONE, *argv], environ, own=EvaluateFlags)
     env = loaded.config.env.model_copy(update={"episodic_life": False})
     return folder.resolve(), loaded.config.model_copy(update={"env": env}), loaded.own
 
@@ -120,7 +119,8 @@ def env_server(folder: Path, config: RunConfig) -> Iterator[str]:
         endpoint = list(endpoint_flags(place, 0))
         status, log = place / "status.json", place / "log"
         flags = [
-            *child_flags(folder / run_files.CONFIG, status),
+            *child_flags(config, folder / run_files.CONFIG, status),
+            *ALONE,
             *endpoint,
             *("--envserver.threads", str(config.envserver.threads)),
             *("--envserver.workers", str(config.envserver.workers)),

@@ -21,13 +21,14 @@ from zerobeast.cli.train import RunFlags, settle, with_keys
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.settings.section import setting
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
-from zerobeast.launcher.hosts import KEYS, of_workers
+from zerobeast.launcher.hosts import of_workers
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 
@@ -43,7 +44,7 @@ that all nodes share, and this Python with all that it imports has to be at the 
   --fresh         start over; the earlier run of that name is moved aside
 
 The job ends with the run. Requeued, also after a node has failed, it continues where the checkpoint stands; so does
-another job for the same --name.
+another job for the same --name with --security.keys FOLDER/keys.
 """
 
 JOB = "job.sh"  #: in the run's folder
@@ -124,7 +125,7 @@ def main(argv: list[str]) -> int:
     with run_folder.claimed(config.folder):
         if run_folder.trained(config.folder) and saved is not None:
             run_folder.refuse_changes(saved, config)
-        config = with_keys(config)
+        config = config if config.security.keys else with_keys(config)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         job = config.folder / JOB
         write_atomically(job, script(config, flags, Path.cwd()))
@@ -153,17 +154,17 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         save_s=SAVE_S,
         options="\n".join(_options(flags)),
         here=shlex.quote(str(here)),
-        learner=command("learner", folder, "--learner.when_done", "exit"),
-        worker=f"{command('worker', folder)} {of_workers(config, 'SLURM_LOCALID')}",
+        learner=command("learner", config, folder, "--learner.when_done", "exit"),
+        worker=f"{command('worker', config, folder)} {of_workers(config, 'SLURM_LOCALID')}",
         prefix=PREFIX,
     )
 
 
-def command(role: str, folder: Path, *flags: str) -> str:
-    """The command that starts a service of the run on any node."""
-    config = ("--config", str(folder / run_files.CONFIG), "--security.keys", str(folder / KEYS))
+def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:
+    """The command that starts a service of the run, whose folder this is, on any node."""
+    settings = ("--config", str(folder / run_files.CONFIG), *flags_of(config), "--root", str(folder.parent))
     status = ("--status-file", str(folder / run_files.SERVICES / f"{role}-0.json"))  # a worker's services: one each
-    return shlex.join(service_command(role, *config, *status, "--root", str(folder.parent), *flags))
+    return shlex.join(service_command(role, *settings, *status, *flags))
 
 
 def submit(job: Path) -> None:

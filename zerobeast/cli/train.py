@@ -21,12 +21,13 @@ from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, load, settings_help
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import allow_files
 from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.settings.reading import readings
 from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.settings.reading import readings
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.launcher import run_folder, view
@@ -40,7 +41,6 @@ from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
-from zerobeast.launcher.trust import names_code, refuse_code
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train [settings] --help   every setting with the value that it then has
@@ -174,9 +174,8 @@ def settle(
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
-        layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {})
+        layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {}, read_only=True)
     loaded = gather(layers, environ, own=own, describe=describe, groups=groups_of)
-    refuse_code(loaded)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
         _say(note)
@@ -228,8 +227,9 @@ def with_keys(config: RunConfig) -> RunConfig:
     from zerobeast.common.transport import make_keys
 
     keys = config.folder.absolute() / KEYS
-    if not keys.exists():
-        make_keys(keys)
+    if keys.exists():  # perhaps since the folder was made, by somebody else
+        raise ConfigError(f"{keys} {PEERS}, which a folder may not decide alone: say --security.keys {keys} as well")
+    make_keys(keys)
     return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})
 
 
@@ -281,7 +281,7 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
         _say("there is no checkpoint yet: the learner ended before its first")
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
-    same += f" --env {shlex.quote(config.env.id)}" if names_code(config.env.id) else ""
+    same += "".join(f" {shlex.quote(word)}" for word in flags_of(config))
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     _say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
     if config.local.placement != "serve":  # then the environments are elsewhere

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
@@ -64,10 +65,10 @@ class Fleet:
         if self._counts.get("broker"):
             self._counts["broker"] = brokers
         self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
-        self._environ = child_environ(environ)
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
+        self._environ = child_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def __enter__(self) -> Self:
@@ -91,7 +92,7 @@ class Fleet:
         status = self._folder / run_files.SERVICES / f"{role}-{index}.json"
         command = service_command(
             role,
-            *child_flags(self.config.folder / run_files.CONFIG, status, health_port=self._health_port()),
+            *child_flags(self.config, self._folder / run_files.CONFIG, status, health_port=self._health_port()),
             *("--index", str(index)),
             *self._endpoints(index),
             *self._flags,
@@ -207,9 +208,9 @@ def service_command(role: str, *flags: str, module: str = "") -> list[str]:
     return [sys.executable, "-P", "-m", *(module or f"zerobeast.services.{role}").split(), *flags]
 
 
-def child_flags(config: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
-    """Flags that make a service a child of this process and have it say in `status` where its health page is."""
-    yield from ("--config", str(config), "--supervisor-pid", str(os.getpid()))
+def child_flags(config: RunConfig, file: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
+    """Flags that make a service a child of this process, with the settings of `file`; its page is named in `status`."""
+    yield from ("--config", str(file), *flags_of(config), "--supervisor-pid", str(os.getpid()))
     yield from ("--status-file", str(status), "--health.port", str(health_port))
     yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here the learner's exit ends the run
 

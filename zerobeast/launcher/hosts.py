@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.logs import log_to_stderr
@@ -125,7 +126,8 @@ def command(host: Host, first: int, config: RunConfig) -> Iterator[str]:
     yield from (sys.executable, "-P", "-m", "zerobeast.launcher.hosts", host.address)
     yield from ("--workers", str(host.workers), "--first", str(first), "--python", host.python)
     yield from ("--folder", str(config.folder), "--keys", config.security.keys, "--learner", config.learner.endpoint)
-    yield from ("--flags", of_workers(config, f"(index - {first})"), "--supervisor-pid", str(os.getpid()))
+    flags = f"{shlex.join(flags_of(config))} {of_workers(config, f'(index - {first})')}"
+    yield from ("--flags", flags, "--supervisor-pid", str(os.getpid()))
 
 
 def of_workers(config: RunConfig, index: str) -> str:
@@ -220,13 +222,13 @@ def pack(folder: Path, keys: Path) -> bytes:
 def script_of(options: argparse.Namespace, size: int) -> str:
     """The script that the host's shell runs."""
     flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
-    worker = shlex.join(["-P", "-m", "zerobeast.services.worker", *flags])
+    worker = f"-P -m zerobeast.services.worker {options.flags} {shlex.join(flags)}"  # the last of two flags counts
     return SCRIPT.format(
         name=shlex.quote(f"{options.folder.name}-{secrets.token_hex(4)}"),  # other runs may have the same name
         size=size,
         first=options.first,
         last=options.first + options.workers - 1,
-        worker=f"{_quoted(options.python)} {worker} {options.flags}",
+        worker=f"{_quoted(options.python)} {worker}",
         pause=PAUSE_S,
         stop=STOP_S,
         silence=SILENCE_S,

@@ -20,7 +20,6 @@ from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
-from zerobeast.launcher.trust import refuse_named
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")
@@ -35,14 +34,13 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
       given: path -> value and layer, at least for `env.id`; unchecked.
 
     Raises:
-      ConfigError: it cannot or must not be made, or a file names a module to import for it.
+      ConfigError: it cannot or must not be made.
     """
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     limit_s = LIMIT_S
     with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
         limit_s = max(limit_s, min(LONGEST_S, float(given["envserver.step_timeout_s"].value)))
-    refuse_named(given["env.id"].value, given["env.id"].where)
     default = RunConfig()
     values = {path: given[path].value for path in SHAPING if path in given}
     changed = {path: value for path, value in values.items() if value != value_at(default, path)}

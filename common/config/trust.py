@@ -1,0 +1,60 @@
+"""What a file may not decide alone, since a config or a run folder may come from a stranger.
+
+A file is data. Which module is imported, who may take part and what is reached beyond this machine is decided by the
+flags and environment variables of whoever starts a process; a file that gives such a value is refused unless one of
+those does too. config.yaml has all settings of a run, so launchers hand these to their services as flags.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from zerobeast.common.config.describe import as_text
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.table import SHORT, TREE, value_at
+from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.endpoints import Endpoint
+
+CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
+_WHY, _WHICH = {"env": CODE, "security": PEERS}, re.compile(r"env\.(id|kwargs)|security\..*|.*\.endpoint|health\.host")
+GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in TREE if _WHICH.fullmatch(path)}
+#: flags by which no file admits or reaches anyone, for a command that makes environments alone
+ALONE = [f"--{path}={as_text(TREE[path].default)}" for path, why in GUARDED.items() if why != CODE]
+#: module:Id, for a constructor to pass on to gymnasium
+_IN_ARGUMENTS = re.compile(r"""['"](?!cuda:)[^\W\d][\w.]*:(?!/)\S""")
+
+
+def refusals(given: Mapping[str, Given]) -> Iterator[str]:
+    """A sentence for every value, valid or not, that only a file gives and may not give alone."""
+    for path, value, where in given.values():
+        if path in GUARDED and where.startswith("file ") and _matters(path, value):
+            why, flag = GUARDED[path], shlex.join(_flag(path, value))
+            yield f"{where}: {value!r} {why}, which a file may not decide alone: say {flag} as well"
+
+
+def flags_of(config: RunConfig) -> list[str]:
+    """The flags without which these settings would be refused in a file."""
+    values = {path: value_at(config, path) for path in GUARDED}
+    return [word for path, value in values.items() if _matters(path, value) for word in _flag(path, value)]
+
+
+def _matters(path: str, value: Any) -> bool:
+    """Whether this value of a setting imports, admits or reaches anything."""
+    if GUARDED[path] == CODE:
+        return ":" in str(value) if path == "env.id" else bool(_IN_ARGUMENTS.search(repr(value)))
+    if GUARDED[path] == PEERS:
+        return bool(value != TREE[path].default)
+    try:
+        return not (Endpoint(host=str(value)) if path == "health.host" else Endpoint.parse(str(value))).is_loopback
+    except ConfigError:  # refused as what it is
+        return False
+
+
+def _flag(path: str, value: Any) -> tuple[str, str]:
+    name = next((name for name, long in SHORT.items() if long == path), path)
+    return f"--{name}", json.dumps(value, default=str) if isinstance(value, dict) else as_text(value)

@@ -124,21 +124,16 @@ def frames_per_s(learner: Mapping[str, Any]) -> float | None:
     return rate * frames / steps
 
 
-def lag(learner: Mapping[str, Any]) -> str:
-    """Versions between the policies that acted and the one that learned from it."""
-    return f"{decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max"
-
-
-def progress(total_steps: int, learner: Mapping[str, Any]) -> list[str]:
+def progress(total_steps: int, learner: Mapping[str, Any]) -> dict[str, str]:
     """How far a run is and how well it does, figure by figure."""
-    return [
-        f"{count(number(learner, 'agent_steps'))}/{total_steps:,} agent steps",
-        f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
-        f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(frames_per_s(learner))} frames/s",
-        f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
-        f"lag {lag(learner)}",
-        f"{count(number(learner, 'updates'))} updates",
-    ]
+    return {
+        "steps": f"{count(number(learner, 'agent_steps'))}/{total_steps:,} agent steps",
+        "done": f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
+        "speed": f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(frames_per_s(learner))} frames/s",
+        "return": f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
+        "lag": f"lag {decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max",
+        "updates": f"{count(number(learner, 'updates'))} updates",
+    }
 
 
 def state(view: ServiceView) -> str:

@@ -147,7 +147,7 @@ class Learner(Service):
         """Write the metrics, the checkpoint and the line of the log that are due."""
         if now >= self._progress_at:
             self._progress_at = now + PROGRESS_PERIOD_S
-            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page)))
+            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
         if now >= self._log_at:
             self._log_at = now + self.config.learner.log_every_s
             self._record(now)

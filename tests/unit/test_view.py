@@ -61,8 +61,8 @@ def test_the_screen_shows_every_figure_at_80_columns() -> None:
     for figure in (
         RUN.name,
         "PongNoFrameskip-v4, impala",
-        "12.3%  1,234,567 of 10,000,000  ETA 1:58:20",
-        "1,234 agent steps/s, 4,938 env frames/s",
+        "1,234,567/10,000,000 agent steps  12.3%, ETA 1:58:20",
+        "1,234 steps/s, 4,938 frames/s",
         "-3.46 mean of the last 100 of 1,500 episodes  ▁▁▃█",
         "1.2 mean 3 max",
         "batch 27.5/256",
@@ -76,7 +76,7 @@ def test_the_screen_shows_every_figure_at_80_columns() -> None:
 def test_a_run_of_several_environments_has_a_line_for_their_returns() -> None:
     by_task = {"MinAtar/Breakout-v0": 2.345, "MinAtar/Asterix-v0": None}
     text = text_of(screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": by_task})))
-    assert "of each     MinAtar/Breakout-v0 2.35, MinAtar/Asterix-v0 -" in text
+    assert "of each  MinAtar/Breakout-v0 2.35, MinAtar/Asterix-v0 -" in text
     for one in ({}, None, 3, "text"):
         assert "of each" not in text_of(screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": one})))
 
@@ -93,7 +93,7 @@ def test_a_service_has_a_row_with_what_it_waits_for_and_what_it_uses() -> None:
 def test_a_missing_or_absurd_number_shows_as_a_dash(broken: Any) -> None:
     page = dict.fromkeys(LEARNER, broken) | {"state": "ready"}
     shown = snapshot(learner=page, broker={"state": "ready", "batch_rows_mean": broken})
-    assert "- of 10,000,000  ETA -" in text_of(screen(RUN, shown))
+    assert "-/10,000,000 agent steps  -, ETA -" in text_of(screen(RUN, shown))
     assert "-/10,000,000 agent steps | -, ETA - | - steps/s, - frames/s | return -, - episodes" in line(RUN, shown)
 
 

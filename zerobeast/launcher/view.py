@@ -16,7 +16,7 @@ from rich.text import Text
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import count, decimal, duration, milliseconds, number, percent, two
+from zerobeast.common.health.figures import count, decimal, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
@@ -30,10 +30,11 @@ STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "e
 
 def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> RenderableType:
     """The live view."""
+    known = figures.progress(run.total_steps, snapshot.page("learner"))
     parts: list[RenderableType] = [
         _title(run, stopping=stopping),
-        _progress(run, snapshot.page("learner")),
-        _figures(snapshot),
+        _progress(known, figures.done(run.total_steps, snapshot.page("learner"))),
+        _figures(known, snapshot),
         _services(snapshot.services[:MAX_SERVICES]),
     ]
     hidden = len(snapshot.services) - MAX_SERVICES
@@ -48,10 +49,8 @@ def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> Ren
 def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
-    known = ["starting"]
-    if learner:
-        known = figures.progress(run.total_steps, learner)
-        known += [f"batch {_batch(snapshot)}", f"queue {_queue(learner)}"]
+    flow = f"batch {_batch(snapshot)}", f"queue {_queue(learner)}"
+    known = [*figures.progress(run.total_steps, learner).values(), *flow] if learner else ["starting"]
     if learner and (sentence := _verdict(snapshot, stopping=stopping)):
         known.append(sentence.partition(":")[0])
     troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
@@ -89,23 +88,17 @@ def _title(run: RunConfig, *, stopping: bool) -> Text:
     return title.append("  stopping", style="yellow") if stopping else title
 
 
-def _progress(run: RunConfig, learner: Mapping[str, Any]) -> Table:
-    share = figures.done(run.total_steps, learner)
-    eta = duration(figures.eta_s(run.total_steps, learner))
+def _progress(known: Mapping[str, str], share: float | None) -> Table:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True)
-    grid.add_row(
-        ProgressBar(total=1.0, completed=share or 0.0),
-        f"{percent(share)}  {count(number(learner, 'agent_steps'))} of {run.total_steps:,}  ETA {eta}",
-    )
+    grid.add_row(ProgressBar(total=1.0, completed=share or 0.0), f"{known['steps']}  {known['done']}")
     return grid
 
 
-def _figures(snapshot: Snapshot) -> Table:
+def _figures(known: Mapping[str, str], snapshot: Snapshot) -> Table:
     learner = snapshot.page("learner")
     history = learner.get("return_history")
-    speed, frames = number(learner, "agent_steps_per_s"), figures.frames_per_s(learner)
     episodes = count(number(learner, "episodes"))
     returns = Text(two(number(learner, "mean_return_100")), style="bold")
     returns.append(f" mean of the last 100 of {episodes} episodes  ", style="not bold")
@@ -113,11 +106,11 @@ def _figures(snapshot: Snapshot) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(no_wrap=True, overflow="ellipsis")
-    grid.add_row("speed", f"{count(speed)} agent steps/s, {count(frames)} env frames/s")
+    grid.add_row("speed", known["speed"])
     grid.add_row("return", returns)
     if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
         grid.add_row("of each", ", ".join(f"{task} {two(number(by_task, task))}" for task in by_task))
-    grid.add_row("policy lag", f"{figures.lag(learner)}, in updates")
+    grid.add_row("policy", f"{known['lag']}, {known['updates']}")
     grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
     grid.add_row("times", _times(snapshot))
     return grid

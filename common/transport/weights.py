@@ -6,12 +6,18 @@ only while they wait for a version.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
+import weakref
+from socket import SHUT_RDWR
 from typing import Any
 
 import numpy as np
 import zmq
 
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.transport.connections import connections, unsent
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.ports import Port
@@ -27,9 +33,16 @@ from zerobeast.common.transport.sockets import (
 )
 from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header, topic
 
+log = logging.getLogger(__name__)
+
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
 NO_TOPIC, SUBSCRIBED = b"\0", b"\1"
+MAX_SUBSCRIBERS = 1024  #: more are not served until others leave
+COUNT_PERIOD_S = 1.0
+#: bytes of older versions that wait for slow subscribers, at least MIN_HELD versions: subscribers share a version, but
+#: each can hold others
+MAX_HELD_BYTES, MIN_HELD = 256 << 20, 8
 MAX_ARRIVALS = 64  #: subscriptions served in one call: a flood must not keep a learner from its loop
 
 
@@ -45,11 +58,18 @@ class WeightsPublisher:
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self.pollable = [self._socket]  #: what `Poller` waits on
         self._newest: dict[bytes, list[Any]] = {}  #: newest message by topic
+        self._held: list[tuple[weakref.ref[memoryview], int]] = []  #: a chunk and the size of versions not yet released
+        self._admitted = 0  #: subscriptions granted since connections were last counted, and those there were
+        self._counted_at = float("-inf")
         bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
-        self._send(WEIGHTS_TOPIC, header, chunks(snapshot))
+        frames = chunks(snapshot)
+        self._cut_off(view_of(snapshot).nbytes)
+        if frames:  # the last may be so short that libzmq copies it
+            self._held.append((weakref.ref(max(frames[-2:], key=len)), view_of(snapshot).nbytes))
+        self._send(WEIGHTS_TOPIC, header, frames)
 
     def tell(self, news: Header) -> None:
         """Send NEWS to its subscribers."""
@@ -65,11 +85,35 @@ class WeightsPublisher:
             asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
             # This applies to the client behind the event, whatever the event says: if it is not a subscription, libzmq
             # 4.3.5 picks a client whose own event is still to come. One that wants news and gets none subscribes again.
-            self._socket.set(zmq.SUBSCRIBE, asked)
+            admitted = event[:1] != SUBSCRIBED or self._admits()
+            if admitted:
+                self._socket.set(zmq.SUBSCRIBE, asked)
             # The next send goes to that client alone. If there is nothing for it, a message that no client subscribes
             # to is sent instead; otherwise the next version would reach no other subscriber.
-            parts = self._newest.get(asked, [NO_TOPIC]) if event == SUBSCRIBED + asked else [NO_TOPIC]
+            parts = self._newest.get(asked, [NO_TOPIC]) if admitted and event == SUBSCRIBED + asked else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+
+    def _admits(self) -> bool:
+        """Whether there is room for a subscription. Its end cannot be trusted to be reported, so they are counted."""
+        if self._admitted >= MAX_SUBSCRIBERS and time.monotonic() - self._counted_at > COUNT_PERIOD_S:
+            self._counted_at = time.monotonic()
+            self._admitted = sum(1 for _ in connections(self._socket)) - 1
+        if self._admitted >= MAX_SUBSCRIBERS:
+            log.warning("%d processes have subscribed to the weights already: another gets none", self._admitted)
+            return False
+        self._admitted += 1
+        return True
+
+    def _cut_off(self, n_bytes: int) -> None:
+        """Disconnect the subscribers that are behind if they hold too much; each finds the newest when it returns."""
+        self._held = [(chunk, size) for chunk, size in self._held if chunk() is not None]
+        if (held := sum(size for _, size in self._held)) <= max(MAX_HELD_BYTES, MIN_HELD * n_bytes):
+            return
+        log.warning("%d MB of weights wait for subscribers: those that are behind are disconnected", held >> 20)
+        for connection in connections(self._socket):
+            if unsent(connection):
+                with contextlib.suppress(OSError):
+                    connection.shutdown(SHUT_RDWR)
 
     def _send(self, about: bytes, header: Header, frames: list[memoryview]) -> None:
         self.welcome()

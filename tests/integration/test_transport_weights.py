@@ -1,7 +1,7 @@
 """Versions of the weights: each subscriber gets the newest, whenever it subscribes, and none waits for a slow one."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import msgpack
 import numpy as np
@@ -19,9 +19,11 @@ from zerobeast.common.transport import (
     WeightsPublisher,
     WeightsSubscriber,
     chunks,
+    weights,
 )
+from zerobeast.common.transport.connections import connections
 from zerobeast.common.transport.sockets import WEIGHTS
-from zerobeast.common.transport.weights import WEIGHTS_TOPIC
+from zerobeast.common.transport.weights import MIN_HELD, WEIGHTS_TOPIC
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
 
 SMALL = np.arange(1000, dtype=np.uint8)
@@ -97,6 +99,45 @@ def test_the_first_version_reaches_all_who_subscribed_before_it(
         publisher.publish(version(0), SMALL)
         assert arrivals(publisher, one, 0) == [0]
         assert arrivals(publisher, two, 0) == [0]
+
+
+def test_subscribers_that_never_read_hold_a_bounded_number_of_versions(
+    context: Context, endpoint: str, publisher: WeightsPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "MAX_HELD_BYTES", 0)
+    size, number = 8 * CHUNK_BYTES + 100, 0
+    with closing(WeightsSubscriber(context, endpoint)) as reads, ExitStack() as stack:
+        for _ in range(2 * MIN_HELD):
+            slow = stack.enter_context(context.socket(zmq.SUB))
+            slow.rcvhwm = 1
+            slow.subscribe(WEIGHTS_TOPIC)
+            slow.connect(Endpoint.parse(endpoint).socket(WEIGHTS))
+            for _ in range(2):  # so that each holds versions of its own
+                number += 1
+                publisher.publish(version(number, snapshot := np.zeros(size, np.uint8)), snapshot)
+                assert arrivals(publisher, reads, number)[-1] == number
+            assert sum(chunk() is not None for chunk, _ in publisher._held) <= MIN_HELD + 2
+        assert number > 2 * MIN_HELD
+
+
+def test_more_subscribers_than_there_is_room_for_are_served_once_others_have_left(
+    context: Context, endpoint: str, publisher: WeightsPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "MAX_SUBSCRIBERS", 2)
+    monkeypatch.setattr(weights, "COUNT_PERIOD_S", 0.0)
+    publisher.publish(version(1), SMALL)
+    with closing(WeightsSubscriber(context, endpoint)) as first:
+        assert arrivals(publisher, first, 1) == [1]
+        with closing(WeightsSubscriber(context, endpoint)) as second:
+            assert arrivals(publisher, second, 1) == [1]
+            with closing(WeightsSubscriber(context, endpoint)) as third:
+                wait_until(lambda: publisher.pollable[0].poll(1))
+                publisher.publish(version(2), SMALL)
+                assert [arrivals(publisher, each, 2) for each in (first, second)] == [[2], [2]]
+                assert third.receive() is None
+        with closing(WeightsSubscriber(context, endpoint)) as fourth:
+            wait_until(lambda: len(list(connections(publisher.pollable[0]))) == 2)
+            assert arrivals(publisher, fourth, 2) == [2]
 
 
 def test_a_cancelled_subscription_costs_the_others_nothing(

@@ -5,19 +5,18 @@
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
 
-The HTTP threads only read: a stuck loop shows as a growing `loop_age_s` although the page is still served.
+One thread serves it and only reads: a stuck loop shows as a growing `loop_age_s` although the page is still served.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
+import selectors
 import socket
-import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from typing import Any, Self
 
 from zerobeast.common.errors import ConfigError
@@ -30,11 +29,14 @@ log = logging.getLogger(__name__)
 STUCK_S = 30.0
 REST_S = 0.1
 PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
-MAX_OPEN = 16  #: connections at a time, each of which may cost a thread and 6 MB of headers
+MAX_OPEN = 128  #: connections at a time
+MAX_REQUEST_BYTES = 16 << 10
+LIMIT_S = 5.0  #: for a request and its answer
+READS, WRITES = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
-class HealthServer(ThreadingHTTPServer):
-    """Serves one service's page, each connection in a thread of its own. If there are too many, the oldest is closed.
+class HealthServer:
+    """Serves one service's page. Requests are answered at once; of too many clients that send none, the oldest goes.
 
     Args:
       service: whose page.
@@ -44,57 +46,97 @@ class HealthServer(ThreadingHTTPServer):
       ConfigError: the address is taken or not this machine's.
     """
 
-    daemon_threads = True
-    request_queue_size = 128
-
     def __init__(self, service: Service, settings: HealthConfig) -> None:
         self._service, self._stall_after_s = service, settings.stall_after_s
-        self._open: dict[socket.socket, None] = {}  # the oldest first
-        self._lock = threading.Lock()
+        self._clients: dict[socket.socket, float] = {}  #: when each has to be done, the oldest first
+        self._answers: dict[str, bytes] = {}  #: by path; whoever asks in the same turn gets the same
+        self._ends = threading.Event()
         host, port = settings.host, settings.port
+        self._listener = socket.socket()
         try:
-            super().__init__((host, port), _Handler)
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind((host, port))
         except (OSError, OverflowError, TypeError, ValueError) as error:  # a host that cannot even be looked up
+            self._listener.close()
             reason = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
-        self.port: int = self.server_address[1]
+        self._listener.listen(8 * MAX_OPEN)
+        self._listener.settimeout(0.0)
+        self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, name="health", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.shutdown()
-        self.server_close()
+        self._ends.set()
+        self._thread.join()
 
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept. If no file is left, the connection stays pending: rest a moment, or the loop would spin."""
+    def _run(self) -> None:
+        with self._listener, selectors.DefaultSelector() as self._selector:
+            self._selector.register(self._listener, READS)
+            while not self._ends.is_set():
+                self._answers.clear()
+                for key, writes in self._selector.select(REST_S):
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif key.fileobj in self._clients:
+                        self._serve(key.fileobj, key.data, writes & WRITES)
+                for client in [client for client, until in self._clients.items() if until < time.monotonic()]:
+                    self._leave(client)
+            for client in list(self._clients):
+                self._leave(client)
+
+    def _accept(self) -> None:
+        for _ in range(MAX_OPEN // 4):  # in between, the requests of those that are here are read
+            try:
+                client, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # no file is left: the connection stays pending, and without a rest the loop would spin
+                time.sleep(REST_S)
+                return
+            client.settimeout(0.0)
+            if len(self._clients) == MAX_OPEN:
+                self._leave(next(iter(self._clients)))
+            self._clients[client] = time.monotonic() + LIMIT_S
+            self._selector.register(client, READS, b"")
+
+    def _serve(self, client: Any, data: bytes, writes: int) -> None:
+        """Go on with a client: `data` is what it has sent so far, or if it `writes`, what is left of its answer."""
         try:
-            return super().get_request()
-        except OSError:
-            time.sleep(REST_S)
-            raise
+            if not writes:
+                data += (more := client.recv(MAX_REQUEST_BYTES))
+                if b"\r\n\r\n" not in data and more and len(data) < MAX_REQUEST_BYTES:
+                    self._selector.modify(client, READS, data)
+                    return
+                data = self._answer(data)
+            if data := data[client.send(data) :]:
+                self._selector.modify(client, WRITES, data)
+            else:
+                self._leave(client)
+        except BlockingIOError:
+            return
+        except Exception as error:
+            if not isinstance(error, OSError):  # a client that hangs up is no news
+                log.exception("the health page failed")
+            self._leave(client)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._open[request] = None
-            surplus = list(self._open)[:-MAX_OPEN]
-            for oldest in surplus:
-                del self._open[oldest]
-        for oldest in surplus:
-            with contextlib.suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
+    def _leave(self, client: socket.socket) -> None:
+        del self._clients[client]
+        self._selector.unregister(client)
+        client.close()
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        del request
-        if not isinstance(sys.exception(), OSError):  # a client that hangs up is no news
-            log.exception("the health page of %s failed", client_address)
+    def _answer(self, request: bytes) -> bytes:
+        method, path, *_ = *request.split(b"\n", 1)[0].split(), b"", b""
+        asked = path.decode(errors="replace").partition("?")[0] if method == b"GET" else ""
+        if asked not in self._answers:
+            status, kind, body = _answer(self.page(), asked)
+            phrase = HTTPStatus(status).phrase
+            head = f"HTTP/1.0 {status} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            self._answers[asked] = head.encode() + body
+        return self._answers[asked]
 
     def page(self) -> dict[str, Any]:
         """What the loop last wrote, plus what only a reader can tell: how long ago it turned, and what follows."""
@@ -104,22 +146,6 @@ class HealthServer(ThreadingHTTPServer):
         page["ready"] = page["live"] and page.get("state") == "ready"
         page["stalled"] = page["ready"] and page["stalled_s"] > self._stall_after_s
         return page
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 5
-    server: HealthServer
-
-    def do_GET(self) -> None:
-        status, kind, body = _answer(self.server.page(), self.path.partition("?")[0])
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: object) -> None:
-        """Probes come every second: say nothing."""
 
 
 def _answer(page: dict[str, Any], path: str) -> tuple[int, str, bytes]:

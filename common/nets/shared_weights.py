@@ -2,7 +2,8 @@
 
 Each version is written once, in the number formats used for acting, to one of two places of an unnamed memory file;
 readers copy it from there whenever they like. The state of a place is even while the place is whole and odd while it is
-being written, so that readers notice a torn copy. Whenever a writer dies, the announced place is whole.
+being written, so that readers notice a torn copy; on processors that reorder stores, its
+checksum shows them one. Whenever a writer dies, the announced place is whole.
 
 A small file says which process holds the memory. The memory goes with that process, so there is nothing to clean up.
 
@@ -31,7 +32,7 @@ from zerobeast.common.runtime.files import write_atomically
 
 HEADER_BYTES = 128
 MAX_PLACE_BYTES = 100  #: of the small file: four numbers
-FORMAT = 1
+FORMAT = 2
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would kill its readers
 ATTEMPTS = 8  #: to read while the writer keeps overtaking
 
@@ -50,8 +51,8 @@ class _Memory(NamedTuple):
         return cls(content[:HEADER_BYTES].view(np.int64), (first, second))
 
 
-#: indices in the header: what the file is, how many versions were written, and the state and version of each place
-_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION = 0, 1, 2, 3, 4, 6
+#: indices in the header: what the file is, how many versions were written, and each place's state, version and checksum
+_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION, _CHECKSUM = 0, 1, 2, 3, 4, 6, 8
 
 
 class WeightsWriter:
@@ -89,6 +90,7 @@ class WeightsWriter:
         header[_STATE + place] += 1
         pack_into(net, self._kinds, torch.from_numpy(self._memory.places[place]))
         header[_VERSION + place] = version
+        header[_CHECKSUM + place] = _checksum(self._memory.places[place], version)
         header[_STATE + place] += 1
         header[_WRITTEN] = written + 1
 
@@ -142,12 +144,20 @@ class WeightsReader:
             written = int(header[_WRITTEN])
             place = (written - 1) % 2
             state = int(header[_STATE + place])
-            version = int(header[_VERSION + place])
+            version, checksum = int(header[_VERSION + place]), int(header[_CHECKSUM + place])
             np.copyto(self._buffer, self._memory.places[place])
-            if state % 2 == 0 and state == int(header[_STATE + place]):
+            unchanged = state % 2 == 0 and state == int(header[_STATE + place])
+            if unchanged and checksum == _checksum(self._buffer, version):
                 self._read = written
                 return version, self._buffer
         return None
+
+
+def _checksum(weights: Bytes, version: int) -> int:
+    """A sum, modulo 2^63: it only has to tell versions and mixtures of them apart, and a CRC takes far longer."""
+    words = len(weights) // 8 * 8
+    total = int(weights[:words].view(np.uint64).sum(dtype=np.uint64)) + int(weights[words:].sum())
+    return (total + version) % 2**63
 
 
 def _head(path: Path) -> bytes:

@@ -81,6 +81,23 @@ def test_a_version_that_is_being_written_is_never_taken_for_whole(tmp_path: Path
     assert reader.newer(), "and tries again"
 
 
+def test_a_torn_copy_is_noticed_even_if_the_states_say_otherwise(tmp_path: Path) -> None:
+    """As on a processor that makes the stores of a state visible before those of the weights."""
+    writer = WeightsWriter(tmp_path / "w", Net(), epoch=1)
+    reader = WeightsReader(tmp_path / "w", Net())
+    for version in (1, 2, 3):
+        writer.write(Net(float(version)), version)
+    place = writer._memory.places[0]
+    before, torn = place.copy(), slice(len(place) // 2, None)
+    place[torn] = 7
+    assert reader.read() is None
+    place[torn] = before[torn]
+    writer._memory.header[shared_weights._VERSION] = 2
+    assert reader.read() is None, "nor do weights pass for those of another version"
+    writer._memory.header[shared_weights._VERSION] = 3
+    assert whole(taken(reader)[1]) == 3.0
+
+
 def write_for_ever(place: Path) -> None:
     writer, version = WeightsWriter(place, Net(), epoch=os.getpid()), 0
     while True:

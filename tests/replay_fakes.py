@@ -90,7 +90,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.record = rollout_record(self.env, POLICY, T)
-        self.chance, self.bytes = random.Random(self.seed), np.random.default_rng(self.seed)
+        self.chance = random.Random(self.seed)
         self.number = 0
         self.last: dict[int, Row] = {}
 
@@ -132,14 +132,14 @@ class World:
         return SimpleNamespace(rows=content, tasks=None, origins=origins)
 
     def encode(self, row: Row, entry: Any) -> None:
-        """Write the bytes of a row; any byte but 0 stands for True."""
+        """Write the bytes of a row."""
         for at, number in enumerate([*row.steps[0].stack, *(step.number for step in row.steps[1:])]):
             fill(self.env.obs, entry["obs"], at, number)
         for at, step in enumerate(row.steps):
             fill(self.env.action, entry["last_action"], at, step.number)
             entry["reward"][at] = step.reward
             for name in FLAGS:
-                entry[name].view(np.uint8)[at] = getattr(step, name) and self.bytes.integers(1, 256)
+                entry[name][at] = getattr(step, name)
             if self.env.action_mask:
                 entry["action_mask"][at] = value((self.env.mask_size,), "|b1", step.number)
         for name, dtype, shape in POLICY.extras:

@@ -98,6 +98,7 @@ class Replay(Generic[S]):
     ) -> None:
         steps = record.dtype["first"].shape[0] - 1
         self._ring = ring = RingFile(store, record, env, -(-settings.replay_size // steps), settings.replay_compression)
+        ring.drop_impossible(env)
         self._fields = RowFields(ring.rows, ring.frames, env, device)
         self._items, self._alpha, self._device = items, settings.priority_exponent, device
         self._least, self._drawn = settings.batch_size, False
@@ -176,8 +177,10 @@ class Replay(Generic[S]):
         Raises:
           KeyError, TypeError, ValueError: it did not come from `state`.
         """
-        self._known = int(state["inserted"])
-        self._largest = max(self._largest, float(state["largest"]))
+        self._known, largest = int(state["inserted"]), float(state["largest"])
+        if not (0 <= self._known < 1 << 62 and 0 < largest < np.inf):
+            raise ValueError(f"impossible numbers of a replay: {self._known} rows inserted, largest priority {largest}")
+        self._largest = max(self._largest, largest)
         self._rng.bit_generator.state = state["random"]
         if (there := self._ring.number) < self._known:
             lost = self._known - there

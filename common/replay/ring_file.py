@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import StoreError
 from zerobeast.common.replay.disk import PAGE, demand, free, memory, pages, size_of
 from zerobeast.common.replay.frames import Compressed, Compression, Frames, Mapped, space, without_frames
+from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
 from zerobeast.common.wire.records import Origin
@@ -49,6 +50,7 @@ NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and of the f
 MAGIC = b"ZBREPLAY"
 FORMATS: dict[int, Compression] = {1: "none", 2: "zstd"}
 EXPECTED = 10  #: minimum compression ratio expected of frames of bytes; most do far better
+AT_ONCE = 64  #: rows that are checked together
 _START = struct.Struct("<8s4q32s")
 _HEADER = struct.Struct("<7q")  #: what a checksum covers, besides the row
 _ENTRIES = 8  #: of a header, int64 each
@@ -224,10 +226,31 @@ class RingFile:
         if torn:
             log.warning("%s: %d rows are dropped, which were torn when the machine went down", self.path, len(torn))
 
+    def drop_impossible(self, env: EnvSpec) -> None:
+        """Drop the rows that no learner would have taken: anyone may have written a file whose checksums are right."""
+        numbers, reasons = self._headers[:, NUMBER], []
+        for start in range(0, self.capacity, AT_ONCE):
+            some = start + np.flatnonzero(numbers[start : start + AT_ONCE])
+            if len(some) and self._flaw(env, slice(start, start + AT_ONCE)):
+                flaws = {slot: self._flaw(env, slice(slot, slot + 1)) for slot in some.tolist()}
+                reasons += [(slot, flaw) for slot, flaw in flaws.items() if flaw]
+        numbers[[slot for slot, _ in reasons]] = 0
+        if reasons:
+            log.warning("%s: %d rows are dropped, which cannot be right: %s", self.path, len(reasons), reasons[0][1])
+
+    def _flaw(self, env: EnvSpec, slots: slice) -> str | None:
+        """What is wrong with these rows, as a sentence, or None; slots without a row may hold anything."""
+        (*_, row, rows), task = origin = self._headers[slots, ORIGIN].T, self._headers[slots, TASK]
+        if (task < 0).any() or (task >= len(env.env_id.split(","))).any():
+            return f"its task is none of {env.env_id}"
+        if (origin[0] < 0).any() or (row >= np.maximum(rows, 1)).any():
+            return "it comes from no message"
+        return rollout_flaw(self.rows[slots], env)
+
     def _whole(self, slot: int) -> bool:
         *header, checksum = self._headers[slot].tolist()
         number = header[0]
-        in_place = number > 0 and (number - 1) % self.capacity == slot
+        in_place = 0 < number < 1 << 62 and (number - 1) % self.capacity == slot
         content = self._bytes[slot].data, self.frames.written(slot)
         return in_place and bool(checksum == _checksum(*header, content=content))
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
+from zerobeast.common.wire.specs import EnvSpec
 
 MAX_EPISODE_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: near the end of float32's range, so that means of returns are numbers
@@ -32,6 +33,16 @@ def flaw(rows: NDArray[np.void]) -> str | None:
         if wrong.any():
             return f"{name} of row {np.argwhere(wrong)[0][0]} holds {what}"
     return None
+
+
+def rollout_flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
+    """What makes rollout rows unfit for training, or None. Rows of a replay that keeps frames apart have no `obs`."""
+    if sentence := flaw(rows):
+        return sentence
+    if (rows["policy_version"] < 0).any():
+        return "policy_version is negative"
+    actions = illegal("last_action", rows["last_action"], env.action)
+    return actions or (illegal("obs", rows["obs"], env.obs) if "obs" in (rows.dtype.names or ()) else None)
 
 
 def illegal(what: str, values: NDArray[Any], space: Space) -> str | None:

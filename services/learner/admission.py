@@ -105,19 +105,9 @@ def read_rollouts(
     rows = allocate(n_rows)
     if not message.into(rows.view(np.uint8)):
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
-    if sentence := flaw(rows, terms.env):
+    if sentence := checks.rollout_flaw(rows, terms.env):
         raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
     return rows, checks.episodes_of(entries)
-
-
-def flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
-    """What makes rollout rows unfit for training, or None."""
-    if sentence := checks.flaw(rows):
-        return sentence
-    if (rows["policy_version"] < 0).any():
-        return "policy_version is negative"
-    actions = checks.illegal("last_action", rows["last_action"], env.action)
-    return actions or checks.illegal("obs", rows["obs"], env.obs)
 
 
 def _flat(terms: Terms) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from tests.intake_fakes import ListMessage
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire.checks import episodes_of
+from zerobeast.common.wire.checks import episodes_of, rollout_flaw
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.services.learner.admission import Terms, flaw, mismatch, read_rollouts, task_of
+from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
 
 OURS = Terms(ENV, POLICY, T, num_envs=8)
 
@@ -105,7 +105,7 @@ def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_valid_rows_have_no_flaw() -> None:
-    assert flaw(rollout_rows(8), ENV) is None
+    assert rollout_flaw(rollout_rows(8), ENV) is None
 
 
 @pytest.mark.parametrize("field", ["obs", "reward", "logits", "value"])
@@ -113,47 +113,47 @@ def test_valid_rows_have_no_flaw() -> None:
 def test_numbers_that_are_not_finite_are_a_flaw(field: str, value: float) -> None:
     rows = rollout_rows(3)
     rows[field][1].flat[-1] = value
-    assert re.fullmatch(f"{field} of row . holds a value that is not finite", flaw(rows, ENV) or "")
+    assert re.fullmatch(f"{field} of row . holds a value that is not finite", rollout_flaw(rows, ENV) or "")
 
 
 @pytest.mark.parametrize("action", [-1, 2, 1 << 62])
 def test_an_action_that_does_not_exist_is_a_flaw(action: int) -> None:
     rows = rollout_rows(3)
     rows["last_action"][2, -1] = action
-    assert "last_action" in (flaw(rows, ENV) or "")
+    assert "last_action" in (rollout_flaw(rows, ENV) or "")
 
 
 def test_each_component_of_an_action_has_its_own_bound() -> None:
     env = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace("multi_discrete", shape=(2,), sizes=(2, 5)))
     rows = rollout_rows(3, env=env, policy=PolicySpec(logits_and_value(7), 0))
     rows["last_action"][:, :, 1] = 4
-    assert flaw(rows, env) is None
+    assert rollout_flaw(rows, env) is None
     rows["last_action"][0, 0, 0] = 2
-    assert flaw(rows, env) is not None
+    assert rollout_flaw(rows, env) is not None
 
 
 def test_a_real_action_may_lie_outside_its_box_but_has_to_be_a_number() -> None:
     env = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((2,), low=(-1.0, -1.0), high=(1.0, 1.0)))
     rows = np.zeros(3, rollout_record(env, PolicySpec(logits_and_value(4), 0), 5).dtype)
     rows["last_action"] = 7.5
-    assert flaw(rows, env) is None
+    assert rollout_flaw(rows, env) is None
     rows["last_action"][1, 2, 1] = np.nan
-    assert "last_action" in (flaw(rows, env) or "")
+    assert "last_action" in (rollout_flaw(rows, env) or "")
 
 
 def test_an_observed_choice_that_does_not_exist_is_a_flaw() -> None:
     env = EnvSpec("Test-v0", ArraySpace("multi_discrete", shape=(2,), sizes=(2, 5)), ArraySpace.discrete(2))
     rows = rollout_rows(3, env=env)
     rows["obs"] = rows["obs"] % [2, 5]
-    assert flaw(rows, env) is None
+    assert rollout_flaw(rows, env) is None
     rows["obs"][1, 2] = [1, 5]
-    assert flaw(rows, env) == "obs holds the choice 5, expected 0 to 4"
+    assert rollout_flaw(rows, env) == "obs holds the choice 5, expected 0 to 4"
 
 
 def test_a_negative_version_is_a_flaw() -> None:
     rows = rollout_rows(3)
     rows["policy_version"][0, 0] = -1
-    assert flaw(rows, ENV) == "policy_version is negative"
+    assert rollout_flaw(rows, ENV) == "policy_version is negative"
 
 
 def test_episodes_come_out_as_python_numbers() -> None:

@@ -197,6 +197,36 @@ def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(
     assert len(np.unique(replay.draw(2000, 0.4).ids)) == replay.size
 
 
+@pytest.mark.parametrize("which", ["action", "reward", "version", "task", "origin"])
+def test_rows_that_no_learner_would_have_taken_are_dropped_although_their_checksums_are_right(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    world, replay = filled(tmp_path)
+    stored = world.stored([world.rollout(0), world.rollout(1)])
+    stored.tasks = np.zeros(2, np.int64)
+    entry, value = {
+        "action": (stored.rows["last_action"], 7),
+        "reward": (stored.rows["reward"], np.inf),
+        "version": (stored.rows["policy_version"], -1),
+        "task": (stored.tasks, 1),
+        "origin": (stored.origins, -9),
+    }[which]
+    entry[1] = value
+    replay.insert(stored)
+    good = replay._ring.numbered[:-1]
+    again = replay_of(world, tmp_path, ITEMS, CAPACITY)
+    assert again._ring.numbered.tolist() == good.tolist()
+    assert caplog.text.count("1 rows are dropped, which cannot be right") == 1
+    again.draw(100, 0.4)
+
+
+@pytest.mark.parametrize("changes", [{"inserted": -1}, {"inserted": 2**62}, {"largest": np.inf}, {"largest": -1.0}])
+def test_impossible_numbers_in_a_checkpoint_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    _, replay = filled(tmp_path)
+    with pytest.raises(ValueError, match="impossible numbers of a replay"):
+        replay.load(replay.state() | changes)
+
+
 def test_a_replay_that_cannot_hold_an_item_says_so(tmp_path: Path) -> None:
     world = World(STACKED, seed=1, streams=50)
     replay = replay_of(world, tmp_path, BurnIn(4 * T, 4 * T), 4)

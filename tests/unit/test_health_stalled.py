@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.test_health_verdict import PAGES, services
@@ -85,6 +85,8 @@ CHANGES = st.tuples(st.sampled_from(KEYS), VALUES) | st.tuples(
 
 
 @given(st.lists(st.tuples(st.sampled_from(ROLES), CHANGES), max_size=6), st.sets(st.sampled_from(ROLES)))
+@example([("learner", ("total_steps", 0.5))], set())
+@example([], {"broker", "envserver", "actor"})
 def test_whatever_pages_hold_there_is_a_table_and_a_sentence(
     changes: list[tuple[str, tuple[str, Any]]], without: set[str]
 ) -> None:

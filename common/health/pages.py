@@ -21,36 +21,28 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
 
 
 def announced(status: Path) -> tuple[str, str]:
-    """Of the service that wrote a status file, the address of its page, and its machine unless that is this one.
-
-    The address is empty if there is no page, or only its machine can ask for it.
-    """
+    """Of the service that wrote a status file, the address of its page, empty if not for us; its machine if another."""
     try:
         found = json.loads(status.read_text())
         address, host = str(found["health"]), str(found.get("host") or socket.gethostname())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", ""
-    name, _, port = address.rpartition(":")
     if host == socket.gethostname():
         return address, ""
+    name, _, port = address.rpartition(":")
     if name.strip("[]") in ANY:
         return f"{host}:{port}", host
-    return "" if re.fullmatch(r"127\..*|localhost|\[?::1\]?", name) else address, host
+    return "" if re.match(r"127\.|localhost|\[?::1", name) else address, host
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
     """The page of the service at host:port, or None if it does not answer with one, whatever the address is."""
-    host, _, port = address.rpartition(":")
+    name, _, port = address.rpartition(":")
+    host = ANY.get(name.strip("[]"), name.strip("[]"))
     try:
-        with closing(http.client.HTTPConnection(_reachable(host), int(port), timeout=timeout_s)) as connection:
+        with closing(http.client.HTTPConnection(host, int(port), timeout=timeout_s)) as connection:
             connection.request("GET", "/healthz")
             page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
     except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException):
         return None
     return page if isinstance(page, dict) else None
-
-
-def _reachable(host: str) -> str:
-    """The host to connect to for a page that is bound to `host`."""
-    plain = host.strip("[]")
-    return ANY.get(plain, plain)

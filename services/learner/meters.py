@@ -105,8 +105,7 @@ class Meters:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
         if seen := state.get("collapse"):  # absent in older checkpoints
-            best, deviation, lowest = map(float, seen)
-            self.collapse.seen = [best, deviation, lowest]
+            self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])
 

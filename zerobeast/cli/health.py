@@ -34,8 +34,7 @@ def main(argv: list[str]) -> int:
     look = _where(flags)
 
     def wanted() -> list[ServiceView]:
-        services = look()
-        return [view for view in services if flags.role in (None, view.role)]
+        return [view for view in look() if flags.role in (None, view.role)]
 
     def judged(services: Sequence[ServiceView]) -> Verdict:
         return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)

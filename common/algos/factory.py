@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 from importlib import import_module
 
 import torch
@@ -13,8 +13,6 @@ from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.specs import EnvSpec
-
-log = logging.getLogger(__name__)
 
 
 def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
@@ -27,13 +25,9 @@ def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
     module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
     make = getattr(module, ALGORITHMS[config.algo].__name__.removesuffix("Config"))
     parameters = 0
-    try:
-        with torch.device("meta"):  # shapes without memory
-            parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
-    except ConfigError:
-        raise
-    except Exception as error:  # the network of another author's algorithm may compute with its weights when it is made
-        log.debug("the size of the network is not known before it is made: %r", error)
+    # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
+    with contextlib.suppress(RuntimeError, TypeError, ValueError), torch.device("meta"):
+        parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
     if parameters > config.net.max_parameters:
         raise ConfigError(
             f"{env.env_id}: a network of {parameters:,} parameters, expected at most {config.net.max_parameters:,} "

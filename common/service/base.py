@@ -54,7 +54,7 @@ class Service(ABC):
         self._progress = Progress(clock())
         self.resources = contextlib.ExitStack()  #: what `open` took
         self._shared: Context | None = None  #: the context of its process, if that has several services
-        self._opened: list[Context] = []
+        self.contexts: list[Context] = []
         self.poller = Poller()  #: what it waits for now; replaced when sockets come or go
 
     def share(self, context: Context, services: int) -> None:
@@ -145,15 +145,10 @@ class Service(ABC):
         if not self.works_elsewhere():
             self._waited_idle_s += seconds
 
-    @property
-    def sound(self) -> bool:
-        """Whether the threads that it depends on still run."""
-        return self.state == "draining" or all(context.sound for context in self._opened)
-
     def open_context(self, security: SecurityConfig) -> Context:
         """The context of its sockets, which ends with `resources`."""
         context = open_context(security, self.role, self._shared)
-        self._opened.append(context)
+        self.contexts.append(context)
         self.resources.callback(context.term)
         return context
 

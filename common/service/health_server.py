@@ -142,7 +142,7 @@ class HealthServer:
         """What the loop last wrote, plus what only a reader can tell: how long ago it turned, and what follows."""
         service = self._service
         page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
-        page["live"] = page["loop_age_s"] < STUCK_S and service.sound
+        page["live"] = page["loop_age_s"] < STUCK_S and all(context.sound for context in service.contexts)
         page["ready"] = page["live"] and page.get("state") == "ready"
         page["stalled"] = page["ready"] and page["stalled_s"] > self._stall_after_s
         return page

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import stat
-import struct
+import sys
 import termios
 from collections.abc import Iterator
 
@@ -16,7 +16,11 @@ import zmq
 def connections(bound: zmq.Socket[bytes]) -> Iterator[socket.socket]:
     """Each connection that a bound tcp or ipc socket has at present, as a duplicate that is closed afterwards."""
     place = str(bound.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
-    for name in os.listdir("/proc/self/fd"):
+    try:
+        files = os.listdir("/proc/self/fd")
+    except OSError:  # no file is left to read them with
+        return
+    for name in files:
         try:
             if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
                 continue
@@ -31,5 +35,4 @@ def connections(bound: zmq.Socket[bytes]) -> Iterator[socket.socket]:
 
 def unsent(connection: socket.socket) -> int:
     """Bytes that the kernel holds because the peer has not taken them."""
-    (waiting,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
-    return int(waiting)
+    return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

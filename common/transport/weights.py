@@ -111,8 +111,8 @@ class WeightsPublisher:
             return
         log.warning("%d MB of weights wait for subscribers: those that are behind are disconnected", held >> 20)
         for connection in connections(self._socket):
-            if unsent(connection):
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if unsent(connection):
                     connection.shutdown(SHUT_RDWR)
 
     def _send(self, about: bytes, header: Header, frames: list[memoryview]) -> None:

@@ -117,7 +117,7 @@ def test_a_loop_that_hangs_is_reported_although_its_page_is_served() -> None:
 def test_a_service_that_can_admit_no_client_any_more_is_not_alive() -> None:
     with served() as (worker, address):
         wait_until(lambda: get(address, "/livez")[0] == 200)
-        worker._opened.append(SimpleNamespace(sound=False))  # type: ignore[arg-type]
+        worker.contexts.append(SimpleNamespace(sound=False))  # type: ignore[arg-type]
         assert get(address, "/livez")[0] == 503
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,10 +55,6 @@ class PolicyAndValue(Network):
         features, core = self.body(inputs, core)
         with without_autocast(core.device):  # heads are small, and their rounding errors are the policy's
             return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
-
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
-        self.body.observe(obs)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights of the body in `dtype`."""

@@ -8,7 +8,6 @@ net = QNetwork(config.net, env, atoms=51)           # [T, B, A, 51], logits of a
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,10 +64,6 @@ class QNetwork(Network):
         [features], core = self.body(inputs, core)
         with without_autocast(core.device):  # heads are small, and the gaps between values are smaller still
             return self.head(features, inputs.action_mask), core
-
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
-        self.body.observe(obs)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights of the body in `dtype`."""

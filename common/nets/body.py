@@ -68,11 +68,6 @@ class Body(nn.Module):
         remembered, core = self.core(features[0], inputs.first, core)
         return [remembered], core
 
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
-        if self.norm is not None:
-            self.norm.observe(obs)
-
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights of torsos and core in `dtype`, for inference: autocast would convert them at every call."""
         for part in (self.torsos, self.core):

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.nets.normalize import ObsNorm
+
 
 class StepInput(NamedTuple):
     """What a network sees at each step; see `zerobeast.common.wire.records` for the time index."""
@@ -39,6 +41,12 @@ class Network(nn.Module):
     def initial_state(self, batch: int) -> Tensor:
         """The state before an episode: zeros [batch, core_size] float32."""
         return torch.zeros(batch, self.core_size, device=self.device)
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+        for part in self.modules():
+            if isinstance(part, ObsNorm):
+                part.observe(obs)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights that may be rounded in `dtype`, for inference; here there are none."""

@@ -7,7 +7,6 @@ and as in Lillicrap et al. 2016 except for the last layers. Neither network sees
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,10 +58,6 @@ class BoxPolicy(Network):
         """[N, size] of `vectors` -> [N, n_out] float32."""
         out: Tensor = self.mlp(vectors)
         return out
-
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
-        self.vectors.observe(obs)
 
 
 class StackedLinear(nn.Module):

@@ -36,8 +36,3 @@ class Vectors(nn.Module):
         norms = self.norm.of_arrays if self.norm else [None] * len(arrays)
         parts = [flat(*each, torch.float32) for flat, *each in zip(self.flats, arrays, norms, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
-        if self.norm is not None:
-            self.norm.observe(obs)

@@ -75,7 +75,8 @@ def test_every_array_of_an_observation_is_in_the_vector() -> None:
     assert seen.shape == (3, vectors.size) == (3, 6 * 8 + 4)
     torch.testing.assert_close(seen[:, :48], obs["camera"].reshape(3, 48))
     assert torch.equal(seen[:, 48:].argmax(-1), obs["word"][0])
-    vectors.observe(obs)
+    assert vectors.norm is not None
+    vectors.norm.observe(obs)
     torch.testing.assert_close(vectors(obs)[:, :48].mean(0), torch.zeros(48), atol=1e-5, rtol=0)
 
 

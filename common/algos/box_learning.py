@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from copy import deepcopy
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,6 +47,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         critics = Critics(n_critics, width, run.net.hidden_size or HIDDEN_SIZE).to(net.device)
         self._critics = Target(source=critics, copy=deepcopy(critics), tau=settings.target_rate)
         self._critic_descent = GradientDescent(run, settings, critics.parameters())
+        self.parts |= {"critics": critics, "critics_target": self._critics, "critics_optimizer": self._critic_descent}
 
     @abstractmethod
     def next_values(self, vectors: Tensor) -> Tensor:
@@ -82,19 +82,3 @@ class BoxLearning(ReplayLearning[Transitions]):
             applied, improved = self.improve(vectors, agent_steps)
             step, metrics = step._replace(applied=applied), metrics | improved
         return Updated(step, metrics, errors.detach().abs().mean(0), transitions=len(weights))
-
-    def state(self) -> dict[str, Any]:
-        """The training state besides the policy, for a checkpoint."""
-        return {
-            **super().state(),
-            "critics": self._critics.source.state_dict(),
-            "critics_target": self._critics.state(other=self._critics.copy),
-            "critics_optimizer": self._critic_descent.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        super().load(state)
-        self._critics.source.load_state_dict(state["critics"])
-        self._critics.load(state["critics_target"], other=self._critics.copy)
-        self._critic_descent.load(state["critics_optimizer"])

@@ -62,6 +62,7 @@ class ValueLearning(ReplayLearning[S]):
         self._descent = GradientDescent(config, settings, net.parameters())
         copy = deepcopy(net).requires_grad_(requires_grad=False)
         self._target = Target(source=net, copy=copy, period=settings.target_period, tau=settings.target_rate)
+        self.parts |= {"optimizer": self._descent, "target": self._target}
 
     def descend(self, loss: Tensor, obs: Any, agent_steps: int) -> Step:
         """Take an optimiser step, after which the target follows if its period is over.
@@ -76,17 +77,6 @@ class ValueLearning(ReplayLearning[S]):
             self._net.observe(obs)
             self._target.count()
         return step
-
-    def state(self) -> dict[str, Any]:
-        """The training state, for a checkpoint."""
-        target = self._target.state(other=self._target.copy)
-        return super().state() | {"optimizer": self._descent.state(), "target": target}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        super().load(state)
-        self._descent.load(state["optimizer"])
-        self._target.load(state["target"], other=self._target.copy)
 
 
 class QLearning(ValueLearning[Transitions]):

@@ -11,19 +11,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from zerobeast.common.algos.gradient_descent import Step, summary
+from zerobeast.common.algos.gradient_descent import GradientDescent, Step, summary
 from zerobeast.common.algos.pace import Pace
 from zerobeast.common.algos.protocol import Credit, Learned, Metrics
 from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.common.algos.target import Target
 from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.replay import Replay
 from zerobeast.common.replay.samples import S
 from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+
+Part = nn.Module | GradientDescent | Target[Any] | Pace | Replay[Any]  #: of the training state
 
 
 class Updated(NamedTuple):
@@ -83,19 +86,20 @@ class ReplayLearning(ABC, Generic[S]):
         self._settings, self._total_steps = settings, config.total_steps
         self._drawn = settings.batch_size * per_item  #: transitions per update, at most: sequences may be shorter
         self._unroll_length = config.learner.unroll_length
-        self.pace: Pace | None = Pace(settings.samples_per_insert, settings.replay_min_size)
+        self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
+        self.parts: dict[str, Part] = {"pace": self.pace, "replay": self._replay}  #: in a checkpoint, by name
 
     @property
     def due(self) -> bool:
         """Whether enough is stored for a step, and the pace allows one."""
         step = self._drawn * self._settings.updates_per_step
-        return self._pace.may_sample(step) and self._replay.size >= self._settings.batch_size
+        return self.pace.may_sample(step) and self._replay.size >= self._settings.batch_size
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Store rollouts: when this returns they outlive the process."""
         del agent_steps
         self._replay.insert(rollouts)
-        self._pace.insert(len(rollouts) * self._unroll_length)
+        self.pace.insert(len(rollouts) * self._unroll_length)
 
     def step(self, agent_steps: int) -> Learned:
         """Draw and learn, `updates_per_step` times."""
@@ -105,17 +109,18 @@ class ReplayLearning(ABC, Generic[S]):
     def recovered(self) -> Sequence[Origin]:
         """Rows in the file that are newer than the checkpoint."""
         rows = self._replay.recovered()
-        self._pace.insert(len(rows) * self._unroll_length)
+        self.pace.insert(len(rows) * self._unroll_length)
         return rows
 
     def state(self) -> dict[str, Any]:
-        """The training state besides networks and optimisers; the rows are in their file."""
-        return {"pace": self._pace.state(), "replay": self._replay.state()}
+        """The training state besides the policy; the rows are in their file."""
+        parts = self.parts.items()
+        return {name: part.state_dict() if isinstance(part, nn.Module) else part.state() for name, part in parts}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        self._pace.load(state["pace"])
-        self._replay.load(state["replay"])
+        for name, part in self.parts.items():
+            (part.load_state_dict if isinstance(part, nn.Module) else part.load)(state[name])
 
     @abstractmethod
     def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:
@@ -127,15 +132,10 @@ class ReplayLearning(ABC, Generic[S]):
           agent_steps: of the run so far.
         """
 
-    @property
-    def _pace(self) -> Pace:
-        assert self.pace is not None, "a replay has a pace"
-        return self.pace
-
     def _update(self, agent_steps: int) -> Updated:
         drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
-        self._pace.sample(updated.transitions)
+        self.pace.sample(updated.transitions)
         if self._settings.priority_exponent and updated.step.applied:
             self._replay.update(drawn.ids, updated.priorities)
         return updated

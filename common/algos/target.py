@@ -26,12 +26,14 @@ class Target(Generic[N]):
       period: updates of the source after which the copy follows.
       tau: 1: the copy becomes the same (Mnih et al. 2015, algorithm 1). Below 1: its weights become
         tau source + (1 - tau) copy (Lillicrap et al. 2016, algorithm 1), while statistics and counts are copied.
+      acts: whether the copy is the policy that acts, which a checkpoint holds anyway, and not the source.
     """
 
-    def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0) -> None:
+    def __init__(self, source: N, copy: N, period: int = 1, tau: float = 1.0, *, acts: bool = False) -> None:
         self.source, self.copy, self._period, self._tau = source, copy, period, tau
         self._weights = [tuple[Tensor, ...](net.parameters()) for net in (source, copy)]  #: of both, in the same order
         self._updates = 0  #: since the copy last followed
+        self._other = source if acts else copy  #: the one that a checkpoint does not hold otherwise
 
     def count(self) -> bool:
         """Count an update of the source. Returns whether the copy has followed."""
@@ -53,15 +55,11 @@ class Target(Generic[N]):
         for own, new in zip(self.copy.buffers(), self.source.buffers(), strict=True):
             own.copy_(new)
 
-    def state(self, *, other: N) -> dict[str, Any]:
-        """What a checkpoint must hold.
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold besides the network that acts or is trained."""
+        return {"weights": self._other.state_dict(), "updates": self._updates}
 
-        Args:
-          other: whichever of the two the checkpoint does not hold otherwise.
-        """
-        return {"weights": other.state_dict(), "updates": self._updates}
-
-    def load(self, state: dict[str, Any], *, other: N) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        other.load_state_dict(state["weights"])
+        self._other.load_state_dict(state["weights"])
         self._updates = state["updates"]

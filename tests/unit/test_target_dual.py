@@ -66,7 +66,7 @@ def test_the_period_goes_on_after_a_restart() -> None:
     target.count()
     changed(target.source)
     target.count()
-    again.load(target.state(other=target.copy), other=again.copy)
+    again.load(target.state())
     assert torch.equal(again.copy.weight, target.copy.weight)
     assert again.count()
 

@@ -54,6 +54,7 @@ class DDPGLearning(BoxLearning):
         run, settings = algorithm.config, algorithm.settings
         self._policy = Target(source=net.mlp, copy=deepcopy(net.mlp), tau=settings.target_rate)
         self._policy_descent = GradientDescent(run, settings.of_policy(), net.mlp.parameters())
+        self.parts |= {"policy_target": self._policy, "policy_optimizer": self._policy_descent}
 
     def next_actions(self, vectors: Tensor) -> Tensor:
         """[N, d] by the target policy."""
@@ -72,17 +73,3 @@ class DDPGLearning(BoxLearning):
         self._critics.count()
         self._policy.count()
         return step.applied, {"policy_loss": loss.detach()}
-
-    def state(self) -> dict[str, Any]:
-        """The training state besides the policy, for a checkpoint."""
-        return {
-            **super().state(),
-            "policy_target": self._policy.state(other=self._policy.copy),
-            "policy_optimizer": self._policy_descent.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        super().load(state)
-        self._policy.load(state["policy_target"], other=self._policy.copy)
-        self._policy_descent.load(state["policy_optimizer"])

@@ -72,7 +72,7 @@ class ImpactLearning(OneBatch):
         """
         return {
             "optimizer": self._descent.state(),
-            "target": self._target.state(other=self._target.copy),
+            "target": self._target.state(),
             "batches": [kept.batch._asdict() for kept in self._circular.unfinished],
             "divergence_weight": self._weight.state(),
         }
@@ -80,7 +80,7 @@ class ImpactLearning(OneBatch):
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self._descent.load(state["optimizer"])
-        self._target.load(state["target"], other=self._target.copy)
+        self._target.load(state["target"])
         device = self._net.device
         self._circular.load([KeptBatch(Batch.restored(entries, device)) for entries in state["batches"]])
         self._weight.load(state["divergence_weight"])

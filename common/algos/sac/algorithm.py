@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ class SACLearning(BoxLearning):
         self._temperature = Temperature(settings.temperature, target).to(net.device)
         learned = self._temperature.parameters() if settings.learn_temperature else ()
         self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
+        self.parts |= {"temperature": self._temperature, "policy_optimizer": self._policy_descent}
 
     def next_values(self, vectors: Tensor) -> Tensor:
         """[N]: the smaller target value of a fresh action, plus its entropy (Haarnoja et al. 2018b, equation 3)."""
@@ -71,20 +72,6 @@ class SACLearning(BoxLearning):
         self._critics.count()
         entropy = -drawn.log_prob.detach().mean()
         return step.applied, {"policy_loss": policy_loss.detach(), "entropy": entropy, "temperature": alpha}
-
-    def state(self) -> dict[str, Any]:
-        """The training state besides the policy, for a checkpoint."""
-        return {
-            **super().state(),
-            "temperature": self._temperature.state_dict(),
-            "policy_optimizer": self._policy_descent.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        super().load(state)
-        self._temperature.load_state_dict(state["temperature"])
-        self._policy_descent.load(state["policy_optimizer"])
 
     def _draw(self, vectors: Tensor) -> DrawnActions:
         outputs = self._net(vectors)

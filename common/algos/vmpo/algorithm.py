@@ -45,7 +45,7 @@ class VMPOLearning(OneBatch):
     def __init__(self, algorithm: VMPO, net: PolicyAndValue) -> None:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family = config, algorithm.family
-        self._target = Target(source=deepcopy(net), copy=net, period=config.target_period)
+        self._target = Target(source=deepcopy(net), copy=net, period=config.target_period, acts=True)
         self._descent = GradientDescent(run, config, self._target.source.parameters())
         self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
@@ -74,7 +74,7 @@ class VMPOLearning(OneBatch):
     def state(self) -> dict[str, Any]:
         """The training state, for a checkpoint."""
         return {
-            "target": self._target.state(other=self._target.source),
+            "target": self._target.state(),
             "multipliers": self._multipliers.state_dict(),
             "optimizer": self._descent.state(),
             "multipliers_optimizer": self._pace.state(),
@@ -83,7 +83,7 @@ class VMPOLearning(OneBatch):
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        self._target.load(state["target"], other=self._target.source)
+        self._target.load(state["target"])
         self._multipliers.load_state_dict(state["multipliers"])
         self._descent.load(state["optimizer"])
         self._pace.load(state["multipliers_optimizer"])

@@ -18,14 +18,14 @@ Illegal choices have a probability of 0: `family.of(logits, mask)`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from zerobeast.common.ops.categorical import Categorical, MultiCategorical
+from zerobeast.common.ops.categorical import Categorical
 from zerobeast.common.ops.gaussian import Box, Gaussian, SquashedGaussian
 from zerobeast.common.wire.spaces import CompositeSpace, Space, by_array, nested
 
@@ -77,56 +77,77 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
     """
     if isinstance(action, CompositeSpace):
         families = [family_of(array, squash=squash) for array in action.arrays]
-        return Family(sum(family.n_params for family in families), partial(_product, families=families, action=action))
+        return Family(sum(family.n_params for family in families), partial(_arrays, families=families, action=action))
     if action.kind == "discrete":
         return Family(action.sizes[0], Categorical)
     if action.kind != "box":
-        return Family(sum(action.choices), partial(MultiCategorical, sizes=action.choices, shape=action.shape))
+        return Family(sum(action.choices), partial(_components, sizes=action.choices, shape=action.shape))
     box = Box(action)
     normal = SquashedGaussian if squash else Gaussian
     return Family(2 * math.prod(action.shape), lambda params, _mask: normal(params, box))
 
 
-def _product(params: Tensor, mask: Tensor | None, *, families: list[Family], action: CompositeSpace) -> Product:
+def _components(logits: Tensor, mask: Tensor | None, *, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Independent:
+    """Categoricals of the components of actions [..., *shape], with `sizes` choices each, from logits [..., P]."""
+    batch = logits.shape[:-1]
+    return Independent(
+        [Categorical(*part) for part in zip(torch.split(logits, list(sizes), -1), _split(mask, sizes), strict=True)],
+        join=lambda components: torch.stack(components, -1).view(*batch, *shape),
+        split=lambda actions: actions.reshape(*batch, -1).unbind(-1),
+    )
+
+
+def _arrays(params: Tensor, mask: Tensor | None, *, families: list[Family], action: CompositeSpace) -> Independent:
+    """Distributions of the arrays of actions, which are trees."""
     split = torch.split(params, [family.n_params for family in families], -1)
-    choices = [sum(array.choices) for array in action.arrays]
-    masks = [None] * len(choices) if mask is None else torch.split(mask, choices, -1)
-    return Product([family.of(of, legal) for family, of, legal in zip(families, split, masks, strict=True)], action)
+    masks = _split(mask, [sum(array.choices) for array in action.arrays])
+    return Independent(
+        [family.of(of, legal) for family, of, legal in zip(families, split, masks, strict=True)],
+        join=lambda arrays: nested(action, iter(arrays)),
+        split=lambda actions: [values for _, values in by_array(action, actions)],
+    )
 
 
-class Product:
-    """Independent distributions of the arrays of an action. See `Distribution`; actions are trees.
+def _split(mask: Tensor | None, choices: Sequence[int]) -> Sequence[Tensor | None]:
+    return [None] * len(choices) if mask is None else torch.split(mask, list(choices), -1)
+
+
+class Independent:
+    """Independent distributions of the parts of an action. See `Distribution`.
 
     Args:
-      parts: one for each array of the space, in order.
-      space: of the actions.
+      parts: in order.
+      join: makes actions of those of the parts.
+      split: its inverse.
     """
 
-    def __init__(self, parts: list[Distribution], space: CompositeSpace) -> None:
-        self._parts, self._space = parts, space
+    def __init__(
+        self, parts: Sequence[Distribution], join: Callable[[list[Any]], Any], split: Callable[[Any], Sequence[Any]]
+    ) -> None:
+        self._parts, self._join, self._split = parts, join, split
 
     def sample(self, generator: torch.Generator) -> Any:
-        """Actions, a tree of [..., *shape]."""
-        return nested(self._space, (part.sample(generator) for part in self._parts))
+        """Actions, a draw of each part."""
+        return self._join([part.sample(generator) for part in self._parts])
 
     def mode(self) -> Any:
-        """The likeliest action, a tree of [..., *shape]."""
-        return nested(self._space, (part.mode() for part in self._parts))
+        """The likeliest actions."""
+        return self._join([part.mode() for part in self._parts])
 
     def log_prob(self, actions: Any) -> Tensor:
-        """[...] of actions, a tree of [..., *shape]."""
-        pairs = zip(self._parts, by_array(self._space, actions), strict=True)
-        return torch.stack([part.log_prob(values) for part, (_, values) in pairs]).sum(0)
+        """[...] of actions."""
+        pairs = zip(self._parts, self._split(actions), strict=True)
+        return torch.stack([part.log_prob(values) for part, values in pairs]).sum(0)
 
     def entropy(self) -> Tensor:
         """[...]."""
         return torch.stack([part.entropy() for part in self._parts]).sum(0)
 
-    def kl(self, other: Product) -> Tensor:
+    def kl(self, other: Independent) -> Tensor:
         """[...]."""
         pairs = zip(self._parts, other._parts, strict=True)
         return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
 
-    def kl_parts(self, other: Product) -> tuple[Tensor]:
-        """[...]: one limit for all arrays."""
+    def kl_parts(self, other: Independent) -> tuple[Tensor]:
+        """[...]: one limit for all parts."""
         return (self.kl(other),)

@@ -24,18 +24,6 @@ class Acting:
     syncs: int = 0  #: versions that it was seen to act with
     divergence: float | None = None  #: of the present policy from that version
 
-    def acted(self, version: int) -> bool:
-        """Take note of a version; returns whether it is newer than those before."""
-        newer = version > self.version
-        if newer:
-            self.version, self.divergence, self.syncs = version, None, self.syncs + 1
-        return newer
-
-    def measured(self, divergence: float) -> None:
-        """Smooth a new measurement of the newest version."""
-        before = divergence if self.divergence is None else self.divergence
-        self.divergence = before + SMOOTHING * (divergence - before)
-
 
 class ActingProcesses:
     """The acting processes of a run, by their epochs."""
@@ -62,7 +50,9 @@ class ActingProcesses:
             acting = Acting(self._appeared, now)
             self._appeared += 1
         acting.seen_at = now
-        self.syncs += version <= self.published and acting.acted(version)
+        if acting.version < version <= self.published:
+            acting.version, acting.divergence, acting.syncs = version, None, acting.syncs + 1
+            self.syncs += 1
         self._known[epoch] = acting
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
@@ -87,7 +77,9 @@ class ActingProcesses:
             rows = epochs == epoch
             values = divergences[rows][(versions[rows] == acting.version) & np.isfinite(divergences[rows])]
             if len(values):
-                acting.measured(float(values.mean()))
+                new = float(values.mean())
+                before = new if acting.divergence is None else acting.divergence
+                acting.divergence = before + SMOOTHING * (new - before)
 
     def news(self) -> list[list[Any]]:
         """[epoch, version, divergence] of each measured process: the body of NEWS."""

@@ -73,7 +73,7 @@ class RolloutQueue:
         self.acting: NDArray[np.int64] = np.zeros(0, np.int64)  #: [n], epochs of the brokers that acted in them
         self._none = allocate(0)
         self._entries: deque[_Entry] = deque()
-        self._usable = 0  #: rows that a batch can have
+        self.usable = 0  #: rows that can be learned from
         self._void = 0  #: rollouts of messages without such rows, until their turn comes
         self._taken = 0
         self._oldest = 0  #: version that may still be learned from
@@ -85,17 +85,12 @@ class RolloutQueue:
     @property
     def rollouts(self) -> int:
         """Rollouts that arrived and are not in the ledger yet."""
-        return self._usable + self._void
-
-    @property
-    def usable(self) -> int:
-        """Rows that can be learned from."""
-        return self._usable
+        return self.usable + self._void
 
     @property
     def ready(self) -> bool:
         """Whether `take` has a whole batch."""
-        return self._usable >= self.batch_size and not self._taken
+        return self.usable >= self.batch_size and not self._taken
 
     @property
     def begun(self) -> tuple[Message, int] | None:
@@ -110,7 +105,7 @@ class RolloutQueue:
         """Append a message; without rows its `fate` says why."""
         entry = _Entry(message, self._none if rows is None else rows, message.begun)
         self._entries.append(entry)
-        self._usable += len(entry.rows)
+        self.usable += len(entry.rows)
         self._void += message.rollouts if rows is None else 0
         self._judge(entry)
 
@@ -133,7 +128,7 @@ class RolloutQueue:
         Args:
           short: take the rows that there are if they are too few for a batch.
         """
-        count = min(self._usable, self.batch_size)
+        count = min(self.usable, self.batch_size)
         if self._taken or not count or (count < self.batch_size and not short):
             return None
         self._taken = count
@@ -160,7 +155,7 @@ class RolloutQueue:
     def release(self) -> list[Message]:
         """Drop the rows of `take`, if any, and return the messages that are done now, in the order of the queue."""
         done = []
-        self._usable -= self._taken
+        self.usable -= self._taken
         while self._entries:
             entry = self._entries[0]
             used = min(self._taken, len(entry.rows))
@@ -178,5 +173,5 @@ class RolloutQueue:
         if len(rows) and entry.message.version < self._oldest:
             entry.message = entry.message._replace(fate="stale", rollouts=len(rows))  # some may be used already
             entry.rows = self._none
-            self._usable -= len(rows)
+            self.usable -= len(rows)
             self._void += len(rows)

@@ -8,7 +8,7 @@ Everything else about learning values is the same for both, see `zerobeast.commo
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,50 +24,40 @@ class Compared(NamedTuple):
     priority: Tensor  #: [N] >= 0, without gradient: how much there is to learn
 
 
-class Values(Protocol):
-    """How to interpret the answers of a `QNetwork`."""
-
-    atoms: int | None  #: as passed to `QNetwork`
-
-    def expected(self, answers: Tensor) -> Tensor:
-        """The expected return of each action: answers [..., A] or [..., A, K] -> [..., A]."""
-
-    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
-        """Compare answers with the target reward + discount Z, Z being the answer some steps later.
-
-        Args:
-          chosen: [N] or [N, K], answers for the actions that were taken, with gradient.
-          bootstrap: [N] or [N, K], Z, without gradient.
-          reward: [N], the discounted sum over the steps in between.
-          discount: [N], 0 if the episode terminated.
-        """
-
-
 class Scalars:
-    """One number per action. See `Values`.
+    """How to interpret the answers of a `QNetwork` that gives one number per action.
 
     Args:
       huber: the error above which the loss is linear, so that gradients are at most this (Mnih et al. 2015).
     """
 
-    atoms: int | None = None
+    atoms: int | None = None  #: as passed to `QNetwork`
 
     def __init__(self, huber: float) -> None:
         self._huber = huber
 
     def expected(self, answers: Tensor) -> Tensor:
-        """Answers [..., A], as they are."""
+        """The expected return of each action: answers [..., A] -> [..., A], as they are."""
         return answers
 
     def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
-        """Huber loss of the TD error, whose absolute value is the priority."""
+        """Compare answers with the target reward + discount Z, Z being the answer some steps later.
+
+        Huber loss of the TD error, whose absolute value is the priority.
+
+        Args:
+          chosen: [N] or, of distributions, [N, K], answers for the actions that were taken, with gradient.
+          bootstrap: Z, likewise, without gradient.
+          reward: [N], the discounted sum over the steps in between.
+          discount: [N], 0 if the episode terminated.
+        """
         targets = reward + discount * bootstrap
         loss = functional.huber_loss(chosen, targets, reduction="none", delta=self._huber)
         return Compared(loss, (targets - chosen.detach()).abs())
 
 
 class Distributions:
-    """Logits of a distribution over K returns per action (Bellemare et al. 2017). See `Values`.
+    """As `Scalars`, for logits of a distribution over K returns per action (Bellemare et al. 2017).
 
     Args:
       n_atoms: K.
@@ -88,3 +78,6 @@ class Distributions:
         targets = project(bootstrap.softmax(-1), reward, discount, *self._ends)
         divergence = (torch.xlogy(targets, targets) - targets * chosen.log_softmax(-1)).sum(-1)
         return Compared(divergence, divergence.detach().clamp(min=0.0))
+
+
+Values = Scalars | Distributions

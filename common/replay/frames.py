@@ -12,7 +12,7 @@ import struct
 import weakref
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +30,8 @@ LEVEL = 1  #: of zstd. Level 3 is no smaller, 1 a bit faster: 18 to 43 us for th
 _LENGTH = struct.Struct("<q")  #: length of the compressed frames, stored before them
 
 
-class Frames(Protocol):
-    """The frames of all rows, by slot."""
-
-    def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """Store what a row [bytes] does not keep itself; returns what was stored, for a checksum. Raises StoreError."""
-
-    def written(self, slot: int) -> bytes | memoryview:
-        """What `write` stored, as it is in the file; of a torn row, anything."""
-
-    def take(self, slots: Ints, at: Ints) -> Any:
-        """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
-
-
 class Mapped:
-    """Frames that are fields of the rows, read in place.
+    """Frames that are fields of the rows, read in place. Slots are those of the rows.
 
     Args:
       rows: [capacity] of the record.
@@ -54,17 +41,17 @@ class Mapped:
         self._frames = arrays(rows["obs"])
 
     def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """See `Frames`."""
+        """Store what a row [bytes] does not keep itself; returns what was stored, for a checksum. Raises StoreError."""
         del slot, row
         return b""
 
-    def written(self, slot: int) -> bytes:
-        """See `Frames`."""
+    def written(self, slot: int) -> bytes | memoryview:
+        """What `write` stored, as it is in the file; of a torn row, anything."""
         del slot
         return b""
 
     def take(self, slots: Ints, at: Ints) -> Any:
-        """See `Frames`."""
+        """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
         return tree_map(lambda frames: frames[slots[:, None], at], self._frames)
 
 
@@ -98,7 +85,7 @@ class Compressed:
         weakref.finalize(self, os.close, self._fd)
 
     def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """See `Frames`."""
+        """See `Mapped`."""
         packed = self._compressor.compress(row[: self._row.size].data)
         written = content = _LENGTH.pack(len(packed)) + packed
         at = self._start + slot * self._space
@@ -111,13 +98,13 @@ class Compressed:
         return written
 
     def written(self, slot: int) -> memoryview:
-        """See `Frames`."""
+        """See `Mapped`."""
         at = self._start + slot * self._space
         (length,) = _LENGTH.unpack_from(self._content, at)
         return self._content[at : at + min(max(0, length) + _LENGTH.size, self._space)]
 
     def take(self, slots: Ints, at: Ints) -> NDArray[np.uint8]:
-        """See `Frames`. Each row is decompressed once."""
+        """See `Mapped`. Each row is decompressed once."""
         taken = np.empty((*at.shape, *self._row.shape[1:]), np.uint8)
         order = np.argsort(slots, kind="stable")
         rows, starts = np.unique(slots[order], return_index=True)
@@ -135,6 +122,9 @@ class Compressed:
         if size != self._row.size:
             raise StoreError(f"{self._path} has frames that are damaged, perhaps with the disk: --fresh begins anew")
         return self._row
+
+
+Frames = Mapped | Compressed
 
 
 def space(record: RecordSpec) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,36 +18,15 @@ from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.replay.chains import Chains
 from zerobeast.common.replay.row_fields import RowFields
 from zerobeast.common.replay.samples import Sequences, Transitions
-from zerobeast.common.replay.spans import Spans
+from zerobeast.common.replay.spans import S_co, Spans
 
 Ints = NDArray[np.int64]
-S_co = TypeVar("S_co", covariant=True, bound=tuple[object, ...])
-
-
-class Index(Protocol[S_co]):
-    """The items of one ring."""
-
-    @property
-    def count(self) -> int:
-        """Number of complete items."""
-
-    def complete(self, slots: Ints) -> Ints:
-        """Ids of the items that the new rows in `slots` have completed."""
-
-    def has(self, ids: Ints) -> NDArray[np.bool_]:
-        """[N]: whether these items exist."""
-
-    def lose(self, slots: Ints) -> Ints:
-        """Ids of the items that are lost when rows in `slots` are overwritten. Called before that."""
-
-    def sample(self, ids: Ints, *, obs: bool = True) -> S_co:
-        """These items; without `obs`, an empty tensor stands for observations."""
 
 
 class Items(Protocol[S_co]):
     """A kind of items."""
 
-    def over(self, fields: RowFields, chains: Chains) -> Index[S_co]:
+    def over(self, fields: RowFields, chains: Chains) -> Spans[S_co]:
         """An index of the items in these rows."""
 
 
@@ -65,7 +44,7 @@ class NStep:
     discount: float
     shape: Callable[[Tensor], Tensor]
 
-    def over(self, fields: RowFields, chains: Chains) -> Index[Transitions]:
+    def over(self, fields: RowFields, chains: Chains) -> Spans[Transitions]:
         """See `Items`.
 
         Raises:
@@ -76,7 +55,7 @@ class NStep:
         return _TransitionIndex(self, fields, chains)
 
 
-class _TransitionIndex(Spans):
+class _TransitionIndex(Spans[Transitions]):
     """A transition is complete once the policy has answered its last observation: `next_extras` is part of it."""
 
     def __init__(self, items: NStep, fields: RowFields, chains: Chains) -> None:
@@ -86,7 +65,7 @@ class _TransitionIndex(Spans):
         self._returns: NDArray[np.float32] = np.zeros(len(self.lengths), np.float32)
 
     def complete(self, slots: Ints) -> Ints:
-        """See `Index`. The rewards of each item are summed here, once."""
+        """See `Spans`. The rewards of each item are summed here, once."""
         ids = super().complete(slots)
         starts, ts = np.divmod(ids, self.fields.steps)
         lengths, total = self.lengths[ids], np.zeros(len(ids), np.float32)
@@ -99,7 +78,7 @@ class _TransitionIndex(Spans):
         return ids
 
     def sample(self, ids: Ints, *, obs: bool = True) -> Transitions:
-        """See `Index`."""
+        """See `Spans`."""
         fields = self.fields
         slots, ts = np.divmod(ids, fields.steps)
         lengths = self.lengths[ids].astype(np.int64)
@@ -140,7 +119,7 @@ class BurnIn:
     burn_in: int
     length: int
 
-    def over(self, fields: RowFields, chains: Chains) -> Index[Sequences]:
+    def over(self, fields: RowFields, chains: Chains) -> Spans[Sequences]:
         """See `Items`.
 
         Raises:
@@ -151,14 +130,14 @@ class BurnIn:
         return _SequenceIndex(self, fields, chains)
 
 
-class _SequenceIndex(Spans):
+class _SequenceIndex(Spans[Sequences]):
     def __init__(self, items: BurnIn, fields: RowFields, chains: Chains) -> None:
         self._rows = items.burn_in // fields.steps
         super().__init__(fields, chains, items.length, back=self._rows)
         self._items = items
 
     def sample(self, ids: Ints, *, obs: bool = True) -> Sequences:
-        """See `Index`."""
+        """See `Spans`."""
         fields, burn_in = self.fields, self._items.burn_in
         slots, ts = np.divmod(ids, fields.steps)
         opens = fields.values("first", slots, ts)

@@ -6,7 +6,9 @@ step, and a span ends at the last observation of its episode, whether that termi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,12 @@ from zerobeast.common.replay.chains import Chains
 from zerobeast.common.replay.row_fields import RowFields
 
 Ints = NDArray[np.int64]
+S_co = TypeVar("S_co", covariant=True, bound=tuple[object, ...])
 AT_ONCE = 4096  #: rows that are examined together
 
 
-class Spans:
-    """Spans over rows. The id of a span is slot * T + t of its first step.
+class Spans(ABC, Generic[S_co]):
+    """The spans over the rows of a ring. The id of a span is slot * T + t of its first step.
 
     Args:
       fields: of the rows.
@@ -39,7 +42,11 @@ class Spans:
             -(-(fields.steps - 1 + reach + answered) // fields.steps) - 1
         )  #: maximum rows after its own that a span reaches into
         self.lengths: NDArray[np.int32] = np.zeros(fields.capacity * fields.steps, np.int32)  #: by id; 0: no such span
-        self.count = 0
+        self.count = 0  #: of complete spans
+
+    @abstractmethod
+    def sample(self, ids: Ints, *, obs: bool = True) -> S_co:
+        """These spans; without `obs`, an empty tensor stands for observations."""
 
     def complete(self, slots: Ints) -> Ints:
         """Ids of the spans that the rows in `slots`, new and already joined, have completed."""

@@ -18,7 +18,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
-from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.local import LocalVectorEnv
 from zerobeast.services.envserver.native import NativeVectorEnv, has_native
 from zerobeast.services.envserver.vector import VectorEnv
@@ -49,7 +49,9 @@ def make_vector_env(
     match = _ATARI.fullmatch(config.id)
     if match:
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
-        return _make_atari(rom, config, num_envs, seed, server.threads or 1)
+        most = min(num_envs, EMULATORS_AT_ONCE)
+        threads = math.ceil((server.threads or 1) * most / num_envs)  # of a part: parts are stepped side by side
+        return InlineVectorEnv(partial(AtariVectorEnv, rom, config, threads=threads), num_envs, seed, most)
     plain = ":" not in config.id and not config.id.startswith(MINATAR)
     if plain and _has_native(config.id) and not (config.action_mask or masks):
         return InlineVectorEnv(partial(NativeVectorEnv, config), num_envs, seed, num_envs)
@@ -62,16 +64,6 @@ def make_vector_env(
 def _find_own_modules() -> None:
     """Let ids name modules in the folder that this process was started in; what is installed comes before them."""
     sys.path.append(str(Path.cwd()))
-
-
-def _make_atari(rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> VectorEnv:
-    most = min(num_envs, EMULATORS_AT_ONCE)
-    threads_of_part = math.ceil(threads * most / num_envs)  # parts are stepped side by side
-
-    def make(n: int, first_seed: int) -> InlineEnvs:
-        return AtariVectorEnv(rom, config, n, first_seed, threads_of_part)
-
-    return InlineVectorEnv(make, num_envs, seed, most)
 
 
 def games() -> dict[str, str]:
@@ -98,30 +90,23 @@ def _has_native(env_id: str) -> bool:
     """Whether gymnasium has a vectorised implementation of an id.
 
     Raises:
-      EnvError: gymnasium does not know the id.
+      EnvError: gymnasium does not know the id, or it is of a game whose settings it decides.
     """
     try:
         import gymnasium
     except ImportError as error:
         needs = 'needs gymnasium, which is not installed: pip install "zerobeast[envserver]"'
         raise EnvError(f"env.id {env_id!r} {needs}") from error
-    _refuse_raw_atari(env_id)
+    if (match := _RAW_ATARI.fullmatch(env_id)) and (game := match["game"]) in games():
+        raise EnvError(
+            f"env.id {env_id!r}: expected ALE/{game}-v5 or {game}NoFrameskip-v4, whose frame skip, sticky actions and "
+            "action set are settings of env"
+        )
     try:
         return has_native(env_id)
     except gymnasium.error.Error as error:
         reason = " ".join(str(error).split())
         raise EnvError(f"env.id {env_id!r} is unknown{did_you_mean(env_id, _all_ids()) or ': ' + reason}") from error
-
-
-def _refuse_raw_atari(env_id: str) -> None:
-    match = _RAW_ATARI.fullmatch(env_id)
-    if match is None or match["game"] not in games():
-        return
-    game = match["game"]
-    raise EnvError(
-        f"env.id {env_id!r}: expected ALE/{game}-v5 or {game}NoFrameskip-v4, whose frame skip, sticky actions and "
-        "action set are settings of env"
-    )
 
 
 def _all_ids() -> list[str]:

@@ -45,7 +45,8 @@ class Thread:
         self.begun: list[int] = []
         monkeypatch.setattr(catalogue, "AtariVectorEnv", self._make)
 
-    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, _threads: int) -> InlineEnvs:
+    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, threads: int) -> InlineEnvs:
+        del threads
         self.begun.append(seed)
         time.sleep(self.make_s)
         return NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)

@@ -146,19 +146,16 @@ class InlineVectorEnv(VectorEnv):
         if self._begun:
             return False
         self._begun = None
-        self._gather_infos()
+        if self.infos is not None:
+            self.infos.clear()
+            for part, env in self._parts:
+                self.infos.put(env.infos, part)
         self.episodes = list(chain.from_iterable(env.episodes for _, env in self._parts))
         return True
 
     def close(self) -> None:
         for _, env in self._parts:
             env.close()
-
-    def _gather_infos(self) -> None:
-        if self.infos is not None:
-            self.infos.clear()
-            for part, env in self._parts:
-                self.infos.put(env.infos, part)
 
     def _make_or_reset_next(self) -> None:
         """Reset the newest part, or make the next."""

@@ -195,15 +195,10 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             if worker.pipe is None:
                 worker.awaits = "spec"  # collect starts one
-                continue
-            if actions is None and self._only is not None and not self._only[worker.part].any():
-                continue
-            worker.awaits, worker.since = "rows", time.monotonic()
-            with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
-                if actions is None:
-                    self._send_reset(worker, self._only)
-                    continue
-                worker.pipe.send_bytes(STEP + actions[worker.part].tobytes())
+            elif actions is not None:
+                self._request(worker, STEP + actions[worker.part].tobytes())
+            elif self._only is None or self._only[worker.part].any():
+                self._request_reset(worker, self._only)
 
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None
@@ -228,8 +223,7 @@ class WorkerVectorEnv(VectorEnv):
         if "spec" in outcome:
             self._made(worker, EnvSpec.from_wire(outcome["spec"]))
             return
-        self._fill(worker.part, outcome.get("rows"))
-        self._take_infos(outcome, worker.part)
+        self._fill(worker.part, outcome)
         worker.awaits = ""
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
@@ -248,23 +242,23 @@ class WorkerVectorEnv(VectorEnv):
         worker.awaits = ""
         if self._opened:
             self._statistics.forget(worker.part)
-            worker.awaits, worker.since = "rows", time.monotonic()
-            assert worker.pipe is not None
-            with contextlib.suppress(OSError):
-                self._send_reset(worker)
+            self._request_reset(worker)
 
-    def _send_reset(self, worker: _Worker, only: Only = None) -> None:
-        assert worker.pipe is not None
+    def _request_reset(self, worker: _Worker, only: Only = None) -> None:
         seed, part_only = of_part(self._seed, worker.part), None if only is None else only[worker.part]
-        worker.pipe.send_bytes(RESET + pack([seed, self._options, part_only]))
+        self._request(worker, RESET + pack([seed, self._options, part_only]))
 
-    def _fill(self, part: slice, rows: object) -> None:
-        wanted = self.rows[part].view(np.uint8)
+    def _request(self, worker: _Worker, request: bytes) -> None:
+        assert worker.pipe is not None
+        worker.awaits, worker.since = "rows", time.monotonic()
+        with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
+            worker.pipe.send_bytes(request)
+
+    def _fill(self, part: slice, outcome: dict[str, Any]) -> None:
+        rows, wanted = outcome.get("rows"), self.rows[part].view(np.uint8)
         if not isinstance(rows, bytes) or len(rows) != wanted.nbytes:
             raise RemoteProtocolError(f"expected {wanted.nbytes} bytes of rows")
         wanted[:] = np.frombuffer(rows, np.uint8)
-
-    def _take_infos(self, outcome: dict[str, Any], part: slice) -> None:
         if self.infos is not None:
             self.infos.put(outcome.get("infos"), part)
             left_out = outcome.get("left_out")

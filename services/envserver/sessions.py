@@ -1,17 +1,20 @@
-"""What each session of an env-server hosts, and which sessions a turn of its loop serves."""
+"""What each session of an env-server hosts, whether there is room for another, and which a turn of its loop serves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.session import Session
 from zerobeast.services.envserver.vector import VectorEnv
 
+MAX_SESSIONS = 1024
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 
 
@@ -25,6 +28,30 @@ class Hosted:
     def has_inline_work(self) -> bool:
         """Whether the next turn has work here that no file announces."""
         return self.request is not None and self.env.inline
+
+
+def check_capacity(
+    num_envs: int, settings: EnvServerConfig, *, hosted: Sequence[VectorEnv], leaving: Sequence[VectorEnv]
+) -> None:
+    """Check that there is room for a new session.
+
+    Args:
+      num_envs: environments that it asks for.
+      settings: the limits.
+      hosted: environments of all sessions, including those still to be made.
+      leaving: environments of closed sessions that have not ended yet.
+
+    Raises:
+      RemoteProtocolError: there is no room now.
+    """
+    envs = sum(env.num_envs for env in hosted)
+    processes = sum(env.processes for env in [*hosted, *leaving])
+    if len(hosted) >= MAX_SESSIONS or envs + num_envs > settings.max_envs or processes >= settings.max_workers:
+        raise RemoteProtocolError(
+            f"no room for {num_envs} environments now: the env-server hosts {envs} in {len(hosted)} sessions "
+            f"and has {processes} processes",
+            "busy",
+        )
 
 
 def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:

@@ -16,7 +16,7 @@ from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver import capacity as room
+from zerobeast.services.envserver import sessions as module
 from zerobeast.services.envserver.service import EnvServer
 
 TERMS: dict[str, Any] = {"env": {"id": COUNTER}, "num_envs": 2, "seed": 0}
@@ -209,7 +209,7 @@ def test_environments_that_cannot_be_hosted_are_refused_in_words(server: EnvServ
 def test_a_full_server_says_busy(
     context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch, sessions: int, settings: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(room, "MAX_SESSIONS", sessions)
+    monkeypatch.setattr(module, "MAX_SESSIONS", sessions)
     with running(ipc, **settings) as server:
         peer = Process(context, ipc)
         first, second, hosted = peer.hello(), peer.hello(slot=1), len(server.table)

@@ -5,7 +5,7 @@ from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.run import EnvServerConfig
-from zerobeast.services.envserver.capacity import MAX_SESSIONS, check_capacity
+from zerobeast.services.envserver.sessions import MAX_SESSIONS, check_capacity
 
 SETTINGS = EnvServerConfig(max_envs=100, max_workers=10)
 

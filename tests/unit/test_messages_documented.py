@@ -35,8 +35,8 @@ from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import infos
-from zerobeast.services.envserver.capacity import MAX_SESSIONS
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
+from zerobeast.services.envserver.sessions import MAX_SESSIONS
 from zerobeast.services.learner import window
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

@@ -73,7 +73,3 @@ class ClusterVectorEnv(RowsVectorEnv):
             stack.callback(fleet.close)
             super().__init__(fleet, env_id, num_envs, mode)
             self._resources = stack.pop_all()
-
-    def close_extras(self, **_kwargs: Any) -> None:
-        """Say goodbye; the env-servers close the environments."""
-        self._resources.close()

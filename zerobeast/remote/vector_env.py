@@ -54,6 +54,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     def __init__(self, source: EnvSource, env_id: str, num_envs: int, autoreset_mode: AutoresetMode) -> None:
         self._source, self._mode = source, autoreset_mode
+        self._resources = contextlib.ExitStack()  #: released by `close`
+        self._resources.callback(source.close)
         spec = source.spec
         self.num_envs = num_envs
         self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
@@ -217,8 +219,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         raise ConfigError(f"attribute {short(name)} cannot be set: it stays in the env-server")
 
     def close_extras(self, **_kwargs: Any) -> None:
-        """Say goodbye; the env-server closes the environments."""
-        self._source.close()
+        """Say goodbye; each env-server closes its environments."""
+        self._resources.close()
 
     def _finish(self, what: str) -> EnvAnswer:
         if self._begun != what:
@@ -315,10 +317,6 @@ class RemoteVectorEnv(RowsVectorEnv):
             stack.callback(client.close)
             super().__init__(OneServer(client), env_id, num_envs, mode)
             self._resources = stack.pop_all()
-
-    def close_extras(self, **_kwargs: Any) -> None:
-        """Say goodbye; the env-server closes the environments."""
-        self._resources.close()
 
 
 def mode_of(name: str | AutoresetMode) -> AutoresetMode:

@@ -86,25 +86,15 @@ class EnvSession:
             self._stream.sent(now)
         while message := self.port.receive():
             self._take(message)
-        return self.ready
-
-    @property
-    def ready(self) -> bool:
-        """Whether the session is open and nothing is unanswered."""
         return self._stream.open and not self._stream.waiting
 
     def pause_s(self) -> float:
         """Seconds until there is something to do, unless a message arrives first."""
         return max(self._stream.deadline() - time.monotonic(), UNSENT_S)
 
-    @property
-    def busy(self) -> str:
-        """Why the server has no room for this session now, if it says so."""
-        return self._stream.busy
-
-    def silent_s(self) -> float:
-        """Seconds without a sign of life from a server that owes one."""
-        return self._stream.silent_s(time.monotonic())
+    def works(self, limit_s: float) -> bool:
+        """Whether the server has room for this session, and owes no sign of life for longer than `limit_s`."""
+        return not self._stream.busy and self._stream.silent_s(time.monotonic()) <= limit_s
 
     def complaint(self, silence_s: float) -> str:
         """A sentence that says what is wrong with the server after `silence_s` without an answer."""
@@ -218,13 +208,10 @@ def _check_infos(infos: Infos, num_envs: int) -> None:
     for name, values in infos.items():
         if not isinstance(name, str):
             raise RemoteProtocolError(f"info {short(name)} is no name", "payload")
-        if (mask := infos.get(f"_{name}")) is not None and (np.shape(mask), _kind(mask)) != ((num_envs,), "b"):
+        is_mask = isinstance(mask := infos.get(f"_{name}"), np.ndarray) and mask.dtype == np.bool_
+        if mask is not None and not (is_mask and mask.shape == (num_envs,)):
             raise RemoteProtocolError(f"info {short('_' + name)} are not {num_envs} booleans", "payload")
         if isinstance(values, dict):
             _check_infos(values, num_envs)
         elif not isinstance(values, np.ndarray) or values.shape[:1] != (num_envs,):
             raise RemoteProtocolError(f"info {short(name)} is no array over {num_envs} environments", "payload")
-
-
-def _kind(values: Any) -> str:
-    return values.dtype.kind if isinstance(values, np.ndarray) else ""

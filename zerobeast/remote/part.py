@@ -167,6 +167,5 @@ class ClusterPart:
 
     def _judge(self) -> None:
         """Raise PeerLost if this attempt has failed."""
-        late = time.monotonic() - self._greeted_at > SILENCE_S
-        if late and (self.session.busy or self.session.silent_s() > SILENCE_S):
+        if time.monotonic() - self._greeted_at > SILENCE_S and not self.session.works(SILENCE_S):
             raise PeerLost(self.session.complaint(SILENCE_S))

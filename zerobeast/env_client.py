@@ -8,7 +8,8 @@ with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=
 from __future__ import annotations
 
 import time
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from zerobeast.common.transport import Context, Poller
 from zerobeast.env_session import EnvSession, Episodes, Infos
 
 
-class EnvClient:
+class EnvClient(AbstractContextManager["EnvClient"]):
     """One session of N environments, opened by the constructor.
 
     Args:
@@ -65,9 +66,6 @@ class EnvClient:
             self._session.close()
             raise
         self.spec = self._session.spec
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -141,8 +139,7 @@ class EnvClient:
     def _wait(self) -> None:
         began, session = time.monotonic(), self._session
         while not session.advance():
-            works = not session.busy and session.silent_s() < self.timeout_s
-            limit_s = self.timeout_s * (max(1, self.num_envs) if works else 1)
+            limit_s = self.timeout_s * (max(1, self.num_envs) if session.works(self.timeout_s) else 1)
             left_s = began + limit_s - time.monotonic()
             if left_s < 0:
                 raise PeerLost(f"{session.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")

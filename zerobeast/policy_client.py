@@ -18,10 +18,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +37,6 @@ from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.own_env import OwnEnv
 from zerobeast.services.actor.agent import AgentGroup
-from zerobeast.services.actor.directory import Directory
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
 from zerobeast.services.actor.timeouts import TIMEOUTS
@@ -56,7 +55,7 @@ class _Episode:
     length: int = 0
 
 
-class PolicyClient:
+class PolicyClient(AbstractContextManager["PolicyClient"]):
     """Asks a broker for actions and sends the resulting rollouts to the learner. For use by one thread.
 
     Each agent plays its own episodes: `start`, then `act` any number of times, then `end`. Any amount of time may pass
@@ -108,18 +107,15 @@ class PolicyClient:
         sender, now = random_id(), time.monotonic()
         self._awake_since = self._turned_at = now
         hops = Hops("actor", now)
-
-        def agent(slot: int) -> AgentGroup:
-            waits, drops = Waits(now, hops), when_full == "drop"
-            return AgentGroup(self.spec, sender, slot, broker, learner, waits, drops=drops)
-
-        def servers(plane: Plane, endpoint: str) -> Servers:
-            directory = Directory(agents, sender, spread=plane is not Plane.ROLLOUTS)
-            return Servers(plane, Lookup(endpoint), sender, directory, TIMEOUTS)
-
-        self._agents = [agent(slot) for slot in range(agents)]
-        self._servers = {Wait.BROKER: servers(Plane.INFERENCE, broker), Wait.CREDIT: servers(Plane.ROLLOUTS, learner)}
-        self._peers = Peers(self._agents, list(self._servers.values()), TIMEOUTS, math.inf, now)
+        self._agents = [
+            AgentGroup(self.spec, sender, slot, broker, learner, Waits(now, hops), drops=when_full == "drop")
+            for slot in range(agents)
+        ]
+        servers = [
+            Servers(Plane.INFERENCE, Lookup(broker), sender, agents, sender),
+            Servers(Plane.ROLLOUTS, Lookup(learner), sender, agents, sender),
+        ]
+        self._peers = Peers(self._agents, servers, TIMEOUTS, math.inf, now)
         with ExitStack() as stack:
             if context is None:
                 context = Context(Keys(str(keys), "actor") if keys else None)
@@ -128,9 +124,6 @@ class PolicyClient:
             self._peers.open(context, now)
             self._until_free(range(agents), now + timeout_s)
             self._resources = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -259,7 +252,7 @@ class PolicyClient:
     def _complaint(self, groups: list[AgentGroup]) -> str:
         """A sentence that says what a call waited for in vain."""
         limit_s = self.timeout_s
-        for servers in self._servers.values():
+        for servers in self._peers.servers:
             if servers.lost and not servers.ports:
                 return str(servers.lost)
         stuck = next(group for group in groups if not group.is_free)

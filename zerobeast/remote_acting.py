@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import NamedTuple, Self, TypeVar
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class _Run(NamedTuple):
     publishing: Publishing
 
 
-class RemoteActing:
+class RemoteActing(AbstractContextManager["RemoteActing"]):
     """Binds `learner.endpoint` and waits for the first worker, whose environments define what is learned.
 
     Between two calls of `step` the workers get no answers; they give up after `actor.connect_timeout_s` without one.
@@ -98,9 +98,6 @@ class RemoteActing:
             self._plane: RolloutPlane = PlaneBeforeRun(port, epoch, self._begin)
             self._await(lambda: self._begun, f"no worker has come to {endpoint}")
             self._resources = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()

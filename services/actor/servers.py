@@ -10,18 +10,23 @@ from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.directory import Address, Directory
-from zerobeast.services.actor.timeouts import Timeouts
+from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
 
 LINGER_MS = 200  #: for BYE to be sent
 
 
 class Servers:
-    """The servers of an actor's groups on one plane: `lookup` resolves their name, which may stand for several."""
+    """The servers of an actor's groups on one plane: `lookup` resolves their name, which may stand for several.
 
-    def __init__(self, plane: Plane, lookup: Lookup, sender: int, directory: Directory, timeouts: Timeouts) -> None:
+    `slots` and `first` are those of `Directory`: groups spread over all servers, but a run has one learner.
+    """
+
+    def __init__(
+        self, plane: Plane, lookup: Lookup, sender: int, slots: int, first: int, timeouts: Timeouts = TIMEOUTS
+    ) -> None:
         self.plane = plane
         self._sender = sender
-        self._directory = directory
+        self._directory = Directory(slots, first, spread=plane is not Plane.ROLLOUTS)
         self._timeouts = timeouts
         self._lookup = lookup
         self._lookup_at = float("-inf")

@@ -16,7 +16,6 @@ from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.assignment import assigned
-from zerobeast.services.actor.directory import Directory
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
@@ -59,15 +58,11 @@ class Actor(Service):
             own, seed = assigned(config, first + slot, instance.start)
             return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
-        def servers(plane: Plane, endpoint: str) -> Servers:
-            directory = Directory(count, first, spread=plane is not Plane.ROLLOUTS)
-            return Servers(plane, Lookup(endpoint, resolve), self.sender, directory, timeouts)
-
         self.groups = [group(slot) for slot in range(count)]
         self._servers = [
-            servers(Plane.STEPS, config.envserver.endpoint),
-            servers(Plane.INFERENCE, config.broker.endpoint),
-            servers(Plane.ROLLOUTS, config.learner.endpoint),
+            Servers(Plane.STEPS, Lookup(config.envserver.endpoint, resolve), self.sender, count, first, timeouts),
+            Servers(Plane.INFERENCE, Lookup(config.broker.endpoint, resolve), self.sender, count, first, timeouts),
+            Servers(Plane.ROLLOUTS, Lookup(config.learner.endpoint, resolve), self.sender, count, first, timeouts),
         ]
         self._peers = Peers(self.groups, self._servers, timeouts, config.actor.connect_timeout_s, now)
         self._window = SlidingWindow(RATE_SPAN_S)

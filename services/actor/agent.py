@@ -6,37 +6,16 @@ the observations come from the caller. No sockets, no clock.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.outbox import MAX_WAITING_EPISODES
-from zerobeast.services.actor.planes import InferencePlane, RolloutsPlane
-from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.actor.planes import InferencePlane, OwnSteps, RolloutsPlane
+from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.actor.waits import Wait, Waits
-
-
-class OwnSteps:
-    """Observations from the caller, and the action for the newest one."""
-
-    def __init__(self, env: EnvSpec) -> None:
-        self.env: EnvSpec | None = env.for_policies()
-        self.new = True
-        self.rows = np.zeros(1, step_record(env).dtype)
-        self.action: NDArray[Any] = np.zeros(1, action_record(env.action).dtype)["action"]
-        self.episodes: list[list[float]] = []
-        self.agent_steps, self.cut = 0, 0
-
-    def reset(self, now: float) -> None:
-        """Do nothing: the caller begins when it likes."""
-
-    def step(self, actions: NDArray[Any], _now: float) -> None:
-        self.action[...] = actions
 
 
 class AgentGroup(Group):
@@ -49,7 +28,6 @@ class AgentGroup(Group):
       broker, learner: their endpoints, for error messages.
       waits: counts what it waits for.
       drops: whether a rollout that the window has no room for is dropped and acting goes on; false: it waits.
-      timeouts: of the process.
     """
 
     steps: OwnSteps
@@ -64,10 +42,9 @@ class AgentGroup(Group):
         waits: Waits,
         *,
         drops: bool,
-        timeouts: Timeouts = TIMEOUTS,
     ) -> None:
         inference = InferencePlane(Stream(sender, slot, {}, f"broker at {broker}"))
-        rollouts = RolloutsPlane(Stream(sender, slot, {}, f"learner at {learner}"), None, timeouts.no_progress)
+        rollouts = RolloutsPlane(Stream(sender, slot, {}, f"learner at {learner}"), None, TIMEOUTS.no_progress)
         super().__init__(slot, 1, OwnSteps(env), inference, rollouts, waits)
         self._drops = drops
         self.dropped = 0  #: rollouts that there was no room for

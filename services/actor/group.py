@@ -8,36 +8,14 @@ state on both sides; of the learner, nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply, Stream
-from zerobeast.services.actor.planes import GroupPlane, InferencePlane, Refuse, RolloutsPlane, StepsPlane
+from zerobeast.services.actor.planes import GroupPlane, InferencePlane, OwnSteps, Refuse, RolloutsPlane, StepsPlane
 from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
 from zerobeast.services.actor.waits import Wait, Waits
-
-
-class Steps(Protocol):
-    """Where the observations of a group come from."""
-
-    env: EnvSpec | None  #: None until it is known
-    new: bool  #: whether no observation has come yet, or the next ones have nothing to do with those before
-    rows: NDArray[np.void]  #: the newest observations, [N] of `step_record`
-    episodes: list[list[float]]  #: that have ended, until a rollout carries them
-    agent_steps: int
-    cut: int  #: rollouts in progress that were lost with them
-
-    def reset(self, now: float) -> None:
-        """Ask for first observations."""
-
-    def step(self, actions: NDArray[Any], now: float) -> None:
-        """Request a step with actions [N]."""
 
 
 class Group:
@@ -81,7 +59,7 @@ class Group:
         self,
         slot: int,
         num_envs: int,
-        steps: Steps,
+        steps: StepsPlane | OwnSteps,
         inference: InferencePlane,
         rollouts: RolloutsPlane,
         waits: Waits,
@@ -185,7 +163,7 @@ class Group:
         self.inference.infer(rows, now, want_core=builder.at_start)
         self.waits.enter(Wait.BROKER, now)
 
-    def _begin_rollout(self, after: GroupPlane | Steps) -> None:
+    def _begin_rollout(self, after: GroupPlane | OwnSteps) -> None:
         """Begin at the newest observation. A rollout in progress that holds steps is lost."""
         after.cut += 0 if self.rollouts.builder.at_start else self.num_envs
         self.rollouts.builder.restart(self.steps.rows)

@@ -153,6 +153,24 @@ class StepsPlane(GroupPlane):
         self.stream.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
 
 
+class OwnSteps:
+    """In place of a `StepsPlane`: observations from the caller, and the action for the newest one."""
+
+    def __init__(self, env: EnvSpec) -> None:
+        self.env = env.for_policies()
+        self.new = True
+        self.rows = np.zeros(1, step_record(env).dtype)
+        self.action: NDArray[Any] = np.zeros(1, action_record(env.action).dtype)["action"]
+        self.episodes: list[list[float]] = []
+        self.agent_steps, self.cut = 0, 0
+
+    def reset(self, now: float) -> None:
+        """Do nothing: the caller begins when it likes."""
+
+    def step(self, actions: NDArray[Any], _now: float) -> None:
+        self.action[...] = actions
+
+
 class InferencePlane(GroupPlane):
     """The plane to the broker: INFER, answered by actions. `new` until INFER is sent with `first` set in all rows."""
 

@@ -96,7 +96,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
             stack.callback(self._publisher.close)
             self._poller = Poller([port, self._publisher])
             self._plane: RolloutPlane = PlaneBeforeRun(port, epoch, self._begin)
-            self._await(lambda: self._begun, f"no worker has come to {endpoint}")
+            self._run = self._await(lambda: self._begun, f"no worker has come to {endpoint}")
             self._resources = stack.pop_all()
 
     def __exit__(self, *_error: object) -> None:
@@ -149,11 +149,6 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         """Say goodbye to the workers."""
         self._plane.farewell()
         self._resources.close()
-
-    @property
-    def _run(self) -> _Run:
-        assert self._begun is not None, "the constructor waits for it"
-        return self._begun
 
     def _begin(self, theirs: Terms) -> Intake:
         self._begun = first_run(self._config, theirs, self._for)

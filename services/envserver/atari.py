@@ -113,13 +113,14 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
     unknown = sorted(set(kwargs) - set(KWARGS))
     if unknown:
         raise EnvError(f"env.kwargs: {unknown[0]!r} is not for Atari, expected any of {', '.join(KWARGS)}")
+    usual = V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0  # gymnasium's default for the id
     with contained(f"env.id {config.id!r} cannot be made"):
         return Emulator(
             rom,
             num_envs,
             num_threads=threads,
             max_num_frames_per_episode=config.max_episode_frames,  # raw frames, counted from the reset's last no-op
-            repeat_action_probability=_sticky_actions(config),
+            repeat_action_probability=usual if config.sticky_actions is None else config.sticky_actions,
             full_action_space=config.full_action_space,
             img_height=config.frame_size,
             img_width=config.frame_size,
@@ -130,13 +131,6 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
             use_fire_reset=config.fire_reset,
             **kwargs,
         )
-
-
-def _sticky_actions(config: EnvConfig) -> float:
-    """The probability in the settings, else gymnasium's default for the id."""
-    if config.sticky_actions is not None:
-        return config.sticky_actions
-    return V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0
 
 
 def _resume_action(env: Any, config: EnvConfig) -> Any:

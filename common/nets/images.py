@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,9 +25,8 @@ class ImageShape(NamedTuple):
         if space.image_size is None:
             return None
         shape = (1, *space.shape)[-3:]
-        channels_first = shape[0] < shape[2]
-        channels = shape[0] if channels_first else shape[2]
-        return cls(frame_stack * channels, *space.image_size, channels_first=channels_first)
+        channels = math.prod(space.shape) // math.prod(space.image_size)
+        return cls(frame_stack * channels, *space.image_size, channels_first=shape[0] < shape[2])
 
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, minus the frame `mean`, if any.

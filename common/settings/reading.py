@@ -25,15 +25,15 @@ class Reading(NamedTuple):
     def of(cls, space: ArraySpace, net: NetConfig) -> Reading:
         """Bytes from 0 to 255 in the shape of an image are a picture; other arrays keep their values.
 
-        Convolutions read pictures and all other arrays of three dimensions that have the shape of an image. A matrix of
-        numbers, such as a window over time, is a vector, unless `net.torso` names convolutions.
+        Convolutions read pictures, stacks of them, and all other arrays of three dimensions that have the shape of an
+        image. A matrix of numbers, such as a window over time, is a vector, unless `net.torso` names convolutions.
         """
         size = space.image_size
         channels = math.prod(space.shape) // math.prod(size) if size else 0
         pixels = size is not None and min(size) >= MIN_PICTURE_SIDE and channels <= MAX_CHANNELS and space.full_bytes
         scaled = space.dtype == "|u1" if net.pixels == "all" else pixels and net.pixels == "auto"
-        flat = len(space.shape) == 2 and not scaled and net.pixels != "all" and net.torso == "auto"
-        return cls(size is not None and not flat and net.torso != "mlp", 1 / 255 if scaled else 1.0)
+        images = {2: scaled or net.pixels == "all" or net.torso != "auto", 3: True, 4: scaled and net.pixels == "auto"}
+        return cls(size is not None and images[len(space.shape)] and net.torso != "mlp", 1 / 255 if scaled else 1.0)
 
 
 def readings(env: EnvSpec, net: NetConfig) -> list[str]:

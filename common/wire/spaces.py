@@ -99,8 +99,8 @@ class ArraySpace:
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """Height and width of images, [H, W], [H, W, C] or [C, H, W]; None for any other arrays."""
-        shape = self.shape if self.kind == "box" else ()
+        """Height and width of images, [H, W], [H, W, C] or [C, H, W], or stacks of the last two; None for others."""
+        shape = self.shape[-3:] if self.kind == "box" and len(self.shape) <= 4 else ()
         if len(shape) == 3:
             shape = shape[1:] if shape[0] < shape[2] else shape[:2]
         return (shape[0], shape[1]) if len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE else None

@@ -118,6 +118,12 @@ PICTURE, PLANES, NUMBERS = (True, 1 / 255), (True, 1.0), (False, 1.0)
         (box(16, 16), {}, PICTURE),
         (box(84, 84, 12), {}, PICTURE),
         (ArraySpace.box((3, 96, 96), "|u1"), {}, PICTURE),
+        (box(4, 96, 96, 3), {}, PICTURE),
+        (box(4, 1, 84, 84), {}, PICTURE),
+        (box(4, 96, 96, 3, high=9.0), {}, NUMBERS),
+        (box(5, 5, 5, 3, dtype="<f4"), {}, NUMBERS),
+        (box(4, 96, 96, 3), {"pixels": "all"}, (False, 1 / 255)),
+        (box(4, 96, 96, 3), {"torso": "mlp"}, (False, 1 / 255)),
         (box(84, 84), {"torso": "mlp"}, (False, 1 / 255)),
         (box(84, 84), {"pixels": "none"}, NUMBERS),
         (box(84, 84, 3), {"pixels": "none"}, PLANES),
@@ -140,6 +146,18 @@ def test_shape_and_range_say_what_an_array_is_unless_settings_do(
     assert Reading.of(space, NetConfig(**settings)) == expected
     seen_by_policies = EnvSpec("Any-v0", space, SIX).for_policies()
     assert Reading.of(EnvSpec.from_wire(seen_by_policies.to_wire()).obs, NetConfig(**settings)) == expected
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_stack_that_the_environment_makes_is_read_as_a_stack_of_frames_is(*, normalize: bool) -> None:
+    answers = []
+    seen = torch.randint(0, 256, (2, 3, 4, 40, 40, 3), dtype=torch.uint8, generator=torch.manual_seed(2))
+    for shape, stack in (((4, 40, 40, 3), 1), ((40, 40, 3), 4)):
+        env = EnvSpec("Any-v0", box(*shape), SIX, frame_stack=stack)
+        torch.manual_seed(1)
+        net = network(env, normalize_obs=normalize)
+        answers.append(net(steps(env, 2, 3)._replace(obs=seen), net.initial_state(3))[0])
+    torch.testing.assert_close(*answers)
 
 
 def test_how_each_part_of_an_observation_is_read_is_said_in_a_line() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from zerobeast.common.wire.codec import DTYPES
-from zerobeast.common.wire.description import SHAPE, Description, Rule, is_shape
+from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
 from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, from_version_1, unbounded
 
@@ -61,6 +61,12 @@ class EnvSpec(Description):
     def for_policies(self) -> EnvSpec:
         """This spec as policies see it, without the bounds of observations."""
         return replace(self, obs=unbounded(self.obs))
+
+    def difference(self, other: EnvSpec) -> tuple[str, Any, Any]:
+        """The first entry in which two unequal descriptions differ, and its value here and there."""
+        here, there = flat(self.to_wire()), flat(other.to_wire())
+        entries = ((name, here.get(name, "none"), there.get(name, "none")) for name in there | here)
+        return next(entry for entry in entries if entry[1] != entry[2])
 
     def among(self, ids: str) -> EnvSpec:
         """This spec under the names of all environments of a run (`env.id`), if it is one of them: they are alike."""

@@ -18,7 +18,6 @@ from zerobeast.common.acting.slots import SlotRanges
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
-from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
@@ -156,10 +155,6 @@ class Sessions:
 
 
 def _difference(env_id: str, theirs: EnvSpec, ours: EnvSpec) -> str:
-    wire, expected = flat(theirs.to_wire()), flat(ours.to_wire())
-    name = next(name for name in expected | wire if wire.get(name, "none") != expected.get(name, "none"))
+    name, value, expected = theirs.difference(ours)
     advice = "start another broker for it" if env_id == theirs.env_id else "environments of one run have to be alike"
-    return (
-        f"environment {env_id}: {name} is {wire.get(name, 'none')}, but this broker serves {ours.env_id} "
-        f"with {name} {expected.get(name, 'none')}; {advice}"
-    )
+    return f"environment {env_id}: {name} is {value}, this broker serves {ours.env_id} with {expected}; {advice}"

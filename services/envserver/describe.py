@@ -7,9 +7,10 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import BeastError
+from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.runtime.text import printable
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.specs import EnvSpec
@@ -23,7 +24,12 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
-        spec, *_ = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        spec, *others = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        for other in others:
+            alike = replace(spec, env_id=other.env_id).for_policies()
+            if (seen := other.for_policies()) != alike:
+                entry, value, expected = seen.difference(alike)
+                raise EnvError(f"env.id {other.env_id}: {entry} is {value}, expected {expected} as in {spec.env_id}")
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code

@@ -24,7 +24,7 @@ from zerobeast.launcher.fleet import child_environ, service_command
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")
 #: settings that a spec depends on, and how long making it may take
-SHAPING = ("env.id", "env.kwargs", "env.action_mask", *ATARI, "envserver.step_timeout_s")
+SHAPING = ("env.id", "env.kwargs", "env.action_mask", *ATARI, LIMIT := "envserver.step_timeout_s")
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
@@ -38,11 +38,11 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     """
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    limit_s = LIMIT_S
-    with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
-        limit_s = max(limit_s, min(LONGEST_S, float(given["envserver.step_timeout_s"].value)))
-    default = RunConfig()
+    default, limit_s = RunConfig(), LIMIT_S
     values = {path: given[path].value for path in SHAPING if path in given}
+    with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
+        values[LIMIT] = float(values[LIMIT])  # a number as text is the same flag as the number
+        limit_s = max(limit_s, min(LONGEST_S, values[LIMIT]))
     changed = {path: value for path, value in values.items() if value != value_at(default, path)}
     texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
     return _ask(values["env.id"], tuple(map("--{}={}".format, changed, texts)), limit_s)

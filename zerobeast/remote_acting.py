@@ -72,8 +72,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
 
     Attributes:
       episodes: (return, length) of the episodes that ended in the batch before the newest.
-      agent_steps: that have been collected, as a learner counts them; exploration and random first steps follow them.
-        A script that continues from a saved policy sets it to that policy's.
+      agent_steps: of the policy, as a learner counts them; exploration and random first steps follow them.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -135,6 +134,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         if layout_id(policy) != run.layout:
             which = f"algo {self._config.algo} has for {self.env.env_id}"
             raise ConfigError(f"step: got a network of another structure than {which}: expected one that `policy` made")
+        self.agent_steps = max(self.agent_steps, int(policy.agent_steps))  # a saved policy has more
         policy.agent_steps.fill_(self.agent_steps)
         self._measure(policy)
         run.publishing.publish(policy, run.publishing.version + 1)

@@ -93,6 +93,9 @@ def test_exploration_follows_the_steps_of_the_run_whatever_weights_act(algo: str
         assert env.agent_steps == policy.agent_steps + 60 == 360
         assert preferred[0] < 0.9
         assert preferred[-1] == 1.0
+        policy.agent_steps += 10_000  # as if it were another, saved one
+        env.step(policy)
+        assert env.agent_steps == policy.agent_steps + 60 == 10_360
 
 
 def test_a_policy_of_another_structure_is_refused_and_the_next_is_not() -> None:

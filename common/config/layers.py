@@ -25,7 +25,7 @@ PREFIX = "BEAST_"
 CONFIG = "config"
 #: what runs did before a setting existed, where that is not its default; their files do not have the setting
 EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
-OF_A_RUN = frozenset({"name", "root", "algo", "preset", "seed", "total_steps"})  #: given together by a run's file only
+OF_A_RUN = frozenset({"name", "root", "seed", "net.torso", "net.use_lstm", "net.lstm_size"})  #: only its file has all
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 

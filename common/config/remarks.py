@@ -74,12 +74,9 @@ def held(config: RunConfig) -> Iterator[str]:
 
 
 def jump(config: RunConfig, before: OptimizerSettings, total_before: int, steps: int) -> str:
-    """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for.
+    """A sentence if the learning rate of a run that continues after `steps` jumps, or is not what was asked for.
 
-    Args:
-      config: of the run from now on.
-      before: settings of its algorithm until now, and `total_before` agent steps in all.
-      steps: agent steps that are done.
+    Until now the run had the settings `before`, with `total_before` agent steps in all.
     """
     algo, settings = config.algo, getattr(config, config.algo)
     was, now = before.learning_rate_at(steps, total_before), settings.learning_rate_at(steps, config.total_steps)

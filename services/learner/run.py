@@ -250,14 +250,14 @@ def resumed(
         env = EnvSpec.from_wire(saved["env"])
         algo = saved["config"]["algo"]
         net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
-        rate = {name: value for name, value in saved["config"][algo].items() if name in ("learning_rate", "schedule")}
-        before, total = getattr(config, algo).model_copy(update=rate), saved["config"]["total_steps"]
-        note = remarks.jump(config, before, total, saved["counters"]["agent_steps"])
+        before = getattr(config, algo).model_copy(update=saved["config"][algo])
+        note = remarks.jump(config, before, saved["config"]["total_steps"], saved["counters"]["agent_steps"])
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
     except (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-    inputs = ["always" if each.sees_last_step else "never" for each in (net, config.net)]
+    blind = not getattr(config, algo).convolutions  # dense layers alone, which never see the last step
+    inputs = ["always" if blind or each.sees_last_step else "never" for each in (net, config.net)]
     bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)]
     if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
         bound.append(("net.pixels", net.pixels, config.net.pixels))

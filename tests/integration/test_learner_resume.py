@@ -29,7 +29,9 @@ from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
+from zerobeast.services.learner.run import resumed
+from zerobeast.services.learner.update import Trainer
 
 
 def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
@@ -132,6 +134,10 @@ def test_a_periodic_checkpoint_that_fails_does_not_end_the_run_but_the_last_one_
         learner.drain()
 
 
+def unmade(_env: EnvSpec) -> Trainer:
+    raise NotImplementedError("a network")
+
+
 def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     tmp_path: Path, actor_of: Callable[..., FakeActor]
 ) -> None:
@@ -154,6 +160,10 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     torch.save(before | {"env": of_bytes, "config": of_then}, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.pixels all, this run has auto"):
         Loop([learner_for(config)]).run()
+    torch.save(before | {"config": before["config"] | {"algo": "sac"}}, config.folder / "checkpoint.pt")
+    sac = RunConfig.model_validate(settings | {"algo": "sac"})
+    with pytest.raises(NotImplementedError, match="a network"):  # dense layers alone are not bound to such inputs
+        resumed(sac, Checkpoints(config.folder), learner_for(sac).meters, unmade)
     torch.save(before | {"config": of_then}, config.folder / "checkpoint.pt")
     learned(config, actor_of(config), range(2, 3))
 

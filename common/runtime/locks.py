@@ -7,7 +7,7 @@ import functools
 import logging
 from pathlib import Path
 
-log = logging.getLogger(__name__)
+warn_once = functools.cache(logging.getLogger(__name__).warning)
 
 
 def lock(descriptor: int, folder: Path) -> None:
@@ -21,9 +21,5 @@ def lock(descriptor: int, folder: Path) -> None:
     except BlockingIOError:
         raise
     except OSError as error:
-        _warn(folder, error.strerror)
-
-
-@functools.cache
-def _warn(folder: Path, why: str) -> None:
-    log.warning("%s: its file system has no locks (%s): of two learners there, the earlier one will stop", folder, why)
+        sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
+        warn_once(sentence, folder, error.strerror)

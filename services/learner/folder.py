@@ -50,8 +50,8 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
 def _demand(start: bytes, folder: Path) -> None:
     try:
         newest = (folder / run_files.LEARNER_LOCK).read_bytes()
-    except FileNotFoundError:  # the folder was moved aside
-        newest = b""
+    except FileNotFoundError as error:
+        raise ConfigError(f"{folder} was moved or removed while it was in use: nothing more is saved there") from error
     except OSError:
         return  # what is to be written now fails as well, or the next check finds out
     if not newest.startswith(start):

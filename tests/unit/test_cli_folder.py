@@ -110,7 +110,7 @@ def test_without_locks_the_learner_of_the_last_start_has_the_folder(
         with pytest.raises(ConfigError, match="a later start trains this run now"):
             first()
         set_aside(tmp_path / "x", NOW)
-        with pytest.raises(ConfigError, match="a later start trains this run now"):
+        with pytest.raises(ConfigError, match="x was moved or removed while it was in use"):
             second()
 
 

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
-from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, load, settings_help
+from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, settings_help
 from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
@@ -174,7 +174,7 @@ def settle(
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
     layers, saved = argv, None
     if file.exists() and not given.own.fresh:
-        layers, saved = ["--config", str(file), *argv], load(["--config", str(file)], {}, read_only=True)
+        layers, saved = ["--config", str(file), *argv], gather(["--config", str(file)], {}, read_only=True).config
     loaded = gather(layers, environ, own=own, describe=describe, groups=groups_of)
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):

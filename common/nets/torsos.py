@@ -90,11 +90,8 @@ class ConvTorso(Torso):
         self.first.scale = scale
         self.rest = rest
         self.out_size = hidden_size
-        self.dense = nn.Linear(math.prod(self._feature_shape()), hidden_size)
-
-    def _feature_shape(self) -> tuple[int, ...]:
-        probe = self.first.weight.new_zeros(1, self.image.channels, self.image.height, self.image.width)
-        return tuple(self.rest(self.first(probe)).shape[1:])
+        probe = first.weight.new_zeros(1, image.channels, image.height, image.width)
+        self.dense = nn.Linear(rest(first(probe)).numel(), hidden_size)
 
     def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""

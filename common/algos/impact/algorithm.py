@@ -95,11 +95,7 @@ class ImpactLearning(OneBatch):
         if step.applied:
             self._weight.observe(float(terms["kl"]))
             if self._target.count():
-                self._replaced()
+                self._weight.adapt()
+                for each in self._circular.held:
+                    each.target_logits = None  # they are the old target's
         return step, terms
-
-    def _replaced(self) -> None:
-        """Adapt the weight, and forget the old target's logits."""
-        self._weight.adapt()
-        for each in self._circular.held:
-            each.target_logits = None

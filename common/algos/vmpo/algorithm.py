@@ -18,7 +18,7 @@ from zerobeast.common.algos.target import Target
 from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.algos.vmpo.loss import loss
 from zerobeast.common.algos.vmpo.multipliers import Multipliers
-from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.common.wire.spaces import ArraySpace
 
 
 class VMPO(ActorCritic[VMPOConfig]):
@@ -27,11 +27,6 @@ class VMPO(ActorCritic[VMPOConfig]):
     def learning(self, net: PolicyAndValue) -> VMPOLearning:
         """Policy and multipliers each have an optimiser, so that neither's rate or clip affects the other."""
         return VMPOLearning(self, net)
-
-
-def _is_real(action: Space) -> bool:
-    """Whether actions are continuous, so that mean and deviation have a limit each."""
-    return isinstance(action, ArraySpace) and action.kind == "box"
 
 
 class VMPOLearning(OneBatch):
@@ -47,7 +42,8 @@ class VMPOLearning(OneBatch):
         self._config, self._family = config, algorithm.family
         self._target = Target(source=deepcopy(net), copy=net, period=config.target_period, acts=True)
         self._descent = GradientDescent(run, config, self._target.source.parameters())
-        self._multipliers = Multipliers(config, real=_is_real(algorithm.env.action)).to(net.device)
+        real = isinstance(algorithm.env.action, ArraySpace) and algorithm.env.action.kind == "box"
+        self._multipliers = Multipliers(config, real=real).to(net.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
         self._pace = GradientDescent(run, pace, self._multipliers.parameters())

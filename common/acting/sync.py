@@ -114,12 +114,8 @@ class Sync:
             return self._behind >= value * self._every
         if self.rule.name == "seconds":
             return now - self._taken_at >= value
-        return self._measured_of > self._version or self._divergence > value
-
-    @property
-    def _measured_of(self) -> int:
-        """The version that was measured; if later than the one that acts, it is of an earlier start of the learner."""
-        return self._news.entries.get(self._acting, (-1, 0.0))[0]
+        of, _ = self._news.entries.get(self._acting, (-1, 0.0))  # a later version is of an earlier start of the learner
+        return of > self._version or self._divergence > value
 
     @property
     def _behind(self) -> int:

@@ -133,19 +133,14 @@ class RolloutQueue:
             return None
         self._taken = count
         parts: list[Rows] = []
-        tasks: list[int] = []
-        acting: list[int] = []
-        origins: list[Origin] = []
+        known: list[tuple[int, int, Origin]] = []  #: task, acting process and origin of each row
         for entry in self._entries:
-            if len(part := entry.rows[: count - len(tasks)]):
+            if len(part := entry.rows[: count - len(known)]):
                 parts.append(part)
-                tasks += [entry.message.task] * len(part)
-                acting += [entry.message.acting] * len(part)
-                origins += entry.origins(len(part))
-            if len(tasks) == count:
+                known += [(entry.message.task, entry.message.acting, row) for row in entry.origins(len(part))]
+            if len(known) == count:
                 break
-        self.tasks, self.acting = np.array(tasks, np.int64), np.array(acting, np.int64)
-        self.origins = np.array(origins, np.int64)
+        self.tasks, self.acting, self.origins = (np.array(each, np.int64) for each in zip(*known, strict=True))
         if len(parts) == 1:
             return parts[0]
         batch = self.allocate(count)

@@ -218,12 +218,11 @@ class Trainer:
 
     def _judge(self, learned: Learned) -> None:
         """Raise Diverged if too much was skipped."""
-        at = f"at agent step {self.counters.agent_steps}"
-        if learned.skipped and self.config.learner.on_nonfinite == "stop":
-            raise Diverged(f"the loss or its gradient was not finite {at}", self.config.algo)
-        if self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW:
-            often = f"in {MAX_NONFINITE_IN_A_ROW} updates in a row"
-            raise Diverged(f"the loss or its gradient was not finite {often} {at}", self.config.algo)
+        too_often = self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW
+        if too_often or (learned.skipped and self.config.learner.on_nonfinite == "stop"):
+            often = f" in {MAX_NONFINITE_IN_A_ROW} updates in a row" if too_often else ""
+            at = f"at agent step {self.counters.agent_steps}"
+            raise Diverged(f"the loss or its gradient was not finite{often} {at}", self.config.algo)
 
 
 def acting_dtype(config: RunConfig, device: torch.device) -> torch.dtype:

@@ -43,16 +43,13 @@ def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float)
     Windows are wide enough for a batch of good rollouts; refused or stale ones use them up and fill none. While no
     stream delivers, those with credit are waited for, since environments may just be slow, but not for ever.
     """
-    delivering, used_up, credit, newest = 0, 0, 0, LONG_AGO
-    for each in streams:
-        has_credit, is_delivering = each.state.received - each.state.consumed < window, delivers(each, now)
-        if has_credit and is_delivering:
-            return False
-        delivering += is_delivering
-        used_up += not has_credit
-        credit += has_credit
-        newest = max(newest, LONG_AGO if each.asked_at is None else each.asked_at)
-    return delivering > 0 or (used_up > 0 and (not credit or now - newest > PATIENCE_S))
+    here = list(streams)
+    credit = [each for each in here if each.state.received - each.state.consumed < window]
+    if any(delivers(each, now) for each in credit):
+        return False
+    newest = max((each.asked_at for each in here if each.asked_at is not None), default=LONG_AGO)
+    waited = not credit or now - newest > PATIENCE_S
+    return any(delivers(each, now) for each in here) or (len(credit) < len(here) and waited)
 
 
 def all_waiting(window: int, rows: int, streams: Iterable[Session[StreamLedger]]) -> bool:

@@ -30,10 +30,10 @@ FRAMES = 400  #: after which a game of Pong is truncated
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 #: id -> number of environments, steps of all of them, settings
 WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
-    CARTPOLE: (5, 10_000, {}),
-    PARTS: (5, 10_000, {}),
-    CHEETAH: (2, 10_000, {"kwargs": {"max_episode_steps": 70}}),
-    PONG: (2, 10_000, {"max_episode_frames": FRAMES, "frame_stack": 1}),
+    CARTPOLE: (5, 4_000, {}),
+    PARTS: (5, 4_000, {}),
+    CHEETAH: (2, 4_000, {"kwargs": {"max_episode_steps": 70}}),
+    PONG: (2, 4_000, {"max_episode_frames": FRAMES, "frame_stack": 1}),
 }
 
 

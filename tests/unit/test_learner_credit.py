@@ -22,7 +22,7 @@ from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S
 
 RECORD = rollout_rows(1).dtype
-TURNS = 60
+TURNS = 30
 MAX_LAG = 3
 BOTH = pytest.mark.parametrize("credit", get_args(Credit))
 

@@ -43,6 +43,7 @@ COUNT_PERIOD_S = 1.0
 #: bytes of older versions that wait for slow subscribers, at least MIN_HELD versions: subscribers share a version, but
 #: each can hold others
 MAX_HELD_BYTES, MIN_HELD = 256 << 20, 8
+CUT_PERIOD_S = 30.0  #: between disconnections: in that time a slow link can carry a version to its end
 MAX_ARRIVALS = 64  #: subscriptions served in one call: a flood must not keep a learner from its loop
 
 
@@ -60,28 +61,33 @@ class WeightsPublisher:
         self._newest: dict[bytes, list[Any]] = {}  #: newest message by topic
         self._held: list[tuple[weakref.ref[memoryview], int]] = []  #: a chunk and the size of versions not yet released
         self._admitted = 0  #: subscriptions granted since connections were last counted, and those there were
-        self._counted_at = float("-inf")
+        self._counted_at = self._cut_at = float("-inf")
+        self._due = False  #: whether the newest version waits until subscribers hold less
         bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
         frames = chunks(snapshot)
-        self._cut_off(view_of(snapshot).nbytes)
+        self._due = False
+        self.welcome()
+        self._newest[WEIGHTS_TOPIC] = [WEIGHTS_TOPIC + pack_header(header), *frames]
         if frames:  # the last may be so short that libzmq copies it
             self._held.append((weakref.ref(max(frames[-2:], key=len)), view_of(snapshot).nbytes))
-        self._send(WEIGHTS_TOPIC, header, frames)
+        self._broadcast()
 
     def tell(self, news: Header) -> None:
         """Send NEWS to its subscribers."""
-        self._send(NEWS_TOPIC, news, [])
+        self.welcome()
+        self._newest[NEWS_TOPIC] = [NEWS_TOPIC + pack_header(news)]
+        self._socket.send_multipart(self._newest[NEWS_TOPIC], zmq.NOBLOCK, copy=False)
 
     def welcome(self) -> None:
-        """Send the newest message of their topic to clients that subscribed since the last call."""
+        """Send the newest message of their topic to clients that subscribed since the last call, and what is due."""
         for _ in range(MAX_ARRIVALS):
             try:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                break
             asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
             # This applies to the client behind the event, whatever the event says: if it is not a subscription, libzmq
             # 4.3.5 picks a client whose own event is still to come. One that wants news and gets none subscribes again.
@@ -92,6 +98,8 @@ class WeightsPublisher:
             # to is sent instead; otherwise the next version would reach no other subscriber.
             parts = self._newest.get(asked, [NO_TOPIC]) if admitted and event == SUBSCRIBED + asked else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+        if self._due:
+            self._broadcast()
 
     def _admits(self) -> bool:
         """Whether there is room for a subscription. Its end cannot be trusted to be reported, so they are counted."""
@@ -104,21 +112,25 @@ class WeightsPublisher:
         self._admitted += 1
         return True
 
-    def _cut_off(self, n_bytes: int) -> None:
-        """Disconnect the subscribers that are behind if they hold too much; each finds the newest when it returns."""
+    def _broadcast(self) -> None:
+        """Send the newest version to all subscribers, unless they hold too much and were cut off a moment ago."""
         self._held = [(chunk, size) for chunk, size in self._held if chunk() is not None]
-        if (held := sum(size for _, size in self._held)) <= max(MAX_HELD_BYTES, MIN_HELD * n_bytes):
-            return
+        held, n_bytes = sum(size for _, size in self._held), self._held[-1][1] if self._held else 0
+        full = held - n_bytes > max(MAX_HELD_BYTES, MIN_HELD * n_bytes)
+        self._due = full and time.monotonic() - self._cut_at < CUT_PERIOD_S
+        if full and not self._due:
+            self._cut_off(held)
+        if not self._due:
+            self._socket.send_multipart(self._newest[WEIGHTS_TOPIC], zmq.NOBLOCK, copy=False)
+
+    def _cut_off(self, held: int) -> None:
+        """Disconnect the subscribers that are behind; each finds the newest version when it returns."""
+        self._cut_at = time.monotonic()
         log.warning("%d MB of weights wait for subscribers: those that are behind are disconnected", held >> 20)
         for connection in connections(self._socket):
             with contextlib.suppress(OSError):
                 if unsent(connection):
                     connection.shutdown(SHUT_RDWR)
-
-    def _send(self, about: bytes, header: Header, frames: list[memoryview]) -> None:
-        self.welcome()
-        self._newest[about] = [about + pack_header(header), *frames]
-        self._socket.send_multipart(self._newest[about], zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Close the socket, letting the last version leave."""

@@ -1,5 +1,6 @@
 """Versions of the weights: each subscriber gets the newest, whenever it subscribes, and none waits for a slow one."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -105,6 +106,7 @@ def test_subscribers_that_never_read_hold_a_bounded_number_of_versions(
     context: Context, endpoint: str, publisher: WeightsPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(weights, "CUT_PERIOD_S", 0.0)
     size, number = 8 * CHUNK_BYTES + 100, 0
     with closing(WeightsSubscriber(context, endpoint)) as reads, ExitStack() as stack:
         for _ in range(2 * MIN_HELD):
@@ -118,6 +120,25 @@ def test_subscribers_that_never_read_hold_a_bounded_number_of_versions(
                 assert arrivals(publisher, reads, number)[-1] == number
             assert sum(chunk() is not None for chunk, _ in publisher._held) <= MIN_HELD + 2
         assert number > 2 * MIN_HELD
+
+
+def test_a_slow_subscriber_is_not_cut_off_again_at_once_and_what_waits_is_sent_later(
+    context: Context, endpoint: str, publisher: WeightsPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut: list[int] = []
+    monkeypatch.setattr(weights, "MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(publisher, "_cut_off", lambda held: (cut.append(held), setattr(publisher, "_cut_at", 1e18)))
+    held = [np.zeros(CHUNK_BYTES, np.uint8) for _ in range(MIN_HELD + 4)]  # as libzmq would for slow subscribers
+    kept = [chunks(snapshot)[0] for snapshot in held]
+    publisher._held = [(weakref.ref(chunk), CHUNK_BYTES) for chunk in kept]
+    with closing(WeightsSubscriber(context, endpoint)) as reads:
+        publisher.publish(version(1, held[0]), held[0])
+        assert arrivals(publisher, reads, 1)[-1] == 1
+        publisher.publish(version(2, held[0]), held[0])
+        assert len(cut) == 1
+        assert publisher._due
+        kept.clear()
+        assert arrivals(publisher, reads, 2) == [2]
 
 
 def test_more_subscribers_than_there_is_room_for_are_served_once_others_have_left(

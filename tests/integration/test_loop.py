@@ -21,8 +21,9 @@ def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
         "total_steps": 4000,
     }
     config = RunConfig.model_validate(settings)
-    for role in ("learner", "broker", "envserver"):
-        getattr(config, role).__dict__["endpoint"] = f"inproc://{role}"
+    roles = {role: getattr(config, role) for role in ("learner", "broker", "envserver")}
+    inside = {role: own.model_copy(update={"endpoint": f"inproc://{role}"}) for role, own in roles.items()}
+    config = config.model_copy(update=inside)
     services = [kind(config, Instance(index=0)) for kind in (Learner, Broker, EnvServer, Actor)]
     assert Loop(services).run() == 0
     learner, broker, env_server, actor = services

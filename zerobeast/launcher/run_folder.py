@@ -82,7 +82,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
             holder = os.pread(descriptor, 32, 0)
         else:
             return
-        if holder.isdigit() and psutil.pid_exists(int(holder)):
+        if holder.isdigit() and len(holder) < 10 and psutil.pid_exists(int(holder)):  # larger ones are no process ids
             raise ConfigError(
                 f"run {folder.name!r} is already running here (process {int(holder)}); give another --name"
             )

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zerobeast.common.settings.run import MIN_PICTURE_SIDE, NetConfig
+from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
+MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
 MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
 
 

@@ -19,7 +19,6 @@ from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
-MIN_PICTURE_SIDE = 16  #: of Atari frames, in pixels; smaller arrays of bytes are grids
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
 LATEST = "latest"  #: link to the newest run in the folder of run folders
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -63,7 +62,7 @@ class EnvConfig(Section):
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
     frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
-    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=MIN_PICTURE_SIDE, le=256)
+    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
         None,
         "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",

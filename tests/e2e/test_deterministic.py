@@ -31,7 +31,7 @@ RUNS = {
     "replay": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64",
     "recurrent": f"{CARTPOLE} --net.use_lstm true --net.lstm_size 8",
     "continuous": "--env Pendulum-v1 --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
-    "pong": "--actor.envs_per_group 8 --total_steps 1300",
+    "pong": "--env PongNoFrameskip-v4 --actor.envs_per_group 8 --total_steps 1300",
 }
 OF_ITS_PROCESSES = ("config", "rollouts")  #: entries of a checkpoint that depend on which actors there were
 

@@ -1,0 +1,97 @@
+"""Parts that other packages bring: algorithms, networks and environments, found by name or imported from a reference.
+
+A name is that of an entry point of an installed package, such as `ppo`; our own parts are found in the same way. A
+reference names an object in a module or in a file, which need not be installed: `package.module:NAME` or
+`folder/script.py:NAME`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.runtime.suggest import suggestion
+
+
+@cache
+def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=group):
+        twice = any(other.value == entry.value for other in found.get(entry.name, ()))  # as with a stale dist-info
+        found[entry.name] = found.get(entry.name, ()) + (() if twice else (entry,))
+    return found
+
+
+def find(group: str, name: str, setting: str) -> Any:
+    """The part that a setting names.
+
+    Args:
+      group: of entry points.
+      name: of an entry point, or a reference.
+      setting: the setting's name, for errors.
+
+    Raises:
+      ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
+    """
+    if ":" in name:
+        return load(name, f"{setting} {name}")
+    entries = installed(group).get(name, ())
+    if len(entries) == 1:
+        return load(entries[0].value, f"{setting} {name}")
+    if not entries:
+        raise ConfigError(f"{setting} {name!r}: unknown{suggestion(name, installed(group))}, or module:NAME")
+    brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
+    raise ConfigError(f"{setting} {name}: two packages bring one of this name, {brought}: expected module:NAME")
+
+
+def load(reference: str, what: str) -> Any:
+    """The object that `module:NAME` or `file.py:NAME` stands for; `what` needs it, for errors.
+
+    Raises:
+      ConfigError: the module cannot be imported or has no such name.
+    """
+    home, _, name = reference.rpartition(":")
+    try:
+        module = module_of(home)
+    except Exception as error:  # foreign code may raise anything
+        raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{what}: {home} has no {name!r}{suggestion(name, _public(module))}")
+    return getattr(module, name)
+
+
+def module_of(home: str) -> ModuleType:
+    """Import a module by its name, or a file `*.py` by its path, with `__name__` other than "__main__"."""
+    find_own_modules()
+    return _from_file(str(Path(home).resolve())) if home.endswith(".py") else import_module(home)
+
+
+@cache
+def _from_file(path: str) -> ModuleType:
+    name = f"zerobeast_file_{Path(path).stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
+    sys.path.append(str(Path(path).parent))  # the modules beside a script, as Python itself finds them
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache  # before there is an environment that may change the folder; worker processes inherit sys.path
+def find_own_modules() -> None:
+    """Let references name modules in the folder that this process was started in; what is installed comes first."""
+    sys.path.append(str(Path.cwd()))
+
+
+def _public(module: ModuleType) -> list[str]:
+    return [name for name in vars(module) if not name.startswith("_")]

@@ -1,6 +1,5 @@
 """Presets against the tables that they claim to follow."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-
-ROOT = Path(__file__).parents[2]
 
 #: Espeholt et al. 2018, table G.1; 200M frames, 4 per step; RMSProp's decay from the published code
 TABLE_G1 = {
@@ -272,20 +269,6 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
     assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
     assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
-
-
-def test_every_preset_says_where_its_values_come_from_and_what_it_reached() -> None:
-    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    headings = [line.lstrip("# ") for line in results.splitlines() if line.startswith("#")]
-    files = [*preset.FOLDER.glob("*.yaml"), *preset.ALGORITHMS.glob("*/presets/*.yaml")]
-    assert len(files) == len(preset.names())
-    for file in files:
-        head = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-        comment = " ".join(line.removeprefix("# ") for line in head)
-        _, source, rest = comment.partition("Source: ")
-        assert source, file
-        for section in re.findall(r'docs/results\.md, "([^"]+)"', rest):
-            assert any(heading.startswith(section) for heading in headings), (file, section)
 
 
 def test_an_unknown_preset_is_refused_with_the_known_names() -> None:

@@ -23,8 +23,8 @@ RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
 LAYERS = (
     "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "
-    "a YAML file; a flag wins over the environment, that over the file, that over the preset, that over the default. "
-    "Each is shown with its value under this command line and, if that is not the default, with where it comes from."
+    "a YAML file. In order of precedence: flag, environment variable, file, preset, default. Each setting is shown "
+    "with its value for this command line and, if that is not the default, with its origin."
 )
 TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as well:"
 
@@ -74,7 +74,7 @@ def settings_help(
     parts = [
         *_group("This process", settings_of(own), own(), {}),
         *["", *textwrap.wrap(LAYERS, WIDTH), ""],
-        *_entry("--config FILE", "YAML file with settings; may stand several times, the last on top"),
+        *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
         *_group("run", run, config, origins),
     ]
     for name, field in RunConfig.model_fields.items():

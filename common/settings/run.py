@@ -51,7 +51,7 @@ SyncRule = Annotated[str, AfterValidator(_rule)]
 
 
 class EnvConfig(Section):
-    """Which environment, and how Atari frames are made of it."""
+    """Which environment, and how Atari frames are preprocessed."""
 
     id: str = setting(
         "PongNoFrameskip-v4",
@@ -238,7 +238,7 @@ class LocalConfig(Section):
 
 
 class HealthConfig(Section):
-    """The page that each service serves about its loop."""
+    """The HTTP page on which each service reports its state."""
 
     host: str = setting("127.0.0.1", "address to serve it on")
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
@@ -251,7 +251,7 @@ class HealthConfig(Section):
 
 
 class SecurityConfig(Section):
-    """Encryption of what travels over tcp, and who may take part."""
+    """Encryption of tcp connections, and which peers are admitted."""
 
     keys: str = setting("", "folder of keys made by `beast keygen`; empty: no encryption")
     secret: str = setting("", "secret key file of this process; empty: secret/<role>.key_secret in that folder")

@@ -1,4 +1,4 @@
-"""`beast bench`: how fast this machine could train, how fast it does, and what carrying messages costs."""
+"""`beast bench`: the machine's limit, the training rate compared with it, and the cost of transport."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from functools import partial
 from zerobeast import commands
 
 COMMANDS = {
-    "all": "every benchmark below one after the other, in one table beside the goals",
+    "all": "every benchmark below one after the other, in one table with the goals",
     "limit": "environment, inference and training alone on one core, and what they imply",
     "train": "the steady rate of the real system, as a ratio to that limit",
-    "compare": "settings beside each other: a run of each, taking turns",
-    "peers": "the same work done by public packages, one after the other, and by this one",
-    "stale": "how algorithms stand old policies and old batches, in one process per seed",
+    "compare": "runs with different settings, taking turns",
+    "peers": "the same work done by other packages and by this one, one after the other",
+    "stale": "learning from old policies and reused batches, in one process per seed",
     "curve": "learning curves of finished runs as a picture",
-    "latency": "what is left of that rate when the broker is far away",
-    "profile": "in which code the CPU time of a running training goes; needs perf",
-    "keys": "what encryption costs: the same run over tcp without keys and with them",
+    "latency": "the training rate with added network latency to the broker",
+    "profile": "CPU time of a training run by kind of code; needs perf",
+    "keys": "cost of encryption: the same run over tcp with and without keys",
     "scale": "1 to 64 actors on environments that cost nothing",
-    "memory": "whether every process keeps its size over a long run",
-    "broker": "inference plane: the broker without a model, asked by two processes",
-    "steps": "steps plane: a round trip to an env-server, beside a ping-pong in C",
-    "remote": "environments of an env-server in a script: RemoteVectorEnv beside gymnasium's AsyncVectorEnv",
-    "rollouts": "rollouts plane: bytes a second, beside a bare tcp stream",
-    "replay": "a replay on disk: inserts and draws beside memory bandwidth, bytes per stored step",
-    "weights": "weights plane: from publishing to eight subscribers that have a version",
+    "memory": "memory of every process over a long run",
+    "broker": "inference plane: the broker without a model, with two client processes",
+    "steps": "steps plane: a round trip to an env-server, compared with a ping-pong in C",
+    "remote": "RemoteVectorEnv compared with gymnasium's AsyncVectorEnv",
+    "rollouts": "rollouts plane: bytes a second, compared with a plain tcp stream",
+    "replay": "a replay on disk: inserts and draws compared with memory bandwidth, bytes per stored step",
+    "weights": "weights plane: from publication until eight subscribers have the version",
 }
 HELP = f"""{__doc__}
 
 {{commands}}
 
-All explain themselves with --help; all but curve write their result with --json FILE as well. limit, train, compare,
+All have --help; all but curve write their result with --json FILE as well. limit, train, compare,
 profile, latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
 
 

@@ -1,4 +1,4 @@
-"""`beast chaos`: causes faults on purpose, watches what becomes of them, and says whether the promises held."""
+"""`beast chaos`: injects faults into a run and checks that every guarantee holds."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import partial
 from zerobeast import commands
 
 COMMANDS = {
-    "search": "draw small configurations and faults, and look for a run that stands still",
-    "soak": "train, kill and stop services at random, and settle the accounts at the end",
-    "network": "cut, stall, slow down and overload every plane, and move names",
+    "search": "try random small configurations and faults, and look for a run that makes no progress",
+    "soak": "train, kill and stop services at random, and account for every rollout at the end",
+    "network": "cut, stall, slow down and overload every plane, and change the addresses of host names",
     "fuzz": "send hostile messages to every plane and health port while a small run trains",
 }
 HELP = f"""{__doc__}
 
 {{commands}}
 
-Without a command: soak. All explain themselves with --help. Exit code 0: every promise held; 1: one broke."""
+Without a command: soak. Every command has --help. Exit code 0: every guarantee held; 1: one did not."""
 
 
 def main(argv: list[str]) -> int:

@@ -18,7 +18,7 @@ from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast.tools.chaos.network_run import PLANES, ProxiedRun
 
 EXPLANATION = """Faults, as --only finds them: {faults}.
-Exit code 0: every promise held; 1: one broke."""
+Exit code 0: every guarantee held; 1: one did not."""
 
 #: tries something on one run in a folder of its own
 Experiment = Callable[[Path], Iterator[NetworkTrial]]

@@ -1,4 +1,4 @@
-"""`beast chaos`: train, do one fault after the other at random, and see whether every promise holds.
+"""`beast chaos`: train under random faults, one after the other, and check every guarantee.
 
     beast chaos --minutes 60 --json soak.json --plot soak.png
 

@@ -16,10 +16,10 @@ from zerobeast.common.runtime.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
 from zerobeast.discovery.containers import gather
 
-DESCRIPTION = """How a run is: one line per service, and which of them limits the throughput.
-Looks at the newest run in --root or, where none answers, at the compose project of this folder.
-Exit code: 0 it trains, 1 a service is starting, missing, not well or stalled, or the run
-is not saved, 2 none can be reached."""
+DESCRIPTION = """The state of a run: one line per service, and which of them limits the throughput.
+Reports on the newest run in --root or, if none responds, on the compose project of this folder.
+Exit code: 0 the run trains; 1 a service is missing, starting, unhealthy or stalled, or the
+run cannot be saved; 2 no service can be reached."""
 
 Look = Callable[[], list[ServiceView]]
 

@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
       ConfigError: the folder holds keys already, or holds none to add to, or cannot be written.
     """
     parser = commands.parser("beast keygen", DESCRIPTION)
-    parser.add_argument("folder", type=Path, help="where public/ and secret/ are")
+    parser.add_argument("folder", type=Path, help="folder of public/ and secret/")
     parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
     options = parser.parse_args(argv)
     for file in add_key(options.folder, options.role) if options.role else make_keys(options.folder):

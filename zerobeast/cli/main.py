@@ -22,8 +22,8 @@ COMMANDS = {
     "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",
     "tune": "find the fastest settings for this machine by short trials",
-    "bench": "measure this machine's limit, the training rate beside it, and the planes",
-    "chaos": "kill services, break the network or attack a run, and see whether every promise holds",
+    "bench": "measure this machine's limit, the training rate compared with it, and the cost of transport",
+    "chaos": "kill services, break the network or attack a run, and check every guarantee",
 }
 TOOLS = ("bench", "chaos")
 HELP = """beast: distributed deep reinforcement learning as four small services
@@ -33,11 +33,11 @@ HELP = """beast: distributed deep reinforcement learning as four small services
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>
   beast train --env CartPole-v1 --total_steps 500000
-  beast train --env CartPole-v1 --algo ppo --help    every setting with the value that it would have
-  beast train --name X                               continue run X where its checkpoint stands
+  beast train --env CartPole-v1 --algo ppo --help    every setting and its value for this command line
+  beast train --name X                               resume run X from its checkpoint
   beast evaluate X --episodes 10
 
-Every command explains itself with --help. Services run by hand as well:
+Every command has --help. Services can be started by hand as well:
 
   python -m zerobeast.services.broker --help"""
 

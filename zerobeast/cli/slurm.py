@@ -32,8 +32,8 @@ from zerobeast.launcher.hosts import of_workers
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 
-Writes the batch script of a run, which `sbatch` takes, into the run's folder. That folder has to be on a file system
-that all nodes share, and this Python with all that it imports has to be at the same path on each.
+Writes the run's batch script for `sbatch` into the run's folder. All nodes must share that folder's file system and
+have this Python environment at the same path.
 
   --nodes N       nodes of the job; default 2
   --cores C       cores of each node, with a worker on each; default 4
@@ -43,8 +43,8 @@ that all nodes share, and this Python with all that it imports has to be at the 
   --submit        submit it now
   --fresh         start over; the earlier run of that name is moved aside
 
-The job ends with the run. Requeued, also after a node has failed, it continues where the checkpoint stands; so does
-another job for the same --name with --security.keys FOLDER/keys.
+The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
+does another job for the same --name with --security.keys FOLDER/keys.
 """
 
 JOB = "job.sh"  #: in the run's folder

@@ -43,15 +43,15 @@ from zerobeast.launcher.spaces import spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
-beast train [settings] --help   every setting with the value that it then has
+beast train [settings] --help   every setting and its value for this command line
 
-  --name NAME   of the run and its folder; a name that exists is continued with its saved settings
+  --name NAME   name of the run and its folder; a run that exists is resumed with its saved settings
   --fresh       start over; the earlier run of that name is moved aside, nothing is deleted
   --plain       a line every few seconds instead of the live view
-  --hosts FILE  workers on other machines, by ssh: on each line a host, how many workers, and its Python; with
-                --local.placement serve, and --learner.endpoint at the address where they reach this machine
+  --hosts FILE  start workers on other machines by ssh; each line: host, number of workers, path of its Python.
+                Needs --local.placement serve, and as --learner.endpoint an address of this machine that they can reach
 
-exit codes: 0 trained to the end; 2 bad input; 75 a service stayed away; 1 a service failed;
+exit codes: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed;
 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once
 """
 

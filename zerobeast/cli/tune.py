@@ -1,8 +1,8 @@
 """`beast tune`: which settings train fastest on this machine, found by short trials of the real system.
 
-One group of settings after the other is varied around the best of what was tried so far, and a change is kept where it
-is clearly faster. What a step teaches can depend on environments, groups and batch: `--only threads,precision` leaves
-those alone.
+Groups of settings are varied one after the other, starting from the best combination so far; a change is kept if it is
+clearly faster. How much is learned per step can depend on the number of environments and groups and on the batch size:
+`--only threads,precision` leaves those unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every exception that this project raises on purpose. Each docstring says how the exception is handled."""
+"""Every exception that this project raises on purpose. Each docstring describes how the exception is handled."""
 
 from typing import Literal
 
@@ -70,7 +70,7 @@ class CheckpointError(BeastError):
 
 
 class Diverged(BeastError):
-    """Loss, gradient or weights are not finite: `what` says which, and settings of `algo` may help."""
+    """Loss, gradient or weights are not finite: `what` names which, and settings of `algo` may help."""
 
     def __init__(self, what: str, algo: str) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class VersionMismatch(RemoteProtocolError):
-    """A peer speaks another protocol version; `sender` still says who it is."""
+    """A peer uses another protocol version; `sender` still identifies it."""
 
     def __init__(self, theirs: int, ours: tuple[int, ...], sender: int) -> None:
         spoken = " or ".join(map(str, ours))

@@ -147,5 +147,5 @@ class EnvClient(AbstractContextManager["EnvClient"]):
 
 
 def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:
-    """Terms of HELLO that are sent only if they are wanted, since not every env-server knows them."""
+    """Terms of HELLO that are sent only if needed, since not every env-server supports them."""
     return {name: True for name, wanted in (("infos", infos), ("reset_masks", reset_masks)) if wanted}

@@ -97,7 +97,7 @@ class EnvSession:
         return not self._stream.busy and self._stream.silent_s(time.monotonic()) <= limit_s
 
     def complaint(self, silence_s: float) -> str:
-        """A sentence that says what is wrong with the server after `silence_s` without an answer."""
+        """A sentence on what is wrong with the server after `silence_s` without an answer."""
         return self._stream.complaint(self.port.malformed, silence_s)
 
     def close(self) -> None:

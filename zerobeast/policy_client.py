@@ -250,7 +250,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         return now
 
     def _complaint(self, groups: list[AgentGroup]) -> str:
-        """A sentence that says what a call waited for in vain."""
+        """A sentence on what a call waited for until it timed out."""
         limit_s = self.timeout_s
         for servers in self._peers.servers:
             if servers.lost and not servers.ports:

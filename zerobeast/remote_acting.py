@@ -121,7 +121,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         return self._run.algorithm.network()
 
     def step(self, policy: Network) -> Batch:
-        """Publish a policy, which workers take when `sync.rule` says so, and wait for the next B rollouts.
+        """Publish a policy, which workers take according to `sync.rule`, and wait for the next B rollouts.
 
         Returns:
           T whole steps of each rollout, and the observation after them, on the CPU. Valid until the next call.

@@ -18,7 +18,7 @@ LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
 
 
 def place_of(endpoint: str) -> Path | None:
-    """The file in which the learner at this endpoint says where its weights are; None if it is not on this machine."""
+    """The file with the location of the weights of the learner at this endpoint; None if it is not on this machine."""
     path = Endpoint.parse(endpoint).path
     return Path(f"{path}.weights") if path else None
 

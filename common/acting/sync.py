@@ -18,7 +18,7 @@ SILENCE_S = 30.0  #: after this long without news, take any version that arrives
 
 
 class News(NamedTuple):
-    """What the learner says about its versions: the body of NEWS."""
+    """The learner's announcement of its versions: the body of NEWS."""
 
     version: int  #: the newest published
     entries: dict[int, tuple[int, float]]  #: acting process -> (its newest measured version, its divergence)
@@ -84,7 +84,7 @@ class Sync:
         self._announced_epoch, self._news, self._heard_at = header.epoch, news, now
 
     def wants(self, now: float) -> bool:
-        """Whether to take the newest weights now: the first of each learner, then as the rule says."""
+        """Whether to take the newest weights now: the first of each learner, then according to the rule."""
         if self._version < 0 or self.continuous or self._announced_epoch not in (0, self._epoch):
             return True
         name, value = self.rule

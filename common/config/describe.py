@@ -92,7 +92,8 @@ def _group(title: str, table: Table, values: Section, origins: Mapping[str, str]
     for path, field in table.items():
         value = value_at(values, path)
         choices = f" ({expectation(field)})" if get_origin(field.annotation) is Literal else ""
-        origin = f" [{source(origins[path])}; default {as_text(field.default)}]" if value != field.default else ""
+        default = as_text(field.default) or "empty"
+        origin = f" [{source(origins[path])}; default {default}]" if value != field.default else ""
         yield from _entry(f"--{path} {as_text(value)}", f"{field.description}{choices}{origin}")
 
 

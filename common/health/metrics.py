@@ -165,7 +165,7 @@ def render(page: Mapping[str, Any]) -> bytes:
 
 
 def _hop_family(labels: Mapping[str, str], pages: Any) -> Iterator[Any]:
-    """One histogram for all hops of a service, cumulative as Prometheus wants it."""
+    """One histogram for all hops of a service, cumulative, as in Prometheus."""
     from prometheus_client.core import HistogramMetricFamily
 
     family = HistogramMetricFamily(HOP_METRIC, "seconds that a hop takes, by hop", labels=[*labels, "hop"])

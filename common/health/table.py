@@ -49,7 +49,7 @@ def hop_table(services: Sequence[ServiceView]) -> str:
 
 
 def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]:
-    """What the table says, and every page in full."""
+    """The contents of the table, and every page in full."""
     return {
         "verdict": verdict.sentence,
         "healthy": bool(services) and verdict.good,

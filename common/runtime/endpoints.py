@@ -56,7 +56,7 @@ class Endpoint:
         return f"tcp://{self.host}:{self.port}"
 
     def socket(self, index: int) -> str:
-        """The address of the service's index-th socket, as libzmq wants it."""
+        """The address of the service's index-th socket, in libzmq's format."""
         return f"{self}.{index}" if self.is_local else f"tcp://{self.host}:{self.port + index}"
 
     @property

@@ -15,7 +15,7 @@ EXTRAS = {
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:
-    """A sentence that says what is missing and how to install it.
+    """A sentence with what is missing and how to install it.
 
     Raises:
       ModuleNotFoundError: `error` itself, if no extra installs the package: the installation is broken.

@@ -39,7 +39,7 @@ class _Lines(logging.Formatter):
 
 
 class _Share(logging.Filter):
-    """Lets each statement log up to its share; the first event of its next period says how many were left out."""
+    """Lets each statement log up to its share; the first event of its next period gives the number left out."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ COUNT_PERIOD_S = 0.2  #: reading the process's CPU time takes longer than many t
 
 
 class Loop:
-    """Runs services until one of them is done, or told to stop.
+    """Runs services until one of them is done, or asked to stop.
 
     Args:
       services: in the order in which they start; they drain and close in the reverse.

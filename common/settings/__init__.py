@@ -1,1 +1,1 @@
-"""What every package knows of the settings: how a section is declared, and the sections that no algorithm owns."""
+"""Settings, for every package: how a section is declared, and the sections that no algorithm owns."""

@@ -188,7 +188,7 @@ class ServerPort(Port):
         self.error(request, ANSWERED.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
 
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
-        """Send an ERROR that says what is wrong."""
+        """Send an ERROR with a description of what is wrong."""
         body = (str(reason), sentence[:2000])
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
 

@@ -1,4 +1,4 @@
-"""Who hears a server's replies: each client gets its own topic and nothing else.
+"""Which client receives a server's replies: each gets its own topic and nothing else.
 
 By itself an XPUB grants any subscription, even to the empty topic, which is every reply to every client. Here each
 subscription is checked first. With keys it has to come from the holder of the key that the client id belongs to;

@@ -81,7 +81,7 @@ class Plane(Enum):
 
 
 class Reason(StrEnum):
-    """Why a server refused; it tells the client whether to try again."""
+    """Why a server refused, and so whether the client should try again."""
 
     UNKNOWN_SESSION = "unknown_session"  #: say HELLO again: the server restarted or reaped the session
     VERSION = "version"  #: the server speaks the version of this header: say HELLO in that one, or give up

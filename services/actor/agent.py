@@ -1,4 +1,4 @@
-"""A group of one environment that steps itself: a game or a robot, which asks for an action when it wants one.
+"""A group of one environment that steps itself: a game or a robot, which asks for an action when it needs one.
 
 It goes through the same states as a group whose environment an env-server hosts, and its rollouts are the same. Only
 the observations come from the caller. No sockets, no clock.
@@ -63,7 +63,7 @@ class AgentGroup(Group):
         self._observed(now)
 
     def _is_connected(self) -> bool:
-        """As for any group, but with `drops` it can do without the learner once it knows the unroll length."""
+        """As for any group, but with `drops` it can do without the learner once it has the unroll length."""
         if self._drops and self.rollouts.unroll_length is not None:
             return self.inference.stream.open
         return super()._is_connected()

@@ -87,7 +87,7 @@ class Link:
         return min(silence_s, now - self._tried_at) > self._timeouts.silent and not self.stream.busy
 
     def complaint(self, silence_s: float) -> str:
-        """A sentence that says what is wrong with the server after `silence_s` without an answer."""
+        """A sentence on what is wrong with the server after `silence_s` without an answer."""
         return self.stream.complaint(self.port.malformed if self.port else 0, silence_s)
 
     def troubles(self, silence_s: float) -> list[str]:

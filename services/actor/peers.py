@@ -69,7 +69,7 @@ class Peers:
             link.send_due(now)
 
     def tick(self, now: float, awake_since: float) -> None:
-        """Handle servers that appear, leave or stay silent. None could be heard before `awake_since`.
+        """Handle servers that appear, leave or stay silent. No message could arrive before `awake_since`.
 
         Raises:
           PeerLost: no server has answered, or had room, for `limit_s`.

@@ -27,7 +27,7 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _registered(env_id: str) -> str:
-    """The id as gymnasium knows it, once the package that provides it has registered it."""
+    """The id in gymnasium's registry, once the package that provides it has registered it."""
     if env_id.startswith("MinAtar/"):
         try:
             register = importlib.import_module("minatar.gym").register_envs

@@ -1,4 +1,4 @@
-"""Action masks: which choices an environment says are legal now.
+"""Action masks: which choices an environment reports as legal now.
 
 A mask is an entry of the Dict observation or of the info of each step; `env.action_mask` is its key.
 """

@@ -43,7 +43,7 @@ RATE_SPAN_S = 5.0
 
 
 class EnvServer(Service):
-    """Hosts environments for every client that says HELLO."""
+    """Hosts environments for every client that sends HELLO."""
 
     role = "envserver"
     work = ("agent_steps", "sessions", "sessions_making")

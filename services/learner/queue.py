@@ -102,7 +102,7 @@ class RolloutQueue:
         return (message, used) if used else None
 
     def put(self, message: Message, rows: Rows | None) -> None:
-        """Append a message; without rows its `fate` says why."""
+        """Append a message; without rows its `fate` is the reason."""
         entry = _Entry(message, self._none if rows is None else rows, message.begun)
         self._entries.append(entry)
         self.usable += len(entry.rows)

@@ -239,7 +239,7 @@ class Learner(Service):
         return self._plane
 
     def _rest(self, training: TrainingRun) -> None:
-        """Do what learner.when_done says, now that all steps are done."""
+        """Exit or stay, according to learner.when_done, now that all steps are done."""
         if self.config.learner.when_done == "exit":
             self.stop()
         elif not self._is_kept:

@@ -48,7 +48,7 @@ def test_every_command_explains_itself(command: str, word: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("flags", "entries"),
     [
-        ([], ["--preset atari ", "[chosen for PongNoFrameskip-v4 and impala; default ]"]),
+        ([], ["--preset atari ", "[chosen for PongNoFrameskip-v4 and impala; default empty]"]),
         (["--env", "Acrobot-v1"], ["--preset classic ", "--learner.batch_size 8 ", "[preset classic; default 32]"]),
         (["--env=CartPole-v1", "--algo=ppo"], ["--ppo.epochs 4 ", "[preset classic-ppo; default 10]"]),
         (["--learner.batch_size", "4"], ["--learner.batch_size 4 ", "[flag; default 32]"]),

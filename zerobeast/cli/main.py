@@ -1,4 +1,4 @@
-"""The `beast` command. Imports nothing heavy before it knows what was asked for."""
+"""The `beast` command. Imports nothing heavy before the subcommand is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One child process of the launcher: how it starts, how it ends, and what its log says about the end."""
+"""One child process of the launcher: how it starts, how it ends, and its log's last lines on the end."""
 
 from __future__ import annotations
 

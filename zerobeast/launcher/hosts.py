@@ -181,7 +181,7 @@ def main(argv: list[str]) -> int:
 
 
 def unreachable(host: str, python: str) -> str:
-    """A sentence that says why ssh cannot connect or the host's Python cannot start a worker; empty if all is well."""
+    """A sentence on why ssh cannot connect or the host's Python cannot start a worker; empty if all is well."""
     probe = [*SSH, host, f"{_quoted(python)} -P -c 'import zerobeast.services.worker'"]
     try:
         tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

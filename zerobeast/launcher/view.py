@@ -67,7 +67,7 @@ def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finis
 
 
 def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
-    """What limits the run; empty while it ends, since the launcher says why."""
+    """What limits the run; empty while it ends, since the launcher prints the reason."""
     ending = stopping or any(view.code is not None for view in snapshot.services)
     return "" if ending else judge(snapshot.services).sentence
 

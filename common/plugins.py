@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.suggest import suggestion
+from zerobeast.common.runtime.suggest import did_you_mean, suggestion
 
 
 @cache
@@ -48,7 +48,9 @@ def find(group: str, name: str, setting: str) -> Any:
     if len(entries) == 1:
         return load(entries[0].value, f"{setting} {name}")
     if not entries:
-        raise ConfigError(f"{setting} {name!r}: unknown{suggestion(name, installed(group))}, or module:NAME")
+        known = ", ".join(installed(group))
+        hint = did_you_mean(name, installed(group))
+        raise ConfigError(f"{setting} {name!r}: expected {known} or module:NAME{hint}")
     brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
     raise ConfigError(f"{setting} {name}: two packages bring one of this name, {brought}: expected module:NAME")
 

@@ -9,11 +9,14 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.actions import OneHots
 from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.settings.algorithms import usable
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
+
+ALGORITHMS = {spec.name: spec.settings for spec in usable()}
 
 T, B = 6, 4
 MULTI = ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4))

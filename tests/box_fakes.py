@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tests.algo_fakes import REACH, generator, values_of
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.samples import Transitions
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.update import Trainer
 

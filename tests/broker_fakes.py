@@ -15,12 +15,12 @@ from tests.helpers import free_port, wait_until
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record

@@ -16,7 +16,7 @@ from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.protocol import Learned
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Self
 
 from zerobeast.common.config.load import dump, load
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, EnvError, PeerLost
+    from zerobeast.common.settings.tree import RunConfig
     from zerobeast.common.transport import Context
     from zerobeast.common.wire.spaces import ArraySpace
     from zerobeast.common.wire.specs import EnvSpec
@@ -60,7 +60,7 @@ _HOMES = {
     "PolicyClient": "zerobeast.policy_client",
     "RemoteActing": "zerobeast.remote_acting",
     "RemoteVectorEnv": "zerobeast.remote.vector_env",
-    "RunConfig": "zerobeast.common.config.tree",
+    "RunConfig": "zerobeast.common.settings.tree",
 }
 
 

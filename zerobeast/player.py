@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.config.load import load
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.nets.weights import flatten
 from zerobeast.common.runtime import run_files
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import act_record
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import Checkpoints, load_model
@@ -62,7 +62,7 @@ class Player:
         env = env.for_policies().among(config.env.id)
         _same_environment(checkpoint, saved, env)
         self.agent_steps = int(saved["counters"]["agent_steps"])
-        self.greedy: bool = getattr(config, config.algo).drawing_explores if greedy is None else greedy
+        self.greedy: bool = config.algorithm.drawing_explores if greedy is None else greedy
         algorithm = make_algorithm(config, env)
         net = algorithm.network()
         load_model(checkpoint, net, saved["model"])

@@ -26,10 +26,10 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.nets.network import Network
 from zerobeast.common.nets.weights import layout_id
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import Plane

@@ -1,7 +1,6 @@
 """Algorithms: one folder each, with a config, an algorithm and a README, plus the code they share.
 
     protocol.py          the interface between an algorithm and the services
-    registry.py          the list of algorithms, and their sections of the settings
     factory.py           creates the algorithm that a run's settings name
     settings.py          settings that several algorithms share
     actor_critic.py      network, acting, and a three-term loss
@@ -21,6 +20,6 @@
     dual.py              a Lagrange multiplier that keeps a quantity below a limit
     circular.py          learning from each batch more than once
 
-A new algorithm is a folder, plus its import and its section in registry.py. Presets are found in the folder. No loop
-has to change. docs/examples/awr is an example.
+A new algorithm is a folder with an `AlgorithmSpec` in its config, which an entry point in pyproject.toml names; one of
+another package is the same: docs/examples/awr. Presets are found in the folder. No loop has to change.
 """

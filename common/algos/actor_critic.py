@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops import losses
 from zerobeast.common.ops.distributions import Distribution, family_of
 from zerobeast.common.ops.tree import tree_map
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -32,10 +32,10 @@ class ActorCritic(Generic[Settings]):
       env: what the environment sends and takes.
     """
 
-    def __init__(self, config: Run, env: EnvSpec) -> None:
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         self.env = env
         self.config = config
-        self.settings: Settings = getattr(config, config.algo)
+        self.settings = cast("Settings", config.algorithm)
         self.family = family_of(env.action, squash=config.net.squash_actions)
         core_size = self.network().core_size  # also checks that observations and torso fit
         self.policy = PolicySpec(logits_and_value(self.family.n_params), core_size)

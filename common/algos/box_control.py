@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.precision import without_autocast
 from zerobeast.common.nets.q_control import BoxPolicy
 from zerobeast.common.ops.gaussian import Box
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -35,9 +35,9 @@ class BoxControl(ABC, Generic[Settings]):
 
     outputs: ClassVar[int] = 1  #: policy outputs for each component of an action
 
-    def __init__(self, config: Run, env: EnvSpec) -> None:
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         self.env, self.config = env, config
-        self.settings: Settings = getattr(config, config.algo)
+        self.settings = cast("Settings", config.algorithm)
         assert isinstance(env.action, ArraySpace), "which `fit` checks"
         self.box, self.action_size = Box(env.action), math.prod(env.action.shape)
         best = (Field("best", "<f4", (self.action_size,)),)  # for `divergence`

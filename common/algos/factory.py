@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from importlib import import_module
 
 import torch
 
 from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 
-def make_algorithm(config: Run, env: EnvSpec) -> Algorithm:
+def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     """The algorithm that `config` names, for `env`; sizes that a peer may have made up are checked without memory.
 
     Raises:
       ConfigError: it cannot handle these observations or actions, or they or the network are too large.
     """
     refuse_unfit(config, env)
-    module = import_module(f"zerobeast.common.algos.{config.algo}.algorithm")
-    make = getattr(module, ALGORITHMS[config.algo].__name__.removesuffix("Config"))
+    make = config.spec.build
     parameters = 0
     # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
     with contextlib.suppress(RuntimeError, TypeError, ValueError), torch.device("meta"):

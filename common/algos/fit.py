@@ -4,48 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zerobeast.common.algos.registry import ALGORITHMS
-from zerobeast.common.algos.settings import LearnerSettings
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.algorithm import AlgorithmSettings
+from zerobeast.common.settings.algorithms import usable
 from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, Run
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
 
 MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 
 
-def refuse_unfit(config: Run, env: EnvSpec) -> None:
+def refuse_unfit(config: RunConfig, env: EnvSpec) -> None:
     """Raise ConfigError if the run's algorithm or network cannot take an environment, with all reasons and ways out."""
-    settings: LearnerSettings = getattr(config, config.algo)
+    settings = config.algorithm
     if sentences := [*_actions(config, env, settings), *_observations(config, env, settings)]:
         raise ConfigError("; ".join(sentences))
 
 
-def _actions(config: Run, env: EnvSpec, settings: LearnerSettings) -> Iterator[str]:
+def _actions(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> Iterator[str]:
     action = env.action
     endless = not all(array.bounded.all() for array in action.arrays if array.kind == "box")
     if not settings.takes(action):
-        others = ", ".join(name for name, each in ALGORITHMS.items() if each.takes(action))
+        others = ", ".join(spec.name for spec in usable() if spec.settings.takes(action))
         are = f"{action.kind}{' without bounds' if endless else ''}"
-        yield f"algo {config.algo} takes {settings.actions}, those of {env.env_id} are {are}: expected algo {others}"
-    elif sentence := settings.flaw(action):
+        yield f"algo {config.section} takes {settings.actions}, those of {env.env_id} are {are}: expected algo {others}"
+    elif sentence := settings.flaw(action, config.section):
         yield sentence
     if config.net.squash_actions and endless:
         yield f"net.squash_actions true: expected false, because the actions of {env.env_id} have no bounds"
 
 
-def _observations(config: Run, env: EnvSpec, settings: LearnerSettings) -> Iterator[str]:
+def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> Iterator[str]:
     net, arrays = config.net, env.obs.arrays
     if net.use_lstm and not settings.memory:
-        yield f"net.use_lstm true: expected false, because {config.algo} learns from single transitions"
+        yield f"net.use_lstm true: expected false, because {config.section} learns from single transitions"
     if (size := env.frame_stack * step_record(env).row_bytes) > MAX_OBS_BYTES:
         yield f"{env.env_id}: observations of {size} bytes, expected at most {MAX_OBS_BYTES}"
     sides = [min(array.image_size or ()) for array in arrays if Reading.of(array, net).convolved]
     shapes = " and ".join("x".join(map(str, array.shape)) or "a number" for array in arrays)
     sent = f"observations of {env.env_id} are {shapes}"
     if not settings.convolutions and net.torso != "mlp" and (sides or net.torso != "auto"):
-        yield f"net.torso {net.torso}: expected mlp, because {config.algo} has dense layers alone and {sent}"
+        yield f"net.torso {net.torso}: expected mlp, because {config.section} has dense layers alone and {sent}"
     elif net.torso not in ("auto", "mlp") and not sides:
         yield f"net.torso {net.torso}: expected auto or mlp, because {sent}, no pictures"
     elif net.torso == "shallow" and min(sides) < MIN_SHALLOW_SIDE:

@@ -25,7 +25,7 @@ from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.ops.finite import squares_finite
 from zerobeast.common.ops.optim import RMSPropTF1
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 
 CLIP_MARGIN = 1e-6  #: torch adds this to the norm; if the sum is within the limit, clipping would multiply by 1
 
@@ -48,9 +48,9 @@ class GradientDescent:
       parameters: to train, on the device where they are.
     """
 
-    def __init__(self, config: Run, settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, config: RunConfig, settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> None:
         self._settings = settings
-        self._algo = config.algo
+        self._algo = config.section
         self._total_steps = config.total_steps
         self._parameters = list(parameters)
         self._device = self._parameters[0].device

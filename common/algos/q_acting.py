@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from zerobeast.common.algos.q_network import QNetwork
 from zerobeast.common.algos.q_values import Values
 from zerobeast.common.algos.replay_settings import QSettings
 from zerobeast.common.nets.network import StepInput
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -37,10 +37,10 @@ class QActing(ABC, Generic[Settings]):
 
     clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
 
-    def __init__(self, config: Run, env: EnvSpec) -> None:
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         self.env = env
         self.config = config
-        self.settings: Settings = getattr(config, config.algo)
+        self.settings = cast("Settings", config.algorithm)
         core_size = self.network().core_size
         by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
         extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))

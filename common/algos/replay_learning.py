@@ -22,7 +22,7 @@ from zerobeast.common.algos.target import Target
 from zerobeast.common.replay.items import Items
 from zerobeast.common.replay.replay import Replay
 from zerobeast.common.replay.samples import S
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -41,7 +41,7 @@ class Updated(NamedTuple):
 class Stores(Protocol):
     """What is needed of an algorithm: that of `zerobeast.common.algos.protocol`, with replay settings."""
 
-    config: Run
+    config: RunConfig
     env: EnvSpec
     policy: PolicySpec
 

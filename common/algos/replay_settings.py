@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from zerobeast.common.algos.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
+from zerobeast.common.settings.algorithm import AlgorithmSettings, Relation
+from zerobeast.common.settings.run import Run
 from zerobeast.common.wire.spaces import ArraySpace, Space
 
 # the replay
@@ -74,6 +77,56 @@ class ReplaySettings(LearnerSettings):
     importance_exponent: ImportanceExponent = 0.4
     importance_schedule: ImportanceSchedule = "linear"
 
+    replays: ClassVar[bool] = True
+
+    @property
+    def samples_per_step(self) -> float:
+        return self.samples_per_insert
+
+    @property
+    def per_item(self) -> int:
+        """Transitions of what is drawn."""
+        return 1
+
+    def bound(self, now: AlgorithmSettings) -> tuple[str, ...]:
+        """Those that the replay's file was made for: its size, and the length of rollouts."""
+        return (*super().bound(now), "learner.unroll_length", ".replay_size")
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A replay must hold what an update draws, and it acknowledges rollouts before they are learned from."""
+        size = f"{name}.replay_size"
+        if run.deterministic:
+            yield Relation(
+                ("deterministic", "algo"),
+                f"deterministic true with algo {name}: expected an algorithm without a replay, which learns from every "
+                f"rollout before the next is acted",
+            )
+        least = {"replay_min_size": self.replay_min_size, "batch_size": self.batch_size}
+        if self.per_item > 1:
+            least["sequence_length"] = self.per_item
+        for path, value in least.items():
+            if value > self.replay_size:
+                sentence = f"{name}.{path} {value} is above {size} {self.replay_size}: expected at most what it holds"
+                yield Relation((f"{name}.{path}", size), sentence)
+        step = self.batch_size * self.updates_per_step * self.per_item
+        if (run.total_steps - self.replay_min_size) * self.samples_per_insert < step:
+            fewer, more = f"{name}.replay_min_size", f"{name}.samples_per_insert"
+            yield Relation(
+                ("total_steps", fewer, more),
+                f"total_steps {run.total_steps} is too few to learn from: with {fewer} {self.replay_min_size} and "
+                f"{more} {self.samples_per_insert:g} it ends before the first step, which draws {step} samples",
+            )
+
+
+def returns_in_two_rollouts(n_step: int, name: str, run: Run) -> Iterator[Relation]:
+    """A return spans at most two rollouts."""
+    if n_step > (steps := run.learner.unroll_length):
+        yield Relation(
+            (f"{name}.n_step", "learner.unroll_length"),
+            f"{name}.n_step {n_step} is above learner.unroll_length {steps}: a return ends in the rollout that it "
+            f"begins in, or in the next one",
+        )
+
 
 class QSettings(ReplaySettings):
     """Settings of every algorithm that learns action values; see `zerobeast.common.algos.q_learning`."""
@@ -94,9 +147,38 @@ class QSettings(ReplaySettings):
     exploration_steps: ExplorationSteps = 250_000
     exploration_places: ExplorationPlaces = 32
 
+    acts_by_values: ClassVar[bool] = True  #: whether first priorities come from the values computed when acting
+
     @classmethod
     def takes(cls, action: Space) -> bool:
         return action.kind == "discrete"
+
+    def bound(self, now: AlgorithmSettings) -> tuple[str, ...]:
+        """With priorities, rows of the replay's file have those values."""
+        assert isinstance(now, QSettings), "they are of the same algorithm"
+        changed = (self.priority_exponent == 0) != (now.priority_exponent == 0)
+        return (*super().bound(now), *([".priority_exponent"] if self.acts_by_values and changed else ()))
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        yield from returns_in_two_rollouts(self.n_step, name, run)
+        yield from super().relations(name, run)
+
+    def remarks(self, name: str, run: Run) -> Iterator[str]:
+        """On an exploration ladder with places that no environment takes: those that explore least."""
+        places, envs = self.exploration_places, run.actor.envs_per_group
+        if self.exploration != "ladder":
+            return
+        if run.local.placement == "serve":
+            yield (
+                f"{name}.exploration ladder: a broker's agents take its {places} places in turn, and one agent alone "
+                f"takes 0.4 of its actions at random for ever; with fewer than {places} agents give "
+                f"--{name}.exploration annealed"
+            )
+        elif places > envs:
+            yield (
+                f"{name}.exploration_places {places} is above actor.envs_per_group {envs}: "
+                f"a broker with one env group has no environment for the places that explore least"
+            )
 
 
 class BoxSettings(ReplaySettings):
@@ -118,6 +200,10 @@ class BoxSettings(ReplaySettings):
     @classmethod
     def takes(cls, action: Space) -> bool:
         return isinstance(action, ArraySpace) and action.kind == "box" and bool(action.bounded.all())
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        yield from returns_in_two_rollouts(self.n_step, name, run)
+        yield from super().relations(name, run)
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

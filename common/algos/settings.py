@@ -8,12 +8,13 @@ most; all other defaults are in each algorithm's own `config.py`. Torch-free: ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from zerobeast.common.settings.algorithm import AlgorithmSettings
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
-from zerobeast.common.wire.spaces import Space
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
@@ -75,28 +76,29 @@ class OptimizerSettings(Section):
         return self.learning_rate * left
 
 
-class LearnerSettings(OptimizerSettings):
-    """Settings of every algorithm, and what it takes."""
-
-    actions: ClassVar[str] = "any actions"  #: that `takes` accepts, in words
-    memory: ClassVar[bool] = True  #: whether it can learn with an LSTM
-    convolutions: ClassVar[bool] = True  #: whether its networks can have any
-
-    #: whether drawing actions explores, so that the policy that is learned is the greedy one
-    drawing_explores: ClassVar[bool] = False
+class LearnerSettings(OptimizerSettings, AlgorithmSettings):
+    """Settings of every algorithm here."""
 
     discount: Discount = 0.99
     reward_clipping: RewardClipping = "none"
     reward_scale: RewardScale = 1.0
 
-    @classmethod
-    def takes(cls, _action: Space) -> bool:
-        """Whether it learns such actions under some settings."""
-        return True
+    def unused(self) -> dict[str, tuple[str, str]]:
+        return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in UNUSED.get(self.optimizer, ())}
 
-    def flaw(self, _action: Space) -> str:
-        """Why these settings do not suit actions that it takes, as a sentence; empty if they do."""
-        return ""
+    def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
+        return (".optimizer",)
+
+    def jump(self, name: str, run: Run, before: AlgorithmSettings, total_before: int, steps: int) -> str:
+        assert isinstance(before, LearnerSettings), "they are of the same algorithm"
+        was, now = before.learning_rate_at(steps, total_before), self.learning_rate_at(steps, run.total_steps)
+        if self.schedule == "constant" or was == now:
+            return ""
+        asked = self.learning_rate if self.learning_rate != before.learning_rate else now
+        return (
+            f"{name}.schedule linear: the learning rate, {was:.3g} before, continues at {now:.3g} and falls to 0 "
+            f"at total_steps {run.total_steps}; --{name}.schedule constant --{name}.learning_rate {asked:.3g} holds it"
+        )
 
 
 class ActorCriticSettings(LearnerSettings):

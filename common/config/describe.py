@@ -9,14 +9,15 @@ from typing import Any, Literal, get_origin
 
 import yaml
 
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.expectation import expectation
 from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
-from zerobeast.common.config.table import TREE, Table, section_of, settings_of, value_at
+from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.algorithms import usable
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
+from zerobeast.common.settings.tree import RunConfig
 
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
@@ -44,17 +45,16 @@ _Dumper.add_implicit_resolver(*NUMBER)
 
 def differences(config: RunConfig) -> dict[str, Any]:
     """The settings that are not at their default."""
-    default = RunConfig()
-    return {path: value for path in TREE if (value := value_at(config, path)) != value_at(default, path)}
+    table = table_of(config).items()
+    return {path: value for path, field in table if (value := value_at(config, path)) != field.default}
 
 
 def by_origin(config: RunConfig, origins: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """The settings of a run and its algorithm that are not at their default: {"preset atari": {path: value}, ...}."""
-    others = ALGORITHMS.keys() - {config.algo}
     changed = differences(config)
     found: dict[str, dict[str, Any]] = {}
     for path, where in sorted(origins.items(), key=lambda item: RANKS.index(item[1].partition(" ")[0])):
-        if path in changed and path.partition(".")[0] not in others:
+        if path in changed:
             found.setdefault(source(where), {})[path] = changed[path]
     return found
 
@@ -69,32 +69,37 @@ def settings_help(
     own: type[Section] = Section, config: RunConfig | None = None, origins: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags."""
-    config = config or RunConfig()
-    run = {path: field for path, field in TREE.items() if "." not in path}
+    run = {path: field for path, field in RUN.items() if "." not in path}
     parts = [
-        *_group("This process", settings_of(own), own(), {}),
+        *_group("This process", settings_of(own), None, {}),
         *["", *textwrap.wrap(LAYERS, WIDTH), ""],
         *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
         *_group("run", run, config, origins),
     ]
-    for name, field in RunConfig.model_fields.items():
+    for name, field in Run.model_fields.items():
         if section := section_of(field):
-            title = f"{name}: {(section.__doc__ or '').splitlines()[0]}"
-            parts += _group(title, settings_of(section, f"{name}."), config, origins)
+            parts += _group(_title(name, section), settings_of(section, f"{name}."), config, origins)
+    for spec in usable():
+        own_values = config if config and config.section == spec.name else None
+        parts += _group(_title(spec.name, spec.settings), of_algorithm(spec.name), own_values, origins)
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
     parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)
     return "\n".join(parts).strip("\n")
 
 
-def _group(title: str, table: Table, values: Section, origins: Mapping[str, str]) -> Iterator[str]:
+def _title(name: str, section: type[Section]) -> str:
+    return f"{name}: {(section.__doc__ or name).splitlines()[0]}"
+
+
+def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[str, str]) -> Iterator[str]:
     if table:
         yield from ("", title)
     for path, field in table.items():
-        value = value_at(values, path)
+        value = value_at(values, path) if values else field.default
         choices = f" ({expectation(field)})" if get_origin(field.annotation) is Literal else ""
         default = as_text(field.default) or "empty"
         origin = f" [{source(origins[path])}; default {default}]" if value != field.default else ""
-        yield from _entry(f"--{path} {as_text(value)}", f"{field.description}{choices}{origin}")
+        yield from _entry(f"--{path} {as_text(value)}", f"{field.description or path}{choices}{origin}")
 
 
 def as_text(value: Any) -> str:

@@ -79,14 +79,14 @@ def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
             yield Flag(name, words.pop(0) if words and not words[0].startswith("--") else None)
 
 
-def _given(flag: Flag, path: str, setting: FieldInfo, mistakes: list[str]) -> list[Given]:
+def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[str]) -> list[Given]:
     text = flag.text
-    if text is None and setting.annotation is bool:
+    if text is None and setting is not None and setting.annotation is bool:
         text = "true"
     if text is None:
         mistakes.append(f"{flag.where}: expected a value behind it")
         return []
-    return [Given(path, scalar(setting, text), flag.where)]
+    return [Given(path, scalar(setting, text) if setting else text, flag.where)]
 
 
 def _file(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
@@ -99,7 +99,7 @@ def _file(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
 def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
     line.torchbeasts.append(f"--{flag.name}")
     if path := torchbeast.SAME.get(flag.key):
-        line.settings += _given(flag, path, TREE[path.replace(torchbeast.ALGO, "impala")], mistakes)
+        line.settings += _given(flag, path, TREE.get(path), mistakes)
     elif values := torchbeast.FIXED.get(flag.key):
         line.settings += [Given(path, value, flag.where) for path, value in values.items()]
     elif reason := torchbeast.NEEDLESS.get(flag.key):

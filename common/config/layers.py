@@ -17,7 +17,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.expectation import shown
-from zerobeast.common.config.table import SECTIONS, SHORT, TREE
+from zerobeast.common.config.table import SHORT, TREE, is_section, sections
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
 
@@ -93,19 +93,19 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
         elif path in TREE:
             first[path] = key
             yield Given(path, _typed(TREE[path], value), where)
-        elif path in SECTIONS:
+        elif is_section(path):
             example = next(name for name in TREE if name.startswith(f"{path}."))
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
         else:
-            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *SECTIONS])}")
+            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *sections()])}")
 
 
 def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         path = f"{prefix}{key}"
-        if path in SECTIONS and isinstance(value, dict):
+        if is_section(path) and isinstance(value, dict):
             yield from _leaves(value, f"{path}.")
-        elif value is not None or path not in SECTIONS:  # skips a section with everything in it commented out
+        elif value is not None or not is_section(path):  # skips a section with everything in it commented out
             yield path, value
 
 

@@ -10,29 +10,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config import lock_step, remarks, torchbeast, trust
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
-from zerobeast.common.config.flags import CommandLine, read_flags
+from zerobeast.common.config.flags import CommandLine, read_flags, split
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
-from zerobeast.common.config.relations import Relation, relations
-from zerobeast.common.config.table import TREE, Table, nested, settings_of, value_at
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.relations import relations
+from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
+from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.section import Section
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 
 log = logging.getLogger(__name__)
+ALGO = "algo"
+DEFAULTS = "the defaults"
 
 
 #: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `Given`
@@ -63,7 +67,7 @@ def load(
       environ: environment variables; those without the prefix BEAST_ are ignored.
       describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
       groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
-      read_only: nothing is started under these settings, so a file may decide all of them (`trust`).
+      read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
 
     Raises:
       ConfigError: a line for every mistake of every layer.
@@ -86,29 +90,32 @@ def gather(
     """As `load`, and keep where each value came from. `own` are flags of the command itself."""
     mistakes: list[str] = []
     own_table = settings_of(own)
+    _import_algorithm(argv, environ)
     line = read_flags(argv, own_table, mistakes)
     above = [*_files(line, environ, mistakes), list(from_environment(environ, mistakes)), line.settings]
-    refusals = [] if read_only else list(trust.refusals(_highest(above)))
+    refusals = list(trust.refusals(_highest(above), trust.IMPORTED if read_only else trust.GUARDED))
+    if any(f": {ALGO}: " in refusal for refusal in refusals):  # without it nothing is known of its settings
+        raise ConfigError("\n".join(refusals))
     mistakes += refusals
-    preset, lowest = _preset(above, None if refusals else describe, mistakes)
-    flags = list(_resolved(above.pop(), _highest([lowest, *above, line.settings])["algo"].value, mistakes))
+    spec = _algorithm(_highest(above), mistakes)
+    preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
+    flags = list(_resolved(above.pop(), spec, mistakes))
     good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
-    _add_counts(good, line, mistakes)
-    good |= _check(RunConfig, TREE, list(lock_step.layer(_tree(good), good, groups)), mistakes)[0]
-    config = _tree(good)
+    _add_counts(good, spec, line, mistakes)
+    good |= _check(list(lock_step.layer(_tree(good, spec), good, groups)), mistakes)[0]
+    config = _tree(good, spec)
     broken = (*relations(config), *lock_step.broken(config, groups))
     mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
     mistakes += remarks.unused(config, origins)
-    own_good, _ = _check(own, own_table, line.own, mistakes)
+    own_good, _ = _check(line.own, mistakes, own)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
     notes = (
         *line.notes,
         *remarks.idle(config, origins),
-        *remarks.ladder(config),
-        *remarks.held(config),
+        *config.algorithm.remarks(config.section, config),
         *remarks.raw_frames(config),
         *remarks.other_defaults(config, origins, line),
     )
@@ -126,17 +133,48 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
             mistakes.append(str(error))
 
 
-def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[str]) -> tuple[Given, list[Given]]:
+def _import_algorithm(argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Import the algorithm that a flag or variable refers to, so that its settings are among those that are read.
+
+    Raises:
+      ConfigError: it cannot be imported.
+    """
+    by_flag = [flag.text for flag in split(argv, []) if flag.key == ALGO and flag.text]
+    algo = by_flag[-1] if by_flag else environ.get(PREFIX + ALGO.upper(), "")
+    if ":" in algo:
+        spec_of(algo)
+
+
+def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec:
+    """The algorithm of the run, which a preset that is named may choose.
+
+    Raises:
+      ConfigError: there is no such algorithm; with all mistakes so far.
+    """
+    algo, preset = given[ALGO], str(given["preset"].value)
+    if algo.where == DEFAULTS and preset:
+        with suppress(ConfigError):  # for which it is refused later
+            algo = Given(ALGO, presets.read(preset).get(ALGO, algo.value), f"preset {preset}")
+    try:
+        return spec_of(str(algo.value))
+    except ConfigError as error:
+        mistakes.append(f"{algo.where}: {error}")
+    raise ConfigError("\n".join(mistakes))
+
+
+def _preset(
+    above: list[list[Given]], spec: AlgorithmSpec, describe: Describe | None, mistakes: list[str]
+) -> tuple[Given, list[Given]]:
     """The preset that the layers name, or else the one that fits, and its settings."""
     given = _highest(above)
     preset = given["preset"]
     try:
         if not preset.value:
-            env_id, algo = (str(given[path].value) for path in ("env.id", "algo"))
-            ask = partial(describe, given) if describe else None
-            name = presets.fitting(env_id, algo, ask, with_arguments="env.kwargs" in given)
-            preset = Given("preset", name, f"chosen for {env_id} and {algo}")
-        return preset, list(from_tree(presets.read(str(preset.value)), f"preset {preset.value}", mistakes))
+            env_id, ask = str(given["env.id"].value), partial(describe, given) if describe else None
+            name = presets.fitting(env_id, spec, ask, with_arguments="env.kwargs" in given)
+            preset = Given("preset", name, f"chosen for {env_id} and {spec.name}")
+        tree = presets.of(spec, presets.read(str(preset.value)))
+        return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
     except ConfigError as error:
         mistakes.append(str(error))
         return preset, []
@@ -144,20 +182,18 @@ def _preset(above: list[list[Given]], describe: Describe | None, mistakes: list[
 
 def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     """The highest value given for each setting, unchecked, with defaults for the settings that choose the preset."""
-    default = RunConfig()
-    chosen_by = {path: Given(path, value_at(default, path), "the defaults") for path in ("env.id", "algo", "preset")}
+    chosen_by = {path: Given(path, RUN[path].default, DEFAULTS) for path in ("env.id", ALGO, "preset")}
     return chosen_by | {entry.path: entry for layer in layers for entry in layer}
 
 
-def _resolved(flags: list[Given], algo: Any, mistakes: list[str]) -> Iterator[Given]:
+def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[str]) -> Iterator[Given]:
     """The flags; TorchBeast's names for algorithm settings are resolved to the section of the run's algorithm."""
-    known = algo if algo in ALGORITHMS else RunConfig().algo
     for given in flags:
-        path = given.path.replace(torchbeast.ALGO, known)
+        path = given.path.replace(torchbeast.ALGO, spec.name)
         if path in TREE:
             yield given._replace(path=path)
         else:
-            mistakes.append(f"{given.where}: algo {known} has no setting {path}")
+            mistakes.append(f"{given.where}: algo {spec.name} has no setting {path}")
 
 
 def _merge(layers: list[list[Given]], mistakes: list[str]) -> tuple[dict[str, Given], set[str]]:
@@ -165,50 +201,52 @@ def _merge(layers: list[list[Given]], mistakes: list[str]) -> tuple[dict[str, Gi
     good: dict[str, Given] = {}
     refused: set[str] = set()
     for layer in layers:
-        checked, bad = _check(RunConfig, TREE, layer, mistakes)
+        checked, bad = _check(layer, mistakes)
         good |= checked
         refused |= bad
     return good, refused
 
 
 def _check(
-    model: type[Section], table: Table, layer: list[Given], mistakes: list[str]
+    layer: list[Given], mistakes: list[str], own: type[Section] | None = None
 ) -> tuple[dict[str, Given], set[str]]:
-    """The valid values of one layer, parsed, and the paths of those that are refused."""
+    """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
     good: dict[str, Given] = {}
     refused: set[str] = set()
     for path, given in {entry.path: entry for entry in layer}.items():
         try:
-            parsed = model.model_validate(nested({path: given.value}))
+            model, field = (own, path) if own else home_of(path)
+            parsed = model.model_validate(nested({field: given.value}))
         except ValidationError as error:
             detail = error.errors()[0]
             custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
             if detail["type"] == "finite_number" and isinstance(given.value, dict):
                 custom = "expected finite numbers"
-            sentence = custom or f"expected {expectation(table[path])}"
+            sentence = custom or f"expected {expectation((settings_of(own) if own else TREE)[path])}"
             mistakes.append(f"{given.where}: got {shown(given.value)}, {sentence}")
             refused.add(path)
         else:
-            good[path] = given._replace(value=value_at(parsed, path))
+            good[path] = given._replace(value=value_at(parsed, field))
     return good, refused
 
 
-def _add_counts(good: dict[str, Given], line: CommandLine, mistakes: list[str]) -> None:
+def _add_counts(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[str]) -> None:
     """Add the settings that num_actors and num_buffers stand for, unless flags set them by name."""
     if not line.counts:
         return
     by_flag = {given.path for given in line.settings}
-    config = _tree(good)
+    config = _tree(good, spec)
     where = " and ".join(f"flag --{name}" for name in line.counts)
     changes = torchbeast.spread(line.counts, lambda path: int(value_at(config, path)))
     layer = [Given(path, value, f"{where}: {path}") for path, value in changes.items() if path not in by_flag]
-    good |= _check(RunConfig, TREE, layer, mistakes)[0]
+    good |= _check(layer, mistakes)[0]
 
 
-def _tree(good: Mapping[str, Given]) -> RunConfig:
-    return RunConfig.model_validate(nested({path: given.value for path, given in good.items()}))
+def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:
+    own = RUN | of_algorithm(spec.name)
+    return RunConfig.model_validate(nested({path: given.value for path, given in good.items() if path in own}))
 
 
 def _sentence(relation: Relation, good: Mapping[str, Given]) -> str:
     sources = dict.fromkeys(f"{good[path].where}" for path in relation.paths if path in good)
-    return f"{relation.sentence} (from {', '.join(sources) or 'the defaults'})"
+    return f"{relation.sentence} (from {', '.join(sources) or DEFAULTS})"

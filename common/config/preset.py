@@ -1,27 +1,29 @@
 """Presets: named layers between the defaults and the user's file. Each is a YAML file in presets/ here, or in presets/
-of an algorithm, where PPO's `atari.yaml` is called "atari-ppo".
+beside the settings of an algorithm, where PPO's `atari.yaml` is called "atari-ppo".
 
 If the user names none, the family of the environment and the algorithm choose it: what suits Pong does not suit
-CartPole. A preset named after the family alone is IMPALA's, and that of every algorithm without its own for the family.
+CartPole. An algorithm without its own for the family has its parent's, and otherwise the preset that is named after the
+family alone, with IMPALA's settings, of which it gets those of the run.
 The family follows from the spaces of the environment; widely used environments are recognised by their ids.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings.algorithms import usable
 from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig, Run
 from zerobeast.common.wire.specs import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
-ALGORITHMS = Path(__file__).parents[1] / "algos"
 OTHERS = "classic"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/")),
@@ -39,12 +41,15 @@ FAMILIES = (
 
 
 def names() -> list[str]:
-    return sorted(_files())
+    """The presets of this project and of all algorithms."""
+    return sorted(_files(usable()))
 
 
-def _files() -> dict[str, Path]:
-    general = {path.stem: path for path in FOLDER.glob("*.yaml")}
-    return general | {f"{path.stem}-{path.parts[-3]}": path for path in ALGORITHMS.glob("*/presets/*.yaml")}
+def _files(specs: Iterable[AlgorithmSpec]) -> dict[str, Path]:
+    files = {path.stem: path for path in FOLDER.glob("*.yaml")}
+    for spec in specs:
+        files |= spec.presets
+    return files
 
 
 def _family_by_spaces(env: EnvSpec) -> str:
@@ -57,12 +62,17 @@ def _family_by_spaces(env: EnvSpec) -> str:
 
 
 def fitting(
-    env_id: str, algo: str, describe: Callable[[], EnvSpec] | None = None, *, with_arguments: bool = False
+    env_id: str,
+    spec: AlgorithmSpec,
+    describe: Callable[[], EnvSpec] | None = None,
+    *,
+    with_arguments: bool = False,
 ) -> str:
     """The preset for an environment (the first of several) and an algorithm.
 
     Args:
       env_id: one id, or several with commas.
+      spec: the algorithm.
       describe: returns the spec of an environment whose id is unknown; without it, its family is the classic one.
       with_arguments: whether the environment's constructor gets arguments, so that its id does not tell the family.
     """
@@ -70,8 +80,12 @@ def fitting(
     family = next((name for name, pattern in FAMILIES if pattern.match(first)), None)
     if describe and (with_arguments or not family):
         family = _family_by_spaces(describe())
-    family, known = family or OTHERS, names()
-    return next(name for name in (f"{family}-{algo}", family, f"{OTHERS}-{algo}", OTHERS) if name in known)
+    family, known = family or OTHERS, _files(spec.lineage)
+    for each in (family, OTHERS):
+        for name in (*(f"{each}-{one.name}" for one in spec.lineage), each):
+            if name in known:
+                return name
+    raise AssertionError(f"there is a preset {OTHERS}")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -80,8 +94,15 @@ def read(name: str) -> dict[str, Any]:
     Raises:
       ConfigError: there is no preset of that name.
     """
-    files = _files()
+    files = _files(usable())
     if name not in files:
         known = sorted(files)
         raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, known)} (known: {', '.join(known)})")
     return read_yaml(files[name], f"preset {name}")
+
+
+def of(spec: AlgorithmSpec, tree: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a preset for an algorithm: those of its parents are its own, those of others are left out."""
+    lineage = [one.name for one in spec.lineage]
+    own = next(({spec.name: tree[one]} for one in lineage if one in tree), {})
+    return {key: value for key, value in tree.items() if key in Run.model_fields} | own

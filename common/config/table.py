@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Iterator, Mapping
+from functools import cache, reduce
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings.algorithms import section, usable
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
+from zerobeast.common.settings.tree import RunConfig
 
 Table = Mapping[str, FieldInfo]
 
@@ -32,6 +35,9 @@ def section_of(field: FieldInfo) -> type[Section] | None:
 
 
 def value_at(config: Section, path: str) -> Any:
+    """The value of a setting, of the run's own algorithm too."""
+    if isinstance(config, RunConfig) and path.startswith(f"{config.section}."):
+        return reduce(getattr, path.split(".")[1:], config.algorithm)
     return reduce(getattr, path.split("."), config)
 
 
@@ -39,15 +45,70 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"a.b": 1} -> {"a": {"b": 1}}."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
-        *sections, name = path.split(".")
+        *parents, name = path.split(".")
         branch = tree
-        for section in sections:
-            branch = branch.setdefault(section, {})
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
         branch[name] = value
     return tree
 
 
-TREE: Table = settings_of(RunConfig)
-SECTIONS = frozenset(path.partition(".")[0] for path in TREE if "." in path)
+class Tree(Mapping[str, FieldInfo]):
+    """Every setting of a run, and of every algorithm: each is imported when one of its settings is looked up."""
+
+    def __getitem__(self, path: str) -> FieldInfo:
+        return RUN[path] if path in RUN else of_algorithm(path.partition(".")[0])[path]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from RUN
+        for spec in usable():
+            yield from of_algorithm(spec.name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def of_algorithm(name: str) -> dict[str, FieldInfo]:
+    """The settings of an algorithm under their dotted paths; empty if there is none of this name.
+
+    Raises:
+      ConfigError: it is installed and cannot be imported.
+    """
+    spec = section(name)
+    return _settings_of(spec) if spec else {}
+
+
+@cache
+def _settings_of(spec: AlgorithmSpec) -> dict[str, FieldInfo]:
+    return settings_of(spec.settings, f"{spec.name}.")
+
+
+def home_of(path: str) -> tuple[type[Section], str]:
+    """The section that checks a setting, and the setting's path in it."""
+    if path in RUN:
+        return Run, path
+    name, _, own = path.partition(".")
+    spec = section(name)
+    assert spec is not None, "it is in the tree"
+    return spec.settings, own
+
+
+def is_section(name: str) -> bool:
+    """Whether settings are grouped under this name."""
+    return any(path.startswith(f"{name}.") for path in RUN) or bool(section(name))
+
+
+def sections() -> set[str]:
+    """All names that settings are grouped under."""
+    return {path.partition(".")[0] for path in TREE if "." in path}
+
+
+def table_of(config: RunConfig) -> Table:
+    """The settings of a run and of its own algorithm."""
+    return RUN | of_algorithm(config.section)
+
+
+RUN = settings_of(Run)
+TREE: Table = Tree()
 #: Short names of settings, valid in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
 SHORT = {"env": "env.id", "insecure": "security.insecure"}

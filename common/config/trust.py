@@ -10,29 +10,31 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import SHORT, TREE, value_at
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.table import RUN, SHORT, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.tree import RunConfig
 
 CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
-_WHY, _WHICH = {"env": CODE, "security": PEERS}, re.compile(r"env\.(id|kwargs)|security\..*|.*\.endpoint|health\.host")
-GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in TREE if _WHICH.fullmatch(path)}
+_WHY = {"env": CODE, "algo": CODE, "security": PEERS}
+_WHICH = re.compile(r"algo|env\.(id|kwargs)|security\..*|.*\.endpoint|health\.host")
+GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHICH.fullmatch(path)}
+IMPORTED = ("algo",)  #: by whoever reads the settings, and not for environments alone
 #: flags by which no file admits or reaches anyone, for a command that makes environments alone
-ALONE = [f"--{path}={as_text(TREE[path].default)}" for path, why in GUARDED.items() if why != CODE]
+ALONE = [f"--{path}={as_text(RUN[path].default)}" for path, why in GUARDED.items() if why != CODE]
 #: module:Id, for a constructor to pass on to gymnasium
 _IN_ARGUMENTS = re.compile(r"""['"](?!cuda:)[^\W\d][\w.]*:(?!/)\S""")
 
 
-def refusals(given: Mapping[str, Given]) -> Iterator[str]:
+def refusals(given: Mapping[str, Given], guarded: Collection[str] = GUARDED) -> Iterator[str]:
     """A sentence for every value, valid or not, that only a file gives and may not give alone."""
     for path, value, where in given.values():
-        if path in GUARDED and where.startswith("file ") and _matters(path, value):
+        if path in guarded and where.startswith("file ") and _matters(path, value):
             why, flag = GUARDED[path], shlex.join(_flag(path, value))
             yield f"{where}: {value!r} {why}, which a file may not decide alone: say {flag} as well"
 
@@ -46,9 +48,9 @@ def flags_of(config: RunConfig) -> list[str]:
 def _matters(path: str, value: Any) -> bool:
     """Whether this value of a setting imports, admits or reaches anything."""
     if GUARDED[path] == CODE:
-        return ":" in str(value) if path == "env.id" else bool(_IN_ARGUMENTS.search(repr(value)))
+        return bool(_IN_ARGUMENTS.search(repr(value))) if path == "env.kwargs" else ":" in str(value)
     if GUARDED[path] == PEERS:
-        return bool(value != TREE[path].default)
+        return bool(value != RUN[path].default)
     try:
         return not (Endpoint(host=str(value)) if path == "health.host" else Endpoint.parse(str(value))).is_loopback
     except ConfigError:  # refused as what it is

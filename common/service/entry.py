@@ -38,9 +38,9 @@ from zerobeast.version import __version__
 if TYPE_CHECKING:
     from zerobeast.common.config.load import Loaded
     from zerobeast.common.config.process import Instance
-    from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.service.base import Service
     from zerobeast.common.service.loop import Loop
+    from zerobeast.common.settings.tree import RunConfig
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""The run settings that no algorithm owns, each once: name, type, default, bounds, meaning and source of the default.
-
-`zerobeast.common.config.tree` adds a section for each algorithm.
-"""
+"""The run settings that no algorithm owns, each once: name, type, default, bounds, meaning, source of the default."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.stream import Reply, Stream

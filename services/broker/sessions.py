@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.acting.slots import SlotRanges
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable

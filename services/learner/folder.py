@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zerobeast.common.config.load import dump
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.locks import lock
+from zerobeast.common.settings.tree import RunConfig
 
 
 @contextlib.contextmanager

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.algos.protocol import Learned
-from zerobeast.common.config import remarks
 from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import nested
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -248,17 +248,20 @@ def resumed(
         return None, SavedLedger()
     try:
         env = EnvSpec.from_wire(saved["env"])
-        algo = saved["config"]["algo"]
+        algo = spec_of(saved["config"]["algo"]).name
         net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
-        before = getattr(config, algo).model_copy(update=saved["config"][algo])
-        note = remarks.jump(config, before, saved["config"]["total_steps"], saved["counters"]["agent_steps"])
+        total, done = saved["config"]["total_steps"], saved["counters"]["agent_steps"]
+        note = ""
+        if algo == config.section:
+            before = config.algorithm.model_copy(update=saved["config"][algo])
+            note = config.algorithm.jump(algo, config, before, total, done)
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
     except (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-    blind = not getattr(config, algo).convolutions  # dense layers alone, which never see the last step
+    blind = not config.algorithm.convolutions  # dense layers alone, which never see the last step
     inputs = ["always" if blind or each.sees_last_step else "never" for each in (net, config.net)]
-    bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.algo), ("net.last_action_reward", *inputs)]
+    bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.section), ("net.last_action_reward", *inputs)]
     if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
         bound.append(("net.pixels", net.pixels, config.net.pixels))
     for name, theirs, ours in bound:

@@ -18,13 +18,13 @@ import torch
 
 from zerobeast.common.acting.local_weights import shared_place
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.nets.precision import pick_device, pick_dtype
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import (
     Poller,
     ServerPort,
@@ -191,7 +191,7 @@ class Learner(Service):
         queue = RolloutQueue(trainer.storage, settings.batch_size)
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":
-            raise ConfigError(f"algo {self.config.algo} with deterministic: expected one that gives credit after_step")
+            raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
         return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
 

@@ -25,10 +25,10 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Algorithm, Learned
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.nets.network import Network
 from zerobeast.common.nets.precision import autocast, pick_dtype
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -222,7 +222,7 @@ class Trainer:
         if too_often or (learned.skipped and self.config.learner.on_nonfinite == "stop"):
             often = f" in {MAX_NONFINITE_IN_A_ROW} updates in a row" if too_often else ""
             at = f"at agent step {self.counters.agent_steps}"
-            raise Diverged(f"the loss or its gradient was not finite{often} {at}", self.config.algo)
+            raise Diverged(f"the loss or its gradient was not finite{often} {at}", self.config.section)
 
 
 def acting_dtype(config: RunConfig, device: torch.device) -> torch.dtype:

@@ -11,8 +11,8 @@ from zerobeast.common.service.entry import Build, lazy, main
 
 if TYPE_CHECKING:
     from zerobeast.common.config.process import Instance
-    from zerobeast.common.config.tree import RunConfig
     from zerobeast.common.service.base import Service
+    from zerobeast.common.settings.tree import RunConfig
 
 SERVICES = {
     "learner": lazy("zerobeast.services.learner.service:Learner"),

@@ -15,7 +15,7 @@ from tests.chaos.runs import closes, learned
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
+from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +27,7 @@ FIRST_LOOK_S = 8.0  #: of undisturbed training, which show the usual rate
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
     folder = tmp_path_factory.mktemp("w")
-    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], folder, modules=WITNESSES) as injector:
+    with disturbed_run([*SETTINGS, *WITNESS, *SMALL], folder) as injector:
         injector.watch.until(time.monotonic() + FIRST_LOOK_S)
         yield injector
 

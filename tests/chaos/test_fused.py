@@ -16,7 +16,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime.usage import GIVEN_WAY
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, WITNESS, WITNESSES
+from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
@@ -107,7 +107,7 @@ def test_weights_travel_by_socket_while_there_is_no_memory_for_them(run: Throwaw
 
 def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learner(tmp_path: Path) -> None:
     flags = [*SETTINGS, *WITNESS, "--local.placement", "fused"]
-    with disturbed_run(flags, tmp_path, modules=WITNESSES) as injector:
+    with disturbed_run(flags, tmp_path) as injector:
         for kind, *targets in (
             (FaultKind.KILL, "worker 0", "learner 0"),
             (FaultKind.TERM, "worker 1"),

@@ -11,7 +11,7 @@ from zerobeast.common.runtime import run_files
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, STORING, WITNESS
+from zerobeast.tools.chaos.soak import SETTINGS, STORING
 from zerobeast.tools.chaos.witness.store import OriginFile
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,7 +22,7 @@ ANY_AGE = ("--learner.max_policy_lag", "1000000")  #: a kill forgets the rollout
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[FaultInjector]:
-    with disturbed_run([*SETTINGS, *WITNESS, *SMALL, *ANY_AGE], tmp_path, modules=STORING) as injector:
+    with disturbed_run([*SETTINGS, *STORING, *SMALL, *ANY_AGE], tmp_path) as injector:
         yield injector
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker_fakes import OpenStage, Stage, stage
 from tests.learner_fakes import FakeActor, Opener, OpenRun, opened, run_config
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Plane
 

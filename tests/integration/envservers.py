@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from tests.helpers import wait_until
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.envserver.service import EnvServer
 
 COUNTER = "tests.integration.counter_env:Counter-v0"

@@ -14,9 +14,9 @@ from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.spaces import ArraySpace

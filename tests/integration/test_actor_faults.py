@@ -12,8 +12,8 @@ import pytest
 from tests.helpers import wait_until
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Incoming, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import act_record, step_record

@@ -19,12 +19,12 @@ from tests.integration.alignment_env import LENGTH
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import Network, StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record

@@ -7,7 +7,7 @@ import pytest
 
 from tests.broker_fakes import ECHO_POLICY, Client, OpenStage, Stage
 from tests.helpers import wait_until
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Kind
 from zerobeast.common.wire.stream import Reply
 

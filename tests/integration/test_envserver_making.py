@@ -14,9 +14,9 @@ import pytest
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.endpoints import Endpoint
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.learner_fakes import FakeActor, learned, opened, run_config
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
 REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2, 3), {"a": torch.zeros(0)}, 2**70]

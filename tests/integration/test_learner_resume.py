@@ -23,9 +23,9 @@ from tests.learner_fakes import (
     take_part,
 )
 from tests.unit.test_cli_folder import without_locks
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -160,7 +160,8 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     torch.save(before | {"env": of_bytes, "config": of_then}, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.pixels all, this run has auto"):
         Loop([learner_for(config)]).run()
-    torch.save(before | {"config": before["config"] | {"algo": "sac"}}, config.folder / "checkpoint.pt")
+    torch.save(before | {"config": before["config"] | {"algo": "sac", "sac": {}}}, config.folder / "checkpoint.pt")
+    settings.pop("impala")
     sac = RunConfig.model_validate(settings | {"algo": "sac"})
     with pytest.raises(NotImplementedError, match="a network"):  # dense layers alone are not bound to such inputs
         resumed(sac, Checkpoints(config.folder), learner_for(sac).meters, unmade)

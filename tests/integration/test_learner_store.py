@@ -15,7 +15,7 @@ from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 class Storing(Trainer):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        descent, loss = GradientDescent(self.config, self.config.impala, self.net.parameters()), self.algorithm.loss  # type: ignore[attr-defined]
+        descent, loss = GradientDescent(self.config, self.config.algorithm, self.net.parameters()), self.algorithm.loss  # type: ignore[attr-defined]
         self.learning = StoringLearning(self.net, descent, loss, OriginFile(self.config.store / "rows"))
 
 

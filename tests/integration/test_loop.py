@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer

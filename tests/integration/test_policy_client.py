@@ -26,9 +26,9 @@ from tests.integration.test_alignment import (
     running,
 )
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.ops.frames import stack_frames
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Keys, make_keys
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind

@@ -9,8 +9,8 @@ import pytest
 from tests.helpers import running_still
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
 

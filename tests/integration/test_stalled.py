@@ -9,8 +9,8 @@ from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import PeerLost
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.stream import Reply
 from zerobeast.env_client import EnvClient

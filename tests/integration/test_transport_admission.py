@@ -16,11 +16,11 @@ from zmq.utils import z85
 from tests.helpers import free_port, wait_until
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import (
     ClientPort,
     Context,

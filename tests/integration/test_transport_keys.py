@@ -10,9 +10,9 @@ import pytest
 from tests.helpers import finished, free_port, python
 from zerobeast.cli.main import main
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Keys, make_keys
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.envserver.service import EnvServer

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import (
+    ALGORITHMS,
     MINATAR,
     NESTED,
     PANEL,
@@ -29,12 +30,11 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Algorithm, Sampling
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.settings import ActorCriticSettings
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.distributions import family_of
 from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 SLOTS = torch.arange(B)

@@ -4,7 +4,7 @@ import itertools
 
 from tests.unit.test_group import World
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.service import Actor
 

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import Bytes, flatten, load_flat
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.tools import bench
 from zerobeast.tools.bench import stale
 from zerobeast.tools.bench.in_process import InProcess
@@ -101,9 +101,9 @@ def test_every_batch_is_learned_from_as_often_as_asked(algo: str) -> None:
 
 def test_the_users_own_flags_and_seeds_come_last() -> None:
     first, second = configs("--seeds", "2", "--seed", "7", "--uses", "3", "--impala.batches", "6", "--algo", "ppo")
-    assert (first.algo, first.impala.uses, first.impala.batches) == ("impala", 3, 6)
+    assert (first.algo, first.algorithm.uses, first.algorithm.batches) == ("impala", 3, 6)
     assert (first.seed, second.seed) == (7, 8)
-    assert config("--uses", "3", algo="impact").impact.batches == 3
+    assert config("--uses", "3", algo="impact").algorithm.batches == 3
     assert config("--uses", "3", algo="vmpo").algo == "vmpo"
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import BOX, NESTED, generator, values_of
+from tests.algo_fakes import ALGORITHMS, BOX, NESTED, generator, values_of
 from tests.box_fakes import control, mlp, of_critics, transitions
 from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
 from zerobeast.common.nets.q_control import Critics
 from zerobeast.common.nets.vectors import Vectors

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import same, weights
+from tests.algo_fakes import ALGORITHMS, same, weights
 from tests.box_fakes import (
     N,
     T,
@@ -22,7 +22,6 @@ from tests.box_fakes import (
     trainer_of,
     transitions,
 )
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]

@@ -9,9 +9,9 @@ import torch
 from tests.algo_fakes import PANEL, REACH, VECTORS
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec

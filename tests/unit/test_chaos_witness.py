@@ -6,8 +6,8 @@ from torch import Tensor
 
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told

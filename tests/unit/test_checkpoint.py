@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
 from zerobeast.services.learner.update import Trainer
 
@@ -73,7 +73,9 @@ def test_every_algorithm_resumes_bit_for_bit(
     tmp_path: Path, config: RunConfig, algo: str, settings: dict[str, Any], *, use_lstm: bool
 ) -> None:
     net = {"torso": "mlp", "use_lstm": use_lstm, "lstm_size": 8, "normalize_obs": True}
-    config = RunConfig.model_validate({**config.model_dump(), "algo": algo, algo: settings, "net": net})
+    common = config.model_dump()
+    common.pop(config.section)
+    config = RunConfig.model_validate({**common, "algo": algo, algo: settings, "net": net})
     whole = trained(Trainer(config, CPU, ENV), range(6)).state()
     path = saved(tmp_path, trained(Trainer(config, CPU, ENV), range(3)))
     torch.rand(17)  # what a new process draws before it resumes must not matter

@@ -7,8 +7,8 @@ import pytest
 
 from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, protected, settle, values
 from zerobeast.common.config.load import dump, load
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.hosts import Host
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)

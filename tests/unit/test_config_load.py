@@ -9,9 +9,9 @@ import yaml
 
 from zerobeast.common.config.load import differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -39,7 +39,7 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the
     assert config.learner.batch_size == 6  # also in the environment, file and preset
     assert config.learner.window == 3  # also in the preset
     assert config.learner.unroll_length == 10  # also in the preset
-    assert config.impala.entropy_cost == 0.0006  # in the preset
+    assert config.algorithm.entropy_cost == 0.0006  # in the preset
     assert config.learner.publish_every == RunConfig().learner.publish_every
     assert config.env.id == "Pong-v5"
     assert loaded.origins["learner.batch_size"] == "flag --learner.batch_size"
@@ -65,7 +65,7 @@ def test_a_flag_may_be_written_in_several_ways(flags: list[str]) -> None:
 def test_values_are_converted_to_the_type_of_their_setting() -> None:
     flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.use_lstm --health.port 0 --name 010".split()
     config = load([*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"})
-    assert (config.total_steps, config.impala.learning_rate, config.seed) == (1_000_000, 0.001, 7)
+    assert (config.total_steps, config.algorithm.learning_rate, config.seed) == (1_000_000, 0.001, 7)
     assert (config.net.use_lstm, config.env.fire_reset) == (True, False)
     assert config.env.kwargs == {"mode": 1, "name": "x"}
     assert config.name == "010"
@@ -215,11 +215,11 @@ AS_YAML = "{rate: 1e-3, small: 1.e-05, big: 1e22, text: '1e-3', mixed: [{a: -2.5
 @pytest.mark.parametrize("text", [AS_JSON, AS_YAML, json.dumps(NUMBERS)])
 def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(f"name: 12e4\nenv:\n  id: CartPole-v1\n  kwargs: {text}\nppo.learning_rate: 1e-3\n")
+    path.write_text(f"name: 12e4\nenv:\n  id: CartPole-v1\n  kwargs: {text}\nalgo: ppo\nppo.learning_rate: 1e-4\n")
     flag = load([*CLASSIC, "--env.kwargs", text], {})
     variable, file = load(CLASSIC, {"BEAST_ENV__KWARGS": text}), load(["--config", str(path)], {})
     assert repr(flag.env.kwargs) == repr(variable.env.kwargs) == repr(file.env.kwargs) == repr(NUMBERS)
-    assert (file.name, file.ppo.learning_rate) == ("12e4", 0.001)
+    assert (file.name, file.algorithm.learning_rate) == ("12e4", 0.0001)
     seen: list[Any] = []
     for flags, environ in (([], {"BEAST_ENV__KWARGS": text}), (["--config", str(path)], {})):
         gather(["--env=Own-v0", *flags], environ, describe=lambda given: seen.append(given["env.kwargs"].value) or ENV)

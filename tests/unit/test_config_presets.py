@@ -156,7 +156,7 @@ def test_every_preset_is_valid(name: str) -> None:
 )
 def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, name: str) -> None:
     assert load(["--env", env_id], {}) == load(["--env", env_id, "--preset", name], {})
-    assert load([], {"BEAST_ENV__ID": env_id}).impala == load(["--preset", name], {}).impala
+    assert load([], {"BEAST_ENV__ID": env_id}).algorithm == load(["--preset", name], {}).algorithm
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def test_a_synchronous_preset_learns_from_every_environment_once(name: str) -> N
 def test_control_ppo_learns_from_2048_steps_in_minibatches_of_64() -> None:
     config = load(["--preset", "control-ppo"], {})
     assert config.learner.unroll_length * config.learner.batch_size == 2048
-    assert 2048 // config.ppo.minibatches == 64
+    assert 2048 // config.algorithm.minibatches == 64
 
 
 def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> None:
     config = load(["--env", "CartPole-v1", "--preset", "torchbeast", "--learner.batch_size", "2"], {})
-    assert (config.impala.optimizer, config.learner.batch_size) == ("rmsprop", 2)
+    assert (config.algorithm.optimizer, config.learner.batch_size) == ("rmsprop", 2)
     assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
     assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
     assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"

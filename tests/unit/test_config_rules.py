@@ -53,9 +53,9 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
         "ppo.minibatches 21 is above learner.batch_size 4 x learner.unroll_length 5, the 20 steps of a batch "
         "(from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
     ]
-    assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).ppo.minibatches == 4
-    assert load([*batch, "--ppo.minibatches", "20"], {}).ppo.minibatches == 20
-    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).ppo.minibatches == 65_536
+    assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).algorithm.minibatches == 4
+    assert load([*batch, "--ppo.minibatches", "20"], {}).algorithm.minibatches == 20
+    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).algo == "a2c", "a note is enough"
 
 
 def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None:
@@ -64,13 +64,13 @@ def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None
         "dqn.n_step 5 is above learner.unroll_length 4: a return ends in the rollout that it begins in, or in the next "
         "one (from flag --dqn.n_step, flag --learner.unroll_length)"
     ]
-    assert load([*rollouts, "--algo", "dqn", "--dqn.n_step", "4"], {}).dqn.n_step == 4
+    assert load([*rollouts, "--algo", "dqn", "--dqn.n_step", "4"], {}).algorithm.n_step == 4
     r2d2 = [*rollouts, "--algo", "r2d2", "--r2d2.n_step", "4", "--r2d2.burn_in"]
     assert mistakes([*r2d2, "10"]) == [
         "r2d2.burn_in 10 is no multiple of learner.unroll_length 4: a burn-in begins with a rollout, where the "
         "recurrent state was stored (from flag --r2d2.burn_in, flag --learner.unroll_length)"
     ]
-    assert [load([*r2d2, steps], {}).r2d2.burn_in for steps in ("0", "8")] == [0, 8]
+    assert [load([*r2d2, steps], {}).algorithm.burn_in for steps in ("0", "8")] == [0, 8]
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_settings_that_the_optimiser_lacks_are_refused_if_given_for_this_start(t
         "environment BEAST_IMPALA__ALPHA: impala.optimizer is adam (preset atari), which has no alpha; rmsprop has",
         "flag --impala.momentum: impala.optimizer is adam (preset atari), which has no momentum; rmsprop has",
     ]
-    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).impala.momentum == 0.1
+    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).algorithm.momentum == 0.1
     assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
     file = tmp_path / "config.yaml"
     file.write_text(dump(load([], {})), encoding="utf-8")
-    assert load(["--config", str(file)], {}).impala.optimizer == "adam", "a file has all settings"
+    assert load(["--config", str(file)], {}).algorithm.optimizer == "adam", "a file has all settings"

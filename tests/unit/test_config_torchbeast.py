@@ -23,7 +23,7 @@ def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
     }
     assert {path: value_at(loaded.config, path) for path in expected} == expected
     assert loaded.config.env.id == "PongNoFrameskip-v4"
-    assert (loaded.config.impala.epsilon, loaded.config.impala.entropy_cost) == (0.01, 0.01)
+    assert (loaded.config.algorithm.epsilon, loaded.config.algorithm.entropy_cost) == (0.01, 0.01)
     needless, defaults = loaded.notes
     loop = "the learner is one loop; learner.threads is the number of its torch threads"
     assert needless == f"--num_threads is not needed here: {loop}"
@@ -38,7 +38,7 @@ def test_every_flag_with_an_equivalent_sets_it() -> None:
     flags = """--savedir logs --use_lstm --baseline_cost .25 --discounting .9 --reward_clipping none --alpha .9
         --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train --impala.optimizer rmsprop""".split()
     config = load(flags, {})
-    impala = config.impala
+    impala = config.algorithm
     assert (config.root, config.net.use_lstm) == ("logs", True)
     assert (impala.baseline_cost, impala.discount, impala.reward_clipping) == (0.25, 0.9, "none")
     assert (impala.alpha, impala.momentum, impala.max_grad_norm) == (0.9, 0.1, 10.0)
@@ -61,7 +61,10 @@ def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.Log
         (["--mode", "test"], "flag --mode: got 'test', expected train; `beast train` takes test too"),
         (["--algo", "vmpo", "--entropy_cost", "1"], "flag --entropy_cost: algo vmpo has no setting vmpo.entropy_cost"),
         (["--algo", "ppo", "--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0"),
-        (["--algo", "pp", "--discounting", "2"], "flag --algo: got 'pp', expected impala, a2c, ppo, vmpo, impact, dqn"),
+        (
+            ["--algo", "pp", "--discounting", "2"],
+            "flag --algo: algo 'pp': expected impala, a2c, ppo, vmpo",
+        ),
         (["--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0 and at most 1"),
         (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),
         (
@@ -79,7 +82,7 @@ def test_a_wrong_flag_is_refused_with_the_usual_sentence(flags: list[str], sente
 @pytest.mark.parametrize("algorithm", [["--algo", "ppo"], ["--preset", "classic-ppo"]])
 def test_flags_of_an_algorithm_set_the_one_that_runs(algorithm: list[str]) -> None:
     loaded = gather([*algorithm, "--entropy_cost", "0.5", "--learning_rate", "1", "--ppo.learning_rate", "2"], {})
-    assert (loaded.config.ppo.entropy_cost, loaded.config.ppo.learning_rate) == (0.5, 2)
+    assert (loaded.config.algorithm.entropy_cost, loaded.config.algorithm.learning_rate) == (0.5, 2)
     assert loaded.origins["ppo.entropy_cost"] == "flag --entropy_cost"
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import descriptors
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import files_needed
 
 UNLIMITED = resource.RLIM_INFINITY

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
+from tests.algo_fakes import ALGORITHMS, MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
 from zerobeast.common.algos.actor_critic import steps
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.algos.replay_settings import BoxSettings
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.ops.tree import tree_map
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.update import acting_dtype, divergences
 

@@ -11,6 +11,7 @@ from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
 from zerobeast.common.acting.inference import Inference
 from zerobeast.common.algos.exploration import epsilons
 from zerobeast.common.algos.protocol import Sampling
+from zerobeast.common.algos.vmpo.config import VMPOConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.services.learner.update import Trainer
@@ -49,8 +50,8 @@ def test_acting_knows_the_slot_of_each_row() -> None:
 @pytest.mark.parametrize("algo", ["impala", "vmpo"])  # the latter publishes a copy
 def test_acting_knows_how_far_the_run_was_when_the_weights_were_published(tmp_path: Any, algo: str) -> None:
     config = run_config(tmp_path)
-    vmpo = config.vmpo.model_copy(update={"target_period": 1})
-    trainer = Trainer(config.model_copy(update={"algo": algo, "vmpo": vmpo}), CPU, ENV)
+    own = VMPOConfig(target_period=1) if algo == "vmpo" else config.algorithm
+    trainer = Trainer(config.model_copy(update={"algo": algo, "algorithm": own}), CPU, ENV)
     inference = Inference(trainer.algorithm, max_rows=4, device=CPU, dtype=torch.float32, seed=1)
     assert inference.layout_id == layout_id(trainer.net)
     for seed in range(2):

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.algo_fakes import ENDLESS, HYBRID, REACH
+from tests.algo_fakes import ALGORITHMS, ENDLESS, HYBRID, REACH
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.fit import refuse_unfit
-from zerobeast.common.algos.registry import ALGORITHMS
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize, rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec

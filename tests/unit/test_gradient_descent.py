@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.ops.optim import RMSPropTF1
+from zerobeast.common.settings.tree import RunConfig
 
 
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:
     plain = {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9, **settings}
     config = RunConfig.model_validate({"total_steps": 1000, "impala": plain})
-    return GradientDescent(config, config.impala, net.parameters())
+    return GradientDescent(config, config.algorithm, net.parameters())
 
 
 def loss_of(net: nn.Linear, factor: float = 1.0) -> Tensor:
@@ -39,7 +39,7 @@ def test_each_descent_moves_its_own_parameters_at_its_own_rate_whatever_its_loss
     x, before = torch.tensor([[1.0, 2.0]]), [each.weight.detach().clone() for each in (shared, policy, critic)]
 
     def descent_of(rate: float, *parts: nn.Module) -> GradientDescent:
-        own = config.impala.model_copy(update={"learning_rate": rate, "alpha": 0.0, "epsilon": 1.0})
+        own = config.algorithm.model_copy(update={"learning_rate": rate, "alpha": 0.0, "epsilon": 1.0})
         return GradientDescent(config, own, [weight for part in parts for weight in part.parameters()])
 
     one, two = descent_of(0.5, shared, policy), descent_of(0.25, critic)

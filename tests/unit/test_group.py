@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.hops import Hops
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import act_record, rollout_record, step_record
 from zerobeast.common.wire.session import Arrival

@@ -122,7 +122,7 @@ def by_hand(config: Any, net: Table, batch: Batch, target_logits: Tensor, kl_cos
 def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float, kl_cost: float) -> None:
     algorithm = impact(rho=rho, trace_decay=trace_decay, clip=0.3, discount=0.75, rho_bar=1.2, c_bar=0.9)
     net, batch, target = Table(3), doubled(algorithm), others(3)
-    config = algorithm.config.impact
+    config = algorithm.config.algorithm
     total, metrics = loss(config, algorithm.family, net, batch, target, kl_cost=kl_cost)
     assert total.item() == pytest.approx(by_hand(config, net, batch, target, kl_cost), rel=1e-10)
     assert not batch.mask.all()
@@ -134,10 +134,10 @@ def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float
 def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, normalize: bool) -> None:
     shared = {"discount": 0.75, "trace_decay": 0.8, "clip": 0.2, "entropy_cost": 0.02, "baseline_cost": 0.3}
     shared["normalize_advantages"] = normalize
-    algorithm, ppo = impact(env, **shared), algorithm_of("ppo", env, **shared).config.ppo
+    algorithm, ppo = impact(env, **shared), algorithm_of("ppo", env, **shared).config.algorithm
     n_logits = algorithm.family.n_params
     net, batch = Table(n_logits), doubled(algorithm)
-    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, batch.extras["logits"], kl_cost=0.0)
+    mine, _ = loss(algorithm.config.algorithm, algorithm.family, net, batch, batch.extras["logits"], kl_cost=0.0)
 
     actions, values, gammas = batch.last_action[1:], net.values.detach(), discounts(batch, 0.75)
     of = {"discounts": gammas, "rewards": batch.reward[1:], "values": values, "mask": batch.mask, "trace_decay": 0.8}
@@ -162,9 +162,9 @@ def test_with_the_behaviour_as_target_the_loss_is_that_of_ppo(env: EnvSpec, *, n
 def test_with_the_policy_as_target_and_no_clip_the_gradient_is_that_of_impala(env: EnvSpec) -> None:
     shared = {"discount": 0.9, "entropy_cost": 0.02, "baseline_cost": 0.3, "reward_clipping": "none"}
     algorithm = impact(env, rho=1.0, clip=ENDLESS, **shared)
-    impala = algorithm_of("impala", env, reduction="mean", **shared).config.impala
+    impala = algorithm_of("impala", env, reduction="mean", **shared).config.algorithm
     net, batch = Table(algorithm.family.n_params), doubled(algorithm)
-    mine, _ = loss(algorithm.config.impact, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
+    mine, _ = loss(algorithm.config.algorithm, algorithm.family, net, batch, net.logits[:-1].detach(), kl_cost=0.0)
     theirs, _, _ = impala_loss(impala, algorithm.family, net, batch, entropy_cost=impala.entropy_cost)
     pi, mu = (
         algorithm.family.of(each).log_prob(batch.last_action[1:]) for each in (net.logits[:-1], batch.extras["logits"])

@@ -26,7 +26,7 @@ class Watched(GradientDescent):
     """Notes what the target is before each step, and what the policy is after it."""
 
     def __init__(self, algorithm: Any, net: PolicyAndValue) -> None:
-        super().__init__(algorithm.config, algorithm.config.impact, net.parameters())
+        super().__init__(algorithm.config, algorithm.config.algorithm, net.parameters())
         self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
         self.target: Callable[[], dict[str, Tensor]] = dict
 

@@ -138,7 +138,7 @@ def test_one_step_on_the_mixture_is_one_step_on_the_sum_of_the_losses_of_its_row
     algorithm = impala(replay_share=0.5)
     config, new, old = algorithm.config, numbered(algorithm, 4), numbered(algorithm, 0)
     net, other = algorithm.network(), algorithm.network()
-    learning, descent = algorithm.learning(net), GradientDescent(config, config.impala, other.parameters())
+    learning, descent = algorithm.learning(net), GradientDescent(config, config.algorithm, other.parameters())
     learning.update(old, 0)
     descent.step(algorithm.loss(other, old)[0], 0)
     picks = numbers(_mixed(learning, new))[B:]

@@ -71,7 +71,7 @@ class World(ListedRun):
         """Start a learner that continues from the checkpoint."""
         self.epoch, self.fuse = self.epoch + 1, -1
         self.trainer = trainer = Trainer(self.config, CPU, ENV)
-        descent = GradientDescent(self.config, self.config.impala, trainer.net.parameters())
+        descent = GradientDescent(self.config, self.config.algorithm, trainer.net.parameters())
         rows = Torn(self.config.store / "rows", self.moment)
         trainer.learning = StoringLearning(trainer.net, descent, trainer.algorithm.loss, rows)  # type: ignore[attr-defined]
         record = SavedLedger()
@@ -229,7 +229,7 @@ def test_a_turn_takes_one_step_and_no_batch_while_one_is_due(tmp_path: Path) -> 
     run.exchange()
     config = run_config(tmp_path, total_steps=8 * T)
     trainer = Trainer(config, CPU, ENV)
-    descent = GradientDescent(config, config.impala, trainer.net.parameters())
+    descent = GradientDescent(config, config.algorithm, trainer.net.parameters())
     trainer.learning = Thirsty(trainer.net, descent, trainer.algorithm.loss)  # type: ignore[attr-defined]
     training = training_run(trainer, run.intake, lambda: 0.0)
     seen = []

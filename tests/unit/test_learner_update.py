@@ -9,8 +9,8 @@ import torch
 from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
@@ -111,7 +111,7 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
     rows = rollout_rows(B)
     learned = learn(trainer, rows)
 
-    net, settings = reference.net, config.impala
+    net, settings = reference.net, config.algorithm
     optimizer = torch.optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
     loss, _ = reference.algorithm.loss(net, Rollouts(rows, reference.record, ENV, CPU).batch)
     loss.backward()
@@ -130,7 +130,7 @@ def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> No
 def test_the_learning_rate_follows_agent_steps(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path))
     rates = [learn(trainer, rollout_rows(B, seed)).learning_rate for seed in range(3)]
-    assert rates == [trainer.config.impala.learning_rate * (1 - steps / 160) for steps in (0, 20, 40)]
+    assert rates == [trainer.config.algorithm.learning_rate * (1 - steps / 160) for steps in (0, 20, 40)]
 
 
 def test_an_update_is_a_batch_and_a_version_a_change_of_the_policy_however_many_steps_they_take(tmp_path: Path) -> None:

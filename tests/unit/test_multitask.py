@@ -15,11 +15,11 @@ from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
 from zerobeast.common.algos.vtrace_loss import loss
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.popart import PopArt
 from zerobeast.common.ops.tree import leaves, tree_map
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.broker.sessions import Sessions
 
@@ -176,7 +176,7 @@ def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
 
 def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
     algorithm = impala(discount=0.75)
-    config, net = algorithm.config.impala, Heads()
+    config, net = algorithm.config.algorithm, Heads()
     batch = batch_of(algorithm)
     batch = tree_map(lambda entry: entry.double() if entry.is_floating_point() else entry, batch)
     assert not batch.mask.all()

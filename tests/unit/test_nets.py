@@ -11,7 +11,6 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.actions import action_features
 from zerobeast.common.nets.network import StepInput
@@ -19,6 +18,7 @@ from zerobeast.common.nets.torsos import make_torso
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.reading import Reading, readings
 from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
 

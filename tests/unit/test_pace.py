@@ -44,7 +44,7 @@ def test_the_ratio_holds_both_ways_if_samples_come_first(ratio: float, min_size:
         else:
             pace.insert(insert)
         if pace.filled:
-            assert 0 <= (pace.inserted - min_size) * ratio - pace.sampled < sample + insert * ratio
+            assert 0 <= (pace.inserted - min_size) * ratio - pace.sampled < sample + insert * ratio + 1e-9
     again.load(pace.state())
     assert again.state() == pace.state()
 

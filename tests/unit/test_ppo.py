@@ -46,7 +46,7 @@ def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
 def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> PolicyAndValue:
     """PPO2 on single transitions, as one would write it for one machine, with torch's distributions and clamp."""
     torch.manual_seed(seed)
-    c, net = algorithm.config.ppo, algorithm.network()
+    c, net = algorithm.config.algorithm, algorithm.network()
     optimizer = torch.optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
     values = unrolled(net, batch)[1]
     advantages = gae(batch, values, c.discount, c.trace_decay).float()

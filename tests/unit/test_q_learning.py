@@ -16,10 +16,10 @@ from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.gradient_descent import Step
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.config.load import load
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.samples import Transitions
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 N, A = 8, 3

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tests.algo_fakes import same, weights
 from tests.learner_fakes import ENV
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.ops.tree import leaves
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.services.learner.update import Trainer
 

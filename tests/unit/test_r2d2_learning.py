@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tests.algo_fakes import same, weights
 from zerobeast.common.algos.r2d2.loss import loss, unroll
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.replay.samples import Drawn, Sequences
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.bench.in_process import InProcess
@@ -166,7 +166,7 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
     batch, net = drawn.batch, played.trainer.net
     more = torch.cat([batch.mask[1:], torch.zeros_like(batch.mask[:1])])
     known = batch._replace(mask=batch.mask & (more | batch.terminated[1:]))
-    learner = loss(played.trainer.config.r2d2, net, net, known, torch.ones(400)).priorities
+    learner = loss(played.trainer.config.algorithm, net, net, known, torch.ones(400)).priorities
     given = drawn.weights ** (-1 / ALPHA)  # in proportion to the priorities
     useful = learner > 1e-3  # the replay raises priorities near 0
     assert useful.float().mean() > 0.9

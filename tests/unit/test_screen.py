@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.screen import LineScreen, make_screen
 

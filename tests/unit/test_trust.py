@@ -14,10 +14,10 @@ from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import value_at
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.tools.bench.options import parse

@@ -9,8 +9,8 @@ import yaml
 from zerobeast.cli import tune
 from zerobeast.cli.tune import DIMENSIONS, THREADS, Trial, Values, climb
 from zerobeast.common.config.load import load
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.tools.bench.train import Training
 
 PATHS = {path for dimension in DIMENSIONS.values() for path in dimension.paths}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.view import MAX_SERVICES, line, screen, summary
 

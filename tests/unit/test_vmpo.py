@@ -34,7 +34,7 @@ ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: e
 
 def loss_of(algorithm: Any, batch: Batch, net: PolicyAndValue | None = None, target: Tensor | None = None) -> VmpoLoss:
     """The loss with a target of these logits, by default those of the policy that acted."""
-    config = algorithm.config.vmpo
+    config = algorithm.config.algorithm
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
     target = batch.extras["logits"] if target is None else target
     return loss(config, algorithm.family, net or algorithm.network(), duals, batch, target)
@@ -42,7 +42,7 @@ def loss_of(algorithm: Any, batch: Batch, net: PolicyAndValue | None = None, tar
 
 def loss_with(algorithm: Any, net: PolicyAndValue, batch: Batch, kl_weight: float) -> tuple[VmpoLoss, Multipliers]:
     """The loss with the policy that acted as the target, under this weight of the divergence from it."""
-    config = algorithm.config.vmpo.model_copy(update={"kl_weight": kl_weight})
+    config = algorithm.config.algorithm.model_copy(update={"kl_weight": kl_weight})
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
     return loss(config, algorithm.family, net, duals, batch, batch.extras["logits"]), duals
 
@@ -68,7 +68,7 @@ def box_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
 
 def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor) -> tuple[float, float]:
     """Both losses in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
-    c = algorithm.config.vmpo
+    c = algorithm.config.algorithm
     logits, values = (entry.double() for entry in unrolled(net, batch))
     places = [(t, b) for b in range(B) for t in range(T) if batch.mask[t, b]]
     box = algorithm.env.action.kind == "box"

@@ -21,12 +21,12 @@ from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.nets.weights import flatten, layout_id
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec

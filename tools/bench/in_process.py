@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.acting.inference import Inference
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import pick_dtype
 from zerobeast.common.nets.weights import Bytes, flatten
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Poller
 from zerobeast.common.wire.records import Origin, act_record
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows

@@ -25,10 +25,10 @@ from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.algos.replay_settings import ReplaySettings
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.nets.precision import autocast, native_bfloat16
 from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.runtime.usage import cores
+from zerobeast.common.settings.tree import ALGORITHM, RunConfig
 from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import Space, by_array
 from zerobeast.services.envserver.actions import legal
@@ -211,12 +211,12 @@ class Parts:
 
 def _with_a_small_replay(config: RunConfig) -> RunConfig:
     """The same config with a small replay, if it has one: the cost of a sample hardly depends on the replay's size."""
-    section = getattr(config, config.algo)
+    section = config.algorithm
     if not isinstance(section, ReplaySettings):
         return config
     size, filled = min(section.replay_size, SMALL), min(section.replay_min_size, SMALL // 4)
     sizes = {"replay_size": size, "replay_min_size": filled}
-    return config.model_copy(update={"name": "limit", config.algo: section.model_copy(update=sizes)})
+    return config.model_copy(update={"name": "limit", ALGORITHM: section.model_copy(update=sizes)})
 
 
 def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.tools.bench.figures import Figure, table
 from zerobeast.tools.throwaway_run import settings
 

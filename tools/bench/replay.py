@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from zerobeast.common.algos.dqn.config import DQNConfig
 from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.replay.frames import Compression
 from zerobeast.common.replay.items import NStep
 from zerobeast.common.replay.replay import Replay
+from zerobeast.common.settings.tree import ALGORITHM, RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure, per_second
 from zerobeast.tools.bench.in_process import CPU, InProcess, folder_on_disk
@@ -63,8 +64,8 @@ def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
     """Rollouts of a group of environments at a time, of the random actions that DQN begins with."""
     rows, unroll = config.actor.envs_per_group, config.learner.unroll_length
     learner = config.learner.model_copy(update={"batch_size": rows})
-    dqn = config.dqn.model_copy(update={"replay_size": BATCH * unroll, "exploration": "annealed"})
-    with InProcess(config.model_copy(update={"algo": "dqn", "learner": learner, "dqn": dqn}), lag=0) as run:
+    dqn = DQNConfig(replay_size=BATCH * unroll, exploration="annealed")
+    with InProcess(config.model_copy(update={"algo": "dqn", "learner": learner, ALGORITHM: dqn}), lag=0) as run:
         trainer = run.trainer
         for seq in range(-(-steps // (rows * unroll))):
             origins = np.array([Origin(1, 0, seq, row, rows) for row in range(rows)])

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 
-from zerobeast.common.algos.registry import ALGORITHMS
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import Diverged
 from zerobeast.common.runtime.usage import cores
+from zerobeast.common.settings.algorithms import spec_of
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric
@@ -85,7 +85,7 @@ def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[R
 
 def _reuse(algo: str, uses: int) -> list[str]:
     """Flags for K uses of each of the newest K batches, if the algorithm keeps any."""
-    if algo not in ALGORITHMS or "uses" not in ALGORITHMS[algo].model_fields:
+    if "uses" not in spec_of(algo).settings.model_fields:
         return []
     return [f"--{algo}.uses", str(uses), f"--{algo}.batches", str(uses)]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import random_id
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header
 from zerobeast.common.wire.records import action_record, step_record

@@ -11,8 +11,8 @@ import time
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.tools.bench import limit
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse

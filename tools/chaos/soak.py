@@ -28,6 +28,7 @@ from zerobeast.tools.chaos.faults import draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.plot import draw_soak
 from zerobeast.tools.chaos.witness.env import ENV_ID
+from zerobeast.tools.chaos.witness.spec import HOME
 
 FIRST_LOOK_S = 15.0  #: of undisturbed training, to see the usual rate
 #: a run that is only as fast as its environments, so that its rate does not depend on the machine; small messages, and
@@ -38,6 +39,7 @@ SETTINGS = (
     *("--learner.checkpoint_every_s", "5", "--learner.log_every_s", "5"),
 )
 WITNESS = (
+    *("--algo", f"{HOME}.spec:WITNESS"),
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04}', "--actor.envs_per_group", "3"),
     *("--net.torso", "mlp", "--net.hidden_size", "16", "--learner.unroll_length", "5", "--learner.batch_size", "8"),
 )
@@ -47,8 +49,7 @@ ANY_ACTION = (
     *("--net.normalize_obs", "true", "--learner.batch_size", "8"),
 )
 OWN = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that say what to train
-WITNESSES = {role: f"zerobeast.tools.chaos.witness.algorithm {role}" for role in ("broker", "worker", "learner")}
-STORING = {**WITNESSES, "learner": "zerobeast.tools.chaos.witness.store learner"}
+STORING = (*WITNESS, "--algo", f"{HOME}.spec:STORING")  #: acknowledges what it has stored, as a replay
 
 
 def main(argv: list[str]) -> int:
@@ -93,10 +94,9 @@ class Soak:
     def run(self, flags: Sequence[str], folder: Path) -> None:
         """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError if the run breaks."""
         named = {flag.partition("=")[0] for flag in flags} & OWN
-        game = ANY_ACTION if named == {"--algo"} else () if named else WITNESS
-        witnesses = STORING if self.options.store else WITNESSES
-        settings, modules = [*SETTINGS, *game, *flags], {} if named else witnesses
-        with disturbed_run(settings, folder, brokers=self.options.brokers, modules=modules) as injector:
+        witness = STORING if self.options.store else WITNESS
+        settings = [*SETTINGS, *(ANY_ACTION if named == {"--algo"} else () if named else witness), *flags]
+        with disturbed_run(settings, folder, brokers=self.options.brokers) as injector:
             self.say("training: " + ", ".join(child.spec.name for child in injector.fleet.children))
             try:
                 self._disturb(injector)

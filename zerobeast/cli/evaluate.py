@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import ALONE
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
 from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.env_client import EnvClient
 from zerobeast.launcher.child import Child, ChildSpec, stop

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zerobeast import commands
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.verdict import Verdict, healthy, judge
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast health", DESCRIPTION)
     parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
-    parser.add_argument("--root", default=RunConfig().root, help="folder of run folders")
+    parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
     parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {kubernetes.NAMESPACE} of a cluster")

@@ -20,12 +20,12 @@ from string import Template
 from zerobeast.cli.train import RunFlags, settle, with_keys
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.settings.section import setting
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers

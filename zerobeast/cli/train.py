@@ -20,7 +20,6 @@ from typing import Generic, NamedTuple, TextIO, TypeVar
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, settings_help
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
@@ -30,6 +29,7 @@ from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.reading import readings
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
@@ -133,7 +133,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         config = protected(config, hosts)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
-        _say(f"{verb} {config.name} ({config.env.id}, {config.algo}) in {config.folder}")
+        _say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
         if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
             _say(note)
         for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):

@@ -16,13 +16,13 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from zerobeast.common.config.layers import PREFIX
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.descriptors import LEAST
 from zerobeast.common.runtime.files import write_atomically
 from zerobeast.common.runtime.roles import HOSTED, STOPPING
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of

@@ -28,13 +28,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.logs import log_to_stderr
 from zerobeast.common.runtime.roles import HOSTED
 from zerobeast.common.runtime.signals import handled
+from zerobeast.common.settings.tree import RunConfig
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.algos.replay_settings import ReplaySettings
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.runtime.usage import cores
+from zerobeast.common.settings.tree import RunConfig
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
@@ -158,9 +157,8 @@ def _one_each(workers: int) -> tuple[int, ...]:
 
 def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:
     """Threads by setting: as given, or a share of the cores."""
-    envs, settings = config.actor.envs_per_group, getattr(config, config.algo)
-    replays = isinstance(settings, ReplaySettings) and config.net.torso in FOR_THREADS
-    uses = settings.samples_per_insert if replays else 1.0
+    envs = config.actor.envs_per_group
+    uses = config.algorithm.samples_per_step if config.net.torso in FOR_THREADS else 1.0
     learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
     if name in ("apart", "mixed"):
         steppers = max(1, steppers // config.local.env_servers)

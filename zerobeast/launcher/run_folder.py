@@ -17,15 +17,12 @@ from pathlib import Path
 
 import psutil
 
-from zerobeast.common.algos.c51.config import C51Config
-from zerobeast.common.algos.replay_settings import QSettings, ReplaySettings
-from zerobeast.common.config import remarks
-from zerobeast.common.config.table import TREE, value_at
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime import run_files
 from zerobeast.common.runtime.locks import lock
 from zerobeast.common.settings.run import LATEST
+from zerobeast.common.settings.tree import RunConfig
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
@@ -36,7 +33,7 @@ MAX_NAME = 100
 
 def default_name(config: RunConfig, now: datetime) -> str:
     """<env>-<algorithm>-<date>-<time>, such as Pong-v5-impala-20260131-235959, for a run without a name."""
-    suffix = f"-{config.algo}-{now:%Y%m%d-%H%M%S}"
+    suffix = f"-{config.section}-{now:%Y%m%d-%H%M%S}"
     env = re.sub(r"[^A-Za-z0-9._]+", "-", config.env.id).strip("-._") or "run"
     return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(suffix) - 3] + suffix)).name
 
@@ -137,9 +134,15 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     Raises:
       ConfigError: a line for every such setting, with both values and the ways out.
     """
-    bound = [path for path in TREE if path.split(".")[0] in BOUND or path == f"{saved.algo}.optimizer"]
-    bound.remove("net.max_parameters")  # a limit, which binds no weights
-    bound += _bound_by_replay(saved, wanted)
+    if saved.section != wanted.section:
+        bound = ["algo"]
+    else:
+        bound = [path for path in RUN if path.split(".")[0] in BOUND]
+        bound.remove("net.max_parameters")  # a limit, which binds no weights
+        own = saved.algorithm.bound(wanted.algorithm)
+        bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]
+        if saved.algorithm.replays and saved.sync.parsed.measured != wanted.sync.parsed.measured:
+            bound.append("sync.rule")  # it decides what is in each row of the replay's file
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [
         f"{path}: run {wanted.name!r} was trained with {before!r} and cannot continue with {after!r}; "
@@ -154,21 +157,12 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         raise ConfigError("\n".join(refused))
 
 
-def _bound_by_replay(saved: RunConfig, wanted: RunConfig) -> Iterator[str]:
-    """Settings that the file of a replay was made for: its size, the length of rollouts, and what is in each."""
-    settings, exponent = getattr(saved, saved.algo), f"{saved.algo}.priority_exponent"
-    if isinstance(settings, ReplaySettings):
-        yield from ("learner.unroll_length", f"{saved.algo}.replay_size")
-        if saved.sync.parsed.measured != wanted.sync.parsed.measured:
-            yield "sync.rule"
-    acted_by = isinstance(settings, QSettings) and not isinstance(settings, C51Config)  #: values, with priorities
-    if acted_by and (value_at(saved, exponent) == 0) != (value_at(wanted, exponent) == 0):
-        yield exponent
-
-
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
-    return remarks.jump(wanted, getattr(saved, wanted.algo), saved.total_steps, start(wanted.folder))
+    if saved.section != wanted.section:
+        return ""
+    done = start(wanted.folder)
+    return wanted.algorithm.jump(wanted.section, wanted, saved.algorithm, saved.total_steps, done)
 
 
 def trained(folder: Path) -> bool:

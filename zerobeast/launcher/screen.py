@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.live import Live
 
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import view
 from zerobeast.launcher.pages import Snapshot
 

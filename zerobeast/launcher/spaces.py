@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import value_at
-from zerobeast.common.config.tree import RunConfig
+from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import EnvServerConfig
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
@@ -38,12 +38,12 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     """
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    default, limit_s = RunConfig(), LIMIT_S
+    limit_s = LIMIT_S
     values = {path: given[path].value for path in SHAPING if path in given}
     with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
         values[LIMIT] = float(values[LIMIT])  # a number as text is the same flag as the number
         limit_s = max(limit_s, min(LONGEST_S, values[LIMIT]))
-    changed = {path: value for path, value in values.items() if value != value_at(default, path)}
+    changed = {path: value for path, value in values.items() if value != RUN[path].default}
     texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
     return _ask(values["env.id"], tuple(map("--{}={}".format, changed, texts)), limit_s)
 

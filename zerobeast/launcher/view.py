@@ -14,12 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import count, decimal, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 
 MAX_SERVICES = 12  #: rows of the table; more are counted in a line
@@ -84,7 +84,7 @@ def _queue(learner: Mapping[str, Any]) -> str:
 
 def _title(run: RunConfig, *, stopping: bool) -> Text:
     title = Text(run.name, style="bold", no_wrap=True, overflow="ellipsis")
-    title.append(f"  {run.env.id}, {run.algo}", style="not bold dim")
+    title.append(f"  {run.env.id}, {run.section}", style="not bold dim")
     return title.append("  stopping", style="yellow") if stopping else title
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 
 
 class A2CConfig(s.VTraceSettings):
@@ -15,3 +16,6 @@ class A2CConfig(s.VTraceSettings):
     learning_rate: s.LearningRate = 7e-4
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 0.5
+
+
+SPEC = AlgorithmSpec("a2c", A2CConfig, "zerobeast.common.algos.a2c.algorithm:A2C")

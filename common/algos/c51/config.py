@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import ClassVar
+
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import setting
 
 
@@ -20,3 +25,15 @@ class C51Config(r.QSettings):
     learning_rate: s.LearningRate = 2.5e-4
     epsilon: s.Epsilon = 3.125e-4  # 0.01 / batch_size
     max_grad_norm: s.MaxGradNorm = 10.0  # Stooke & Abbeel 2019 (rlpyt)
+
+    acts_by_values: ClassVar[bool] = False  # priorities are divergences
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A distribution over returns reaches from a lower return to a higher one."""
+        yield from super().relations(name, run)
+        if self.v_min >= self.v_max:
+            low, high = f"{name}.v_min", f"{name}.v_max"
+            yield Relation((low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected a lower one")
+
+
+SPEC = AlgorithmSpec("c51", C51Config, "zerobeast.common.algos.c51.algorithm:C51")

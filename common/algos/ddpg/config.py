@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -21,3 +22,6 @@ class DDPGConfig(r.BoxSettings):
     learning_rate: s.LearningRate = 1e-3
     batch_size: r.BatchSize = 64
     target_rate: r.TargetRate = 0.001
+
+
+SPEC = AlgorithmSpec("ddpg", DDPGConfig, "zerobeast.common.algos.ddpg.algorithm:DDPG")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -17,3 +18,6 @@ class DQNConfig(r.QSettings):
     learning_rate: s.LearningRate = 1e-4  # with Adam: Stooke & Abbeel 2019 (rlpyt), as is the clip
     epsilon: s.Epsilon = 1e-5  # as for PPO here
     max_grad_norm: s.MaxGradNorm = 10.0
+
+
+SPEC = AlgorithmSpec("dqn", DQNConfig, "zerobeast.common.algos.dqn.algorithm:DQN")

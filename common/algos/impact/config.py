@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -26,3 +27,6 @@ class ImpactConfig(s.ActorCriticSettings):
     learning_rate: s.LearningRate = 5e-4
     epsilon: s.Epsilon = 1e-5  # as for PPO here
     max_grad_norm: s.MaxGradNorm = 10.0
+
+
+SPEC = AlgorithmSpec("impact", ImpactConfig, "zerobeast.common.algos.impact.algorithm:Impact")

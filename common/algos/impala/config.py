@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 from zerobeast.common.wire.spaces import Space
 
@@ -45,12 +46,15 @@ class ImpalaConfig(s.VTraceSettings):
     epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0
 
-    def flaw(self, action: Space) -> str:
+    def flaw(self, action: Space, name: str) -> str:
         if self.entropy_target and not self.entropy_cost:
-            return "impala.entropy_cost 0.0: expected more than 0 with impala.entropy_target, which adapts it"
+            return f"{name}.entropy_cost 0.0: expected more than 0 with {name}.entropy_target, which adapts it"
         largest = sum(map(math.log, action.choices))
         real = any(array.kind == "box" for array in action.arrays)
         if self.entropy_target and not real and not 0 < self.entropy_target < largest:
             of = "the largest entropy of this environment's actions"
-            return f"impala.entropy_target {self.entropy_target}: expected between 0 and {largest:.4g}, {of}"
+            return f"{name}.entropy_target {self.entropy_target}: expected between 0 and {largest:.4g}, {of}"
         return ""
+
+
+SPEC = AlgorithmSpec("impala", ImpalaConfig, "zerobeast.common.algos.impala.algorithm:Impala")

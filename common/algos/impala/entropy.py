@@ -14,7 +14,7 @@ from torch import Tensor
 from zerobeast.common.algos.dual import Dual
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.impala.config import ImpalaConfig
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by at most about this much per step
 
@@ -30,7 +30,7 @@ class EntropyWeight:
       device: of the entropies.
     """
 
-    def __init__(self, config: Run, settings: ImpalaConfig, device: torch.device) -> None:
+    def __init__(self, config: RunConfig, settings: ImpalaConfig, device: torch.device) -> None:
         # Dual keeps what it measures below a limit, so it measures minus the entropy
         self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
         pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}

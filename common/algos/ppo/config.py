@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import setting
 
 
@@ -25,3 +29,31 @@ class PPOConfig(s.ActorCriticSettings):
     learning_rate: s.LearningRate = 3e-4
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 0.5
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A batch cannot make more minibatches than it has rollouts (with an LSTM) or steps (without)."""
+        parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length
+        if run.net.use_lstm and parts > rows:
+            yield Relation(
+                (f"{name}.minibatches", "learner.batch_size", "net.use_lstm"),
+                f"{name}.minibatches {parts} is above learner.batch_size {rows}: with net.use_lstm a rollout stays "
+                f"whole, so a batch has {rows} of them to share out",
+            )
+        elif parts > rows * steps:
+            yield Relation(
+                (f"{name}.minibatches", "learner.batch_size", "learner.unroll_length"),
+                f"{name}.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
+                f"the {rows * steps} steps of a batch",
+            )
+
+    def remarks(self, name: str, run: Run) -> Iterator[str]:
+        """On a divergence in sync.rule that is hardly reached: ratios of 1 + clip mean one of about clip^2 / 2."""
+        rule, reached = run.sync.parsed, self.clip**2 / 2
+        if rule.measured and rule.value > reached:
+            yield (
+                f"sync.rule {run.sync.rule} may never be due: {name}.clip {self.clip:g} keeps the policy near the one "
+                f"that acts, at divergences of about {reached:.2g}"
+            )
+
+
+SPEC = AlgorithmSpec("ppo", PPOConfig, "zerobeast.common.algos.ppo.algorithm:PPO")

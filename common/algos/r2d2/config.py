@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
+from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import setting
 
 
@@ -46,3 +49,27 @@ class R2D2Config(r.QSettings):
     learning_rate: s.LearningRate = 1e-4
     epsilon: s.Epsilon = 1e-3
     max_grad_norm: s.MaxGradNorm = 40.0  # Ape-X; SEED: 80
+
+    @property
+    def per_item(self) -> int:
+        return self.sequence_length
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A replay has recurrent states only where rollouts begin."""
+        steps = run.learner.unroll_length
+        if self.burn_in % steps:
+            yield Relation(
+                (f"{name}.burn_in", "learner.unroll_length"),
+                f"{name}.burn_in {self.burn_in} is no multiple of learner.unroll_length {steps}: a burn-in begins "
+                f"with a rollout, where the recurrent state was stored",
+            )
+        if self.sequence_length < steps:
+            yield Relation(
+                (f"{name}.sequence_length", "learner.unroll_length"),
+                f"{name}.sequence_length {self.sequence_length} is below learner.unroll_length {steps}: sequences "
+                f"begin with rollouts, of which the steps behind them would never be learned from",
+            )
+        yield from r.ReplaySettings.relations(self, name, run)  # its returns end with a sequence
+
+
+SPEC = AlgorithmSpec("r2d2", R2D2Config, "zerobeast.common.algos.r2d2.algorithm:R2D2")

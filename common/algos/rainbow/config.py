@@ -5,6 +5,7 @@ from __future__ import annotations
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
 from zerobeast.common.algos.c51.config import C51Config
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 
 
 class RainbowConfig(C51Config):
@@ -18,3 +19,6 @@ class RainbowConfig(C51Config):
     target_period: r.TargetPeriod = 2_000  # in updates; the paper's 32,000 are frames
     learning_rate: s.LearningRate = 6.25e-5
     epsilon: s.Epsilon = 1.5e-4
+
+
+SPEC = AlgorithmSpec("rainbow", RainbowConfig, "zerobeast.common.algos.rainbow.algorithm:Rainbow")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -18,3 +19,6 @@ class SACConfig(r.BoxSettings):
     learning_rate: s.LearningRate = 3e-4
     batch_size: r.BatchSize = 256
     target_rate: r.TargetRate = 0.005
+
+
+SPEC = AlgorithmSpec("sac", SACConfig, "zerobeast.common.algos.sac.algorithm:SAC")

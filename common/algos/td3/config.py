@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zerobeast.common.algos import replay_settings as r
 from zerobeast.common.algos.ddpg.config import DDPGConfig
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -19,3 +20,6 @@ class TD3Config(DDPGConfig):
     policy_rate: r.PolicyRate = 1.0
     batch_size: r.BatchSize = 100
     target_rate: r.TargetRate = 0.005
+
+
+SPEC = AlgorithmSpec("td3", TD3Config, "zerobeast.common.algos.td3.algorithm:TD3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -26,3 +27,6 @@ class VMPOConfig(s.ActorCriticSettings):
     schedule: s.Schedule = "constant"
     epsilon: s.Epsilon = 1e-8  # TensorFlow's default
     max_grad_norm: s.MaxGradNorm = 40.0  # not in the paper; far above what is usual
+
+
+SPEC = AlgorithmSpec("vmpo", VMPOConfig, "zerobeast.common.algos.vmpo.algorithm:VMPO")

@@ -1,26 +1,23 @@
 """A policy that remembers whom it saw, and a learner that checks what it is given: any mix-up ends their service.
 
-It replaces the algorithm, for the environment in `env`. The recurrent state is the observation that the policy saw
+It is an algorithm for the environment in `env`. The recurrent state is the observation that the policy saw
 last. It has to be the one before the newest: the same environment, the same episode, one step earlier. What the policy
 answers follows from the observation alone, so the learner can check every entry of every rollout.
 """
 
 from __future__ import annotations
 
-import runpy
-import sys
-
 import torch
 from torch import Tensor
 
 from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.impala import algorithm as impala
+from zerobeast.common.algos.impala.algorithm import Impala
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Act, Metrics, Sampling
-from zerobeast.common.config.tree import RunConfig
 from zerobeast.common.errors import BeastError
 from zerobeast.common.nets.network import StepInput
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
@@ -32,7 +29,7 @@ class Mixed(BeastError):
     """A message reached a process that it was not meant for."""
 
 
-class Witness(impala.Impala):
+class Witness(Impala):
     """See `zerobeast.common.algos.protocol.Algorithm`.
 
     Args:
@@ -92,8 +89,3 @@ def demand(good: Tensor, sentence: str, *seen: Tensor) -> None:
         return
     place = tuple((~good).nonzero()[0].tolist())
     raise Mixed(f"{sentence}: " + "; ".join(str(values[place].tolist()) for values in seen))
-
-
-if __name__ == "__main__":
-    impala.Impala = Witness  # type: ignore[assignment,misc]
-    runpy.run_module(f"zerobeast.services.{sys.argv.pop(1)}", run_name="__main__")

@@ -1,22 +1,18 @@
 """The witness with a store: its learner acknowledges rollouts as soon as a file has them, before it learns from them.
 
 It does what a replay has to do across kills, without the replay: an append-only file holds the origin of every row, and
-the next learner continues after the last one. It runs a learner with itself, as
-`python -m zerobeast.tools.chaos.witness.store learner`.
+the next learner continues after the last one.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import struct
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala import algorithm as impala
 from zerobeast.common.algos.one_step import LossFunction, OneStep
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Credit
@@ -96,8 +92,3 @@ class StoringWitness(Witness):
         """One step of the optimiser per batch."""
         descent = GradientDescent(self.config, self.settings, net.parameters())
         return StoringLearning(net, descent, self.loss, OriginFile(self.config.store / "rows"))
-
-
-if __name__ == "__main__":
-    impala.Impala = StoringWitness  # type: ignore[assignment,misc]
-    runpy.run_module(f"zerobeast.services.{sys.argv.pop(1)}", run_name="__main__")

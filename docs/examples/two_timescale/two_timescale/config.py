@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -16,3 +17,6 @@ class TwoTimescaleConfig(s.ActorCriticSettings):
     learning_rate: s.LearningRate = 1e-3
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 1.0
+
+
+SPEC = AlgorithmSpec("two_timescale", TwoTimescaleConfig, "two_timescale.algorithm:TwoTimescale")

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from two_timescale.config import TwoTimescaleConfig
 from zerobeast.common.algos.actor_critic import ActorCritic, steps, unroll
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.gradient_descent import GradientDescent, summary
@@ -13,10 +14,9 @@ from zerobeast.common.algos.one_batch import OneBatch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Act, Learned, Sampling
 from zerobeast.common.algos.returns import estimate
-from zerobeast.common.algos.two_timescale.config import TwoTimescaleConfig
 from zerobeast.common.nets.network import StepInput
 from zerobeast.common.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
@@ -24,7 +24,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
     """See `zerobeast.common.algos.protocol.Algorithm`."""
 
-    def __init__(self, config: Run, env: EnvSpec) -> None:
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         super().__init__(config, env)
         self.policy = PolicySpec((Field("log_prob", "<f4", ()),), self.policy.core_size)
 

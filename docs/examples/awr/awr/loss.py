@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from awr.config import AWRConfig
 from zerobeast.common.algos.actor_critic import three_terms, unroll
-from zerobeast.common.algos.awr.config import AWRConfig
 from zerobeast.common.algos.batch import Batch
 from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.algos.protocol import Metrics

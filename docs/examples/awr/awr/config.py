@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zerobeast.common.algos import settings as s
+from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 
 
@@ -17,3 +18,6 @@ class AWRConfig(s.ActorCriticSettings):
     learning_rate: s.LearningRate = 5e-4
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 1.0
+
+
+SPEC = AlgorithmSpec("awr", AWRConfig, "awr.algorithm:AWR")

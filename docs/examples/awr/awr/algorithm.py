@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from awr.config import AWRConfig
+from awr.loss import loss
 from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.awr.config import AWRConfig
-from zerobeast.common.algos.awr.loss import loss
 from zerobeast.common.algos.gradient_descent import GradientDescent
 from zerobeast.common.algos.one_step import OneStep
 from zerobeast.common.algos.policy_and_value import PolicyAndValue

@@ -1,0 +1,132 @@
+"""How an algorithm presents itself: its name, its settings, and the answers of these settings to the other rooms.
+
+    SPEC = AlgorithmSpec("awr", AWRConfig, "awr.algorithm:AWR")
+
+A package registers such an object as an entry point of the group `zerobeast.algorithms`, under the same name; our own
+algorithms do so too. It is torch-free: every service reads the settings, and only brokers and learner make the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from zerobeast.common import plugins
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import Section
+from zerobeast.common.wire.spaces import Space
+
+
+class Relation(NamedTuple):
+    """A relation between settings that is broken, though each is valid on its own."""
+
+    paths: tuple[str, ...]  #: of the settings that it relates
+    sentence: str
+
+
+class AlgorithmSettings(Section):
+    """Base of the settings of every algorithm. Each answer has a default; `name` is that of the settings' section."""
+
+    actions: ClassVar[str] = "any actions"  #: that `takes` accepts, in words
+    memory: ClassVar[bool] = True  #: whether it can learn with an LSTM
+    convolutions: ClassVar[bool] = True  #: whether its networks can have any
+
+    #: whether drawing actions explores, so that the policy that is learned is the greedy one
+    drawing_explores: ClassVar[bool] = False
+    replays: ClassVar[bool] = False  #: whether it acknowledges rollouts before it learns from them
+
+    @property
+    def samples_per_step(self) -> float:
+        """How often each agent step is learned from, about: its cost for the learner in relation to acting."""
+        return 1.0
+
+    @classmethod
+    def takes(cls, _action: Space) -> bool:
+        """Whether it learns such actions under some settings."""
+        return True
+
+    def flaw(self, _action: Space, _name: str) -> str:
+        """Why these settings do not suit actions that it takes, as a sentence; empty if they do."""
+        return ""
+
+    def unused(self) -> dict[str, tuple[str, str]]:
+        """Settings without effect, each with the setting that is the cause and the rest of a sentence about it."""
+        return {}
+
+    def relations(self, _name: str, _run: Run) -> Iterator[Relation]:
+        """What does not fit together, among these settings or with those of the run."""
+        yield from ()
+
+    def remarks(self, _name: str, _run: Run) -> Iterator[str]:
+        """A sentence for whatever is valid and may surprise."""
+        yield from ()
+
+    def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
+        """Paths of settings that cannot change when a run with these settings continues with `_now`.
+
+        Those of the algorithm begin with a dot, as in ".replay_size".
+        """
+        return ()
+
+    def jump(self, _name: str, _run: Run, _before: AlgorithmSettings, _total_before: int, _steps: int) -> str:
+        """A sentence if learning goes on otherwise than before or than asked for; empty if not.
+
+        Args:
+          _name: of the section.
+          _run: that continues.
+          _before: the settings until now.
+          _total_before: the run's agent steps in all, until now.
+          _steps: agent steps after which it continues.
+        """
+        return ""
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """An algorithm that a run can name.
+
+    Raises:
+      ConfigError: name or settings cannot be those of an algorithm.
+    """
+
+    name: str  #: of the algorithm and of its section in the settings, such as ppo
+    settings: type[AlgorithmSettings]  #: with a default for each
+    #: (RunConfig, EnvSpec) -> `zerobeast.common.algos.protocol.Algorithm`, or `module:NAME` of such a callable
+    make: str | Callable[[Any, Any], Any]
+    parent: AlgorithmSpec | None = None  #: whose presets are its own if it has none that fits
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in Run.model_fields:
+            raise ConfigError(
+                f"algorithm {self.name!r}: expected a name of lower-case letters, digits and _ that is none of the "
+                f"run's own settings"
+            )
+        if not (isinstance(self.settings, type) and issubclass(self.settings, AlgorithmSettings)):
+            raise ConfigError(f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings")
+
+    @property
+    def lineage(self) -> tuple[AlgorithmSpec, ...]:
+        """Itself, its parent, and so on."""
+        return (self, *(self.parent.lineage if self.parent else ()))
+
+    @property
+    def presets(self) -> dict[str, Path]:
+        """Its own presets, by name: `presets/atari.yaml` beside its settings is "atari-<name>"."""
+        module = sys.modules[self.settings.__module__]
+        inherited = self.parent is not None and self.parent.settings.__module__ == module.__name__
+        folder = Path(module.__file__ or "").parent / "presets"
+        return {} if inherited else {f"{path.stem}-{self.name}": path for path in folder.glob("*.yaml")}
+
+    def build(self, config: Any, env: Any) -> Any:
+        """The algorithm for one environment. This imports torch.
+
+        Raises:
+          ConfigError: what makes it cannot be imported.
+        """
+        make = plugins.load(self.make, f"algo {self.name}") if isinstance(self.make, str) else self.make
+        return make(config, env)

@@ -1,0 +1,10 @@
+"""The witness as an algorithm that a run can name: `--algo zerobeast.tools.chaos.witness.spec:WITNESS`."""
+
+from __future__ import annotations
+
+from zerobeast.common.algos.impala.config import SPEC, ImpalaConfig
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+
+HOME = "zerobeast.tools.chaos.witness"
+WITNESS = AlgorithmSpec("witness", ImpalaConfig, f"{HOME}.algorithm:Witness", SPEC)
+STORING = AlgorithmSpec("storing_witness", ImpalaConfig, f"{HOME}.store:StoringWitness", SPEC)

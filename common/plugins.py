@@ -8,7 +8,8 @@ reference names an object in a module or in a file, which need not be installed:
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean, suggestion
 
 
@@ -25,7 +26,7 @@ from zerobeast.common.runtime.suggest import did_you_mean, suggestion
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in entry_points(group=group):
+    for entry in sorted(entry_points(group=group)):
         twice = any(other.value == entry.value for other in found.get(entry.name, ()))  # as with a stale dist-info
         found[entry.name] = found.get(entry.name, ()) + (() if twice else (entry,))
     return found
@@ -43,6 +44,7 @@ def find(group: str, name: str, setting: str) -> Any:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
     if ":" in name:
+        find_own_modules()
         return load(name, f"{setting} {name}")
     entries = installed(group).get(name, ())
     if len(entries) == 1:
@@ -64,16 +66,26 @@ def load(reference: str, what: str) -> Any:
     home, _, name = reference.rpartition(":")
     try:
         module = module_of(home)
-    except Exception as error:  # foreign code may raise anything
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{what}: {home} has no {name!r}{suggestion(name, _public(module))}")
     return getattr(module, name)
 
 
+@contextmanager
+def calling(what: str) -> Iterator[None]:
+    """Turn whatever a part raises into a ConfigError that begins with `what`; our own errors pass."""
+    try:
+        yield
+    except BeastError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def module_of(home: str) -> ModuleType:
     """Import a module by its name, or a file `*.py` by its path, with `__name__` other than "__main__"."""
-    find_own_modules()
     return _from_file(str(Path(home).resolve())) if home.endswith(".py") else import_module(home)
 
 

@@ -9,6 +9,7 @@ import torch
 from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.algos.protocol import Algorithm
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import calling
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -23,12 +24,14 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     make = config.spec.build
     parameters = 0
     # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
-    with contextlib.suppress(RuntimeError, TypeError, ValueError), torch.device("meta"):
+    with contextlib.suppress(Exception), torch.device("meta"):
         parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
     if parameters > config.net.max_parameters:
         raise ConfigError(
             f"{env.env_id}: a network of {parameters:,} parameters, expected at most {config.net.max_parameters:,} "
             f"(net.max_parameters)"
         )
-    algorithm: Algorithm = make(config, env)
-    return algorithm
+    with calling(f"algo {config.section} cannot be made for {env.env_id}"):
+        if isinstance(algorithm := make(config, env), Algorithm):
+            return algorithm
+    raise ConfigError(f"algo {config.section} made {type(algorithm).__name__} {algorithm!r:.40}, expected an Algorithm")

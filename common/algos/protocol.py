@@ -28,7 +28,7 @@ steps each of those takes. So the interface needs nothing more for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -147,6 +147,7 @@ class Learning(Protocol):
         """
 
 
+@runtime_checkable
 class Algorithm(Protocol):
     """One algorithm for one environment."""
 

@@ -94,7 +94,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             first[path] = key
             yield Given(path, _typed(TREE[path], value), where)
         elif is_section(path):
-            example = next(name for name in TREE if name.startswith(f"{path}."))
+            example = next((name for name in TREE if name.startswith(f"{path}.")), f"those of {path}")
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
         else:
             mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *sections()])}")

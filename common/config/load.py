@@ -26,6 +26,7 @@ from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_
 from zerobeast.common.config.relations import relations
 from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import calling
 from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
 from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.section import Section
@@ -104,7 +105,8 @@ def gather(
     _add_counts(good, spec, line, mistakes)
     good |= _check(list(lock_step.layer(_tree(good, spec), good, groups)), mistakes)[0]
     config = _tree(good, spec)
-    broken = (*relations(config), *lock_step.broken(config, groups))
+    with calling(f"algo {spec.name}: relations"):
+        broken = (*relations(config), *lock_step.broken(config, groups))
     mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
     mistakes += remarks.unused(config, origins)
@@ -112,10 +114,12 @@ def gather(
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
+    with calling(f"algo {spec.name}: remarks"):
+        surprises = list(config.algorithm.remarks(config.section, config))
     notes = (
         *line.notes,
         *remarks.idle(config, origins),
-        *config.algorithm.remarks(config.section, config),
+        *surprises,
         *remarks.raw_frames(config),
         *remarks.other_defaults(config, origins, line),
     )
@@ -244,7 +248,10 @@ def _add_counts(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, 
 
 def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:
     own = RUN | of_algorithm(spec.name)
-    return RunConfig.model_validate(nested({path: given.value for path, given in good.items() if path in own}))
+    try:
+        return RunConfig.model_validate(nested({path: given.value for path, given in good.items() if path in own}))
+    except ValidationError as error:  # each value is valid: a validator of the algorithm relates several
+        raise ConfigError(f"algo {spec.name}: {'; '.join(detail['msg'] for detail in error.errors())}") from error
 
 
 def _sentence(relation: Relation, good: Mapping[str, Given]) -> str:

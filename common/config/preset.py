@@ -18,7 +18,7 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.algorithms import usable
+from zerobeast.common.settings.algorithms import section, usable
 from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig, Run
 from zerobeast.common.wire.specs import EnvSpec
@@ -94,9 +94,10 @@ def read(name: str) -> dict[str, Any]:
     Raises:
       ConfigError: there is no preset of that name.
     """
-    files = _files(usable())
+    owner = section(name.rpartition("-")[2])
+    files = _files([owner] if owner else [])
     if name not in files:
-        known = sorted(files)
+        known = names()
         raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, known)} (known: {', '.join(known)})")
     return read_yaml(files[name], f"preset {name}")
 

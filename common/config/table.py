@@ -95,7 +95,8 @@ def home_of(path: str) -> tuple[type[Section], str]:
 
 def is_section(name: str) -> bool:
     """Whether settings are grouped under this name."""
-    return any(path.startswith(f"{name}.") for path in RUN) or bool(section(name))
+    paths = RUN | of_algorithm(name.partition(".")[0])
+    return any(path.startswith(f"{name}.") for path in paths) or bool(section(name))
 
 
 def sections() -> set[str]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic_core import PydanticUndefined
+
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
@@ -101,13 +103,21 @@ class AlgorithmSpec:
     parent: AlgorithmSpec | None = None  #: whose presets are its own if it has none that fits
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in Run.model_fields:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in (*Run.model_fields, "algorithm"):
             raise ConfigError(
                 f"algorithm {self.name!r}: expected a name of lower-case letters, digits and _ that is none of the "
                 f"run's own settings"
             )
         if not (isinstance(self.settings, type) and issubclass(self.settings, AlgorithmSettings)):
             raise ConfigError(f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings")
+        fields = self.settings.model_fields.items()
+        if bad := [key for key, one in fields if one.default is PydanticUndefined or hasattr(AlgorithmSettings, key)]:
+            raise ConfigError(
+                f"algorithm {self.name}: settings {', '.join(bad)}: expected a default for each, and names that are "
+                f"not those of an AlgorithmSettings' answers, which have no annotation"
+            )
+        with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
+            self.settings()
 
     @property
     def lineage(self) -> tuple[AlgorithmSpec, ...]:
@@ -117,10 +127,11 @@ class AlgorithmSpec:
     @property
     def presets(self) -> dict[str, Path]:
         """Its own presets, by name: `presets/atari.yaml` beside its settings is "atari-<name>"."""
-        module = sys.modules[self.settings.__module__]
-        inherited = self.parent is not None and self.parent.settings.__module__ == module.__name__
-        folder = Path(module.__file__ or "").parent / "presets"
-        return {} if inherited else {f"{path.stem}-{self.name}": path for path in folder.glob("*.yaml")}
+        home = self.settings.__module__
+        file = getattr(sys.modules.get(home), "__file__", None)  # code that was typed in has none
+        if file is None or (self.parent and self.parent.settings.__module__ == home):
+            return {}
+        return {f"{path.stem}-{self.name}": path for path in Path(file).parent.glob("presets/*.yaml")}
 
     def build(self, config: Any, env: Any) -> Any:
         """The algorithm for one environment. This imports torch.

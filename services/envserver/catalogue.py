@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
 from zerobeast.common.errors import EnvError
+from zerobeast.common.plugins import find_own_modules
 from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
@@ -45,7 +44,7 @@ def make_vector_env(
     Raises:
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
-    _find_own_modules()
+    find_own_modules()
     match = _ATARI.fullmatch(config.id)
     if match:
         rom = _rom(config.id, match["v5"] if match["v5"] is not None else match["v4"])
@@ -58,12 +57,6 @@ def make_vector_env(
     if server.in_process:
         return LocalVectorEnv(config, num_envs, seed)
     return WorkerVectorEnv(config, num_envs, seed, server.workers or 1)
-
-
-@cache  # before there is an environment that may change the folder; its worker processes inherit sys.path
-def _find_own_modules() -> None:
-    """Let ids name modules in the folder that this process was started in; what is installed comes before them."""
-    sys.path.append(str(Path.cwd()))
 
 
 def games() -> dict[str, str]:

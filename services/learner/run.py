@@ -13,9 +13,8 @@ from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocol
 from zerobeast.common.health import hops
 from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.run import NetConfig, Run
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.records import oversize
@@ -248,7 +247,9 @@ def resumed(
         return None, SavedLedger()
     try:
         env = EnvSpec.from_wire(saved["env"])
-        algo = spec_of(saved["config"]["algo"]).name
+        algo = saved["config"]["algo"]
+        if ":" in algo:  # it imports nothing: beside settings of runs, there are only those of its algorithm
+            (algo,) = saved["config"].keys() - Run.model_fields.keys()
         net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
         total, done = saved["config"]["total_steps"], saved["counters"]["agent_steps"]
         note = ""

@@ -2,16 +2,22 @@
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
+from zerobeast.common.algos.factory import make_algorithm
 from zerobeast.common.algos.ppo.config import SPEC, PPOConfig
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, Relation
+from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 
 HERE = "tests.unit.test_algorithms"
 
@@ -57,7 +63,7 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
         (f"{HERE}:TAKEN", f"algo {HERE}:TAKEN: another algorithm has its name, dqn: expected a name of its own"),
         (f"{HERE}:MIME", f"algo {HERE}:MIME: {HERE} has no 'MIME'; did you mean MINE?"),
         ("no.module:X", "algo no.module:X: no.module cannot be imported: ModuleNotFoundError: No module named 'no'"),
-        ("inpala", "flag --algo: algo 'inpala': expected impala, a2c, ppo, vmpo, impact, dqn, c51, rainbow, "),
+        ("inpala", "flag --algo: algo 'inpala': expected a2c, c51, ddpg, dqn, impact, "),
     ],
 )
 def test_what_is_no_algorithm_is_refused_in_one_sentence(algo: str, sentence: str) -> None:
@@ -67,10 +73,101 @@ def test_what_is_no_algorithm_is_refused_in_one_sentence(algo: str, sentence: st
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["net", "seed", "My-PPO", ""])
+@pytest.mark.parametrize("name", ["net", "seed", "algorithm", "My-PPO", ""])
 def test_an_algorithm_has_a_name_that_no_setting_of_a_run_has(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^algorithm '{name}': expected a name of lower-case letters"):
         AlgorithmSpec(name, Settings, "mine:Mine")
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test refers to is not among the algorithms of others."""
+    monkeypatch.setattr("zerobeast.common.settings.algorithms._found", {})
+
+
+class Inner(Section):
+    depth: int = setting(3, "of a section in a section")
+
+
+class Nested(Settings):
+    inner: Inner = Inner()
+
+
+class Empty(AlgorithmSettings):
+    pass
+
+
+class Fragile(Settings):
+    def relations(self, _name: str, _run: Run) -> Iterator[Relation]:
+        raise KeyError("relation")
+
+    def remarks(self, _name: str, _run: Run) -> Iterator[str]:
+        raise KeyError("remark")
+
+
+class Remarking(Fragile):
+    relations = Settings.relations
+
+
+NESTED = AlgorithmSpec("nested", Nested, "mine:Mine", SPEC)
+EMPTY = AlgorithmSpec("empty", Empty, "mine:Mine")
+FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine", SPEC)
+REMARKING = AlgorithmSpec("remarking", Remarking, "mine:Mine", SPEC)
+
+
+def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for name in ("nested", "empty"):
+        flags = ["--algo", f"{HERE}:{name.upper()}"]
+        config = load(flags, {})
+        file.write_text(dump(config))
+        assert load(["--config", str(file), *flags], {}) == config
+        file.write_text(f"{name}: 3")
+        with pytest.raises(ConfigError, match=f"{name}: got 3, expected a section with settings such as "):
+            load(["--config", str(file), *flags], {})
+
+
+@pytest.mark.parametrize(("name", "part"), [("fragile", "relation"), ("remarking", "remark")])
+def test_an_answer_of_settings_that_raises_is_named(name: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=f"^algo {name}: {part}s: KeyError: '{part}'$"):
+        load(["--algo", f"{HERE}:{name.upper()}"], {})
+
+
+@pytest.mark.filterwarnings("ignore:.*shadows an attribute")
+def test_settings_have_defaults_and_no_names_of_answers() -> None:
+    class Odd(Settings):
+        needed: int
+        made: list[int] = Field(default_factory=list)
+        bound: float = 1.0  # type: ignore[assignment]
+
+    with pytest.raises(ConfigError, match=r"^algorithm odd: settings needed, made, bound: expected a default for each"):
+        AlgorithmSpec("odd", Odd, "mine:Mine")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda *_: None, "algo made made NoneType None, expected an Algorithm"),
+        (lambda *_: {}["x"], "algo made cannot be made for Own-v0: KeyError: 'x'"),
+    ],
+)
+def test_what_makes_no_algorithm_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., object], sentence: str
+) -> None:
+    monkeypatch.setattr(f"{HERE}.MADE", AlgorithmSpec("made", Settings, make), raising=False)
+    env = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
+    with pytest.raises(ConfigError) as refused:
+        make_algorithm(load(["--algo", f"{HERE}:MADE"], {}), env)
+    assert str(refused.value) == sentence
+
+
+def test_a_run_imports_its_own_algorithm_alone() -> None:
+    code = (
+        "import sys; from zerobeast.common.config.load import load; path = list(sys.path)\n"
+        "load(['--algo', 'ppo', '--env', 'CartPole-v1'], {})\n"
+        "print(*(name for name in sys.modules if name.endswith('.dqn.config')), *sys.path[len(path):])"
+    )
+    assert not subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_settings_of_an_algorithm_are_part_of_the_tree() -> None:
@@ -86,13 +183,17 @@ MODULES = {
         "GOOD = AlgorithmSpec('good', Settings, 'x:Y')"
     ),
     "bad": "1 / 0",
+    "ends": "raise SystemExit",
 }
-ENTRIES = {"zerobeast-0.1.0": "good = good:GOOD\nbad = bad:BAD\ntwice = good:GOOD", "other-1.0": "twice = bad:BAD"}
+ENTRIES = {
+    "zerobeast-0.1.0": "good = good:GOOD\nbad = bad:BAD\nends = ends:X\ntwice = good:GOOD",
+    "other-1.0": "twice = bad:BAD",
+}
 PROGRAM = """
 from zerobeast.common.config.load import load, settings_help
 from zerobeast.common.errors import ConfigError
 print(load(["--algo", "good"], {}).section, "--good.x 1" in settings_help())
-for flags in (["--algo", "bad"], ["--algo", "twice"], ["--bad.x", "1", "--algo", "good"], []):
+for flags in (["--algo", "bad"], ["--algo", "ends"], ["--algo", "twice"], ["--bad.x", "1", "--algo", "good"], []):
     try:
         load(flags, {})
     except ConfigError as error:
@@ -115,8 +216,9 @@ def test_installed_algorithms_are_found_without_any_of_ours_and_broken_ones_dist
     assert out == [
         "good True",
         f"flag --algo: {broken}",
-        "flag --algo: algo twice: two packages bring one of this name, good:GOOD of zerobeast and bad:BAD of other: "
+        "flag --algo: algo ends: ends cannot be imported: SystemExit: ",
+        "flag --algo: algo twice: two packages bring one of this name, bad:BAD of other and good:GOOD of zerobeast: "
         "expected module:NAME",
         broken,
-        "the defaults: algo 'impala': expected good, bad, twice or module:NAME",
+        "the defaults: algo 'impala': expected bad, ends, good, twice or module:NAME",
     ]

@@ -63,7 +63,7 @@ def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.Log
         (["--algo", "ppo", "--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0"),
         (
             ["--algo", "pp", "--discounting", "2"],
-            "flag --algo: algo 'pp': expected impala, a2c, ppo, vmpo",
+            "flag --algo: algo 'pp': expected a2c, c51, ddpg, ",
         ),
         (["--discounting", "2"], "flag --discounting: got '2', expected a number, at least 0 and at most 1"),
         (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),

@@ -39,6 +39,19 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     assert saved.seed == 7
 
 
+def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zerobeast.common.settings.algorithms._found", {})
+    script = tmp_path / "moved.py"
+    script.write_text("from tests.unit.test_algorithms import MINE as SPEC")
+    save(tmp_path, "x", "--algo", "tests.unit.test_algorithms:MINE", "--env", "CartPole-v1")
+    flags = ["--root", str(tmp_path), "--name", "x", "--algo", f"{script}:SPEC", "--mine.entropy_until", "9"]
+    config, _, saved, _ = settle(flags, {}, NOW, own=TrainFlags)
+    assert (config.algo, saved.section) == (f"{script}:SPEC", "mine")
+    assert (config.algorithm.entropy_until, saved.algorithm.entropy_until) == (9, 1000)
+
+
 @pytest.mark.parametrize(
     ("flags", "hosts", "keys"),
     [

@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
+from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, settings_help
 from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
@@ -172,10 +173,11 @@ def settle(
         place = file.parents[1].absolute()
         near = did_you_mean(file.parent.name, [folder.name for folder in place.glob("*/") if folder.name != LATEST])
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
-    layers, saved = argv, None
-    if file.exists() and not given.own.fresh:
-        layers, saved = ["--config", str(file), *argv], gather(["--config", str(file)], {}, read_only=True).config
-    loaded = gather(layers, environ, own=own, describe=describe, groups=groups_of)
+    before = ["--config", str(file)] if file.exists() and not given.own.fresh else []
+    loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
+    if before and ":" in str(read_yaml(file, f"file {file}").get("algo")):
+        before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
+    saved = gather(before, {}, read_only=True).config if before else None
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
         _say(note)

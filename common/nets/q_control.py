@@ -1,4 +1,4 @@
-"""Networks for algorithms that learn Q(s, a) of real actions and a policy that ascends it: relu layers, nothing shared.
+"""Networks for algorithms that learn Q(s, a) of real actions and a policy that ascends it: dense layers, no sharing.
 
 Layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3,
 and as in Lillicrap et al. 2016 except for the last layers. Neither network sees last actions or rewards.
@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.nets.activations import Activation
 from zerobeast.common.nets.network import Network
 from zerobeast.common.nets.precision import without_autocast
 from zerobeast.common.nets.vectors import Vectors
@@ -21,20 +22,22 @@ HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 
 
 class Perceptron(nn.Module):
-    """Two relu layers and a linear one.
+    """Two layers, relu by default, and a linear one.
 
     Args:
       n_in, hidden_size, n_out: widths.
+      activation: after the first two.
     """
 
-    def __init__(self, n_in: int, hidden_size: int, n_out: int) -> None:
+    def __init__(self, n_in: int, hidden_size: int, n_out: int, activation: str = "auto") -> None:
         super().__init__()
         self.first, self.second = nn.Linear(n_in, hidden_size), nn.Linear(hidden_size, hidden_size)
         self.out = nn.Linear(hidden_size, n_out)
+        self.act = Activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, n_in] -> [N, n_out] float32."""
-        x = torch.relu_(self.second(torch.relu_(self.first(x))))
+        x = self.act(self.second(self.act(self.first(x))))
         with without_autocast(x.device):
             out: Tensor = self.out(x.float())
             return out
@@ -52,7 +55,7 @@ class BoxPolicy(Network):
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
         self.vectors = Vectors(config, env)
-        self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out)
+        self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out, config.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """[N, size] of `vectors` -> [N, n_out] float32."""
@@ -90,13 +93,15 @@ class Critics(nn.Module):
       k: how many.
       n_in: entries of a vector and an action together.
       hidden_size: width of the two hidden layers.
+      activation: after both, relu by default.
     """
 
-    def __init__(self, k: int, n_in: int, hidden_size: int) -> None:
+    def __init__(self, k: int, n_in: int, hidden_size: int, activation: str = "auto") -> None:
         super().__init__()
         self._k = k
         self.first, self.second = StackedLinear(k, n_in, hidden_size), StackedLinear(k, hidden_size, hidden_size)
         self.out = StackedLinear(k, hidden_size, 1)
+        self.act = Activation(activation)
 
     def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:
         """Estimate Q(s, a).
@@ -110,6 +115,6 @@ class Critics(nn.Module):
           [j, N] float32.
         """
         x = torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1)
-        x = torch.relu_(self.second(torch.relu_(self.first(x))))
+        x = self.act(self.second(self.act(self.first(x))))
         with without_autocast(x.device):
             return torch.squeeze(self.out(x.float()), -1)

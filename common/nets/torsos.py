@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from zerobeast.common.nets.actions import OneHots
+from zerobeast.common.nets.activations import Activation
 from zerobeast.common.nets.images import ImageShape, compute_dtype
 from zerobeast.common.nets.normalize import ArrayNorm
 from zerobeast.common.settings.reading import Reading
@@ -79,11 +80,20 @@ class ConvTorso(Torso):
       scale: factor on the values of images.
       image: their shape.
       first: the first layer, which takes bytes.
-      rest: the layers after it, relu included.
+      rest: the layers after it, activations included.
       hidden_size: width of the dense layer.
+      activation: after the dense layer.
     """
 
-    def __init__(self, scale: float, image: ImageShape, first: PixelConv, rest: nn.Module, hidden_size: int) -> None:
+    def __init__(
+        self,
+        scale: float,
+        image: ImageShape,
+        first: PixelConv,
+        rest: nn.Module,
+        hidden_size: int,
+        activation: str,
+    ) -> None:
         super().__init__()
         self.image = image
         self.first = first
@@ -92,6 +102,7 @@ class ConvTorso(Torso):
         self.out_size = hidden_size
         probe = first.weight.new_zeros(1, image.channels, image.height, image.width)
         self.dense = nn.Linear(rest(first(probe)).numel(), hidden_size)
+        self.act = Activation(activation)
 
     def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
@@ -99,20 +110,22 @@ class ConvTorso(Torso):
         mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
         features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
         # channels last: in that memory layout neither flattening nor its gradient copies
-        return torch.relu_(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
+        activated: Tensor = self.act(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
+        return activated
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(relu(conv(relu(x))))."""
+    """x + conv(relu(conv(relu(x)))), or with another activation."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, activation: str) -> None:
         super().__init__()
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.act, self.act_copy = Activation(activation), Activation(activation, inplace=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> the same."""
-        return torch.add(x, self.second(torch.relu_(self.first(torch.relu(x)))))
+        return torch.add(x, self.second(self.act(self.first(self.act_copy(x)))))
 
 
 class Flat(nn.Module):
@@ -141,21 +154,23 @@ class Flat(nn.Module):
 
 
 class Mlp(Torso):
-    """Two dense tanh layers on the flattened arrays, for policy or value alone.
+    """Two dense layers, tanh by default, on the flattened arrays, for policy or value alone.
 
     Args:
       inputs: the arrays that make up an observation.
       hidden_size: width of both layers.
+      activation: after both.
     """
 
     shared = False
 
-    def __init__(self, inputs: Sequence[Flat], hidden_size: int) -> None:
+    def __init__(self, inputs: Sequence[Flat], hidden_size: int, activation: str) -> None:
         super().__init__()
         self.inputs = nn.ModuleList(inputs)
         self.first = nn.Linear(sum(flat.size for flat in inputs), hidden_size)
         self.second = nn.Linear(hidden_size, hidden_size)
         orthogonal(self)
+        self.act = Activation(activation, own="tanh")
         self.out_size = hidden_size
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
@@ -163,7 +178,8 @@ class Mlp(Torso):
         dtype, norms = compute_dtype(self.first.weight), norms or (None,) * len(arrays)
         flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
         x = flat[0] if len(flat) == 1 else torch.cat(flat, -1)
-        return torch.tanh_(self.second(torch.tanh_(self.first(x))))
+        features: Tensor = self.act(self.second(self.act(self.first(x))))
+        return features
 
 
 class Joined(Torso):
@@ -172,13 +188,15 @@ class Joined(Torso):
     Args:
       parts: the torsos, and the indices of the arrays that each one gets.
       hidden_size: width of the layer.
+      activation: after it.
     """
 
-    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int) -> None:
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, activation: str) -> None:
         super().__init__()
         self.parts = nn.ModuleList(torso for torso, _ in parts)
         self._arrays = [list(numbers) for _, numbers in parts]
         self.dense = orthogonal(nn.Linear(sum(torso.out_size for torso, _ in parts), hidden_size))
+        self.act = Activation(activation)
         self.out_size = hidden_size
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
@@ -188,36 +206,42 @@ class Joined(Torso):
             torso(*(arrays[i] for i in numbers), norms=[norms[i] for i in numbers])
             for torso, numbers in zip(self.parts, self._arrays, strict=True)
         ]
-        return torch.relu_(self.dense(torch.cat(features, -1)))
+        joined: Tensor = self.act(self.dense(torch.cat(features, -1)))
+        return joined
 
 
-def shallow(scale: float, image: ImageShape, hidden_size: int) -> Torso:
+def shallow(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
     """1.7 million parameters on stacked Atari frames."""
     rest = nn.Sequential(
-        nn.ReLU(inplace=True),
+        Activation(activation),
         nn.Conv2d(32, 64, 4, 2),
-        nn.ReLU(inplace=True),
+        Activation(activation),
         nn.Conv2d(64, 64, 3, 1),
-        nn.ReLU(inplace=True),
+        Activation(activation),
     )
-    return orthogonal(ConvTorso(scale, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512))
+    return orthogonal(
+        ConvTorso(scale, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512, activation)
+    )
 
 
-def deep(scale: float, image: ImageShape, hidden_size: int) -> Torso:
+def deep(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
     """15 convolutions with residual connections."""
     rest = nn.Sequential()
     for index, channels in enumerate(DEEP_CHANNELS):
         if index:
             rest.append(nn.Conv2d(DEEP_CHANNELS[index - 1], channels, 3, padding=1))
         rest.append(nn.MaxPool2d(3, 2, padding=1))
-        rest.extend(ResidualBlock(channels) for _ in range(DEEP_BLOCKS))
-    rest.append(nn.ReLU(inplace=True))
-    return ConvTorso(scale, image, PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1), rest, hidden_size or 256)
+        rest.extend(ResidualBlock(channels, activation) for _ in range(DEEP_BLOCKS))
+    rest.append(Activation(activation))
+    first = PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1)
+    return ConvTorso(scale, image, first, rest, hidden_size or 256, activation)
 
 
-def minatar(scale: float, image: ImageShape, hidden_size: int) -> Torso:
+def minatar(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
     """16 filters of 3x3 and a dense layer of 128."""
-    torso = ConvTorso(scale, image, PixelConv(image.channels, 16, 3), nn.ReLU(inplace=True), hidden_size or 128)
+    torso = ConvTorso(
+        scale, image, PixelConv(image.channels, 16, 3), Activation(activation), hidden_size or 128, activation
+    )
     return orthogonal(torso)
 
 
@@ -232,8 +256,9 @@ def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
     others = [i for i in range(len(arrays)) if i not in images]
     parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
     if others:
-        parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], config.hidden_size or 64), others))
-    return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE)
+        flats = [Flat(arrays[i], k, scales[i]) for i in others]
+        parts.append((Mlp(flats, config.hidden_size or 64, config.activation), others))
+    return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE, config.activation)
 
 
 def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: float) -> Torso:
@@ -241,5 +266,5 @@ def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: floa
     assert image is not None, "it is one"
     large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
     name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
-    torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size)
+    torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size, config.activation)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures

@@ -191,6 +191,9 @@ class NetConfig(Section):
     )
     normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
+    activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
+        "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
+    )
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
     last_action_reward: Literal["auto", "always", "never"] = setting(

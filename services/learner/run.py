@@ -263,6 +263,7 @@ def resumed(
     blind = not config.algorithm.convolutions  # dense layers alone, which never see the last step
     inputs = ["always" if blind or each.sees_last_step else "never" for each in (net, config.net)]
     bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.section), ("net.last_action_reward", *inputs)]
+    bound.append(("net.activation", net.activation, config.net.activation))  # the shapes of weights are the same
     if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
         bound.append(("net.pixels", net.pixels, config.net.pixels))
     for name, theirs, ours in bound:

@@ -149,7 +149,11 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
     with pytest.raises(CheckpointError, match="of another architecture: parameter"):
         Loop([learner_for(wider)]).run()
+    bent = RunConfig.model_validate({**config.model_dump(), "net": {**config.net.model_dump(), "activation": "elu"}})
+    with pytest.raises(CheckpointError, match=r"made with net\.activation auto, this run has elu"):
+        Loop([learner_for(bent)]).run()
     before = torch.load(config.folder / "checkpoint.pt")
+    del before["config"]["net"]["activation"]  # as in older checkpoints
     del before["config"]["net"]["last_action_reward"]
     torch.save(before, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.last_action_reward always, this run has never"):

@@ -90,3 +90,12 @@ def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
         bound = weight.shape[1] ** -0.5
         assert bound / 2 < weight.abs().max() <= bound
         assert not torch.equal(weight[0], weight[1])
+
+
+def test_the_activation_of_critics_is_relu_unless_another_is_chosen() -> None:
+    outputs = {}
+    for activation in ("auto", "relu", "elu"):
+        torch.manual_seed(2)
+        outputs[activation] = Critics(2, 5, 8, activation)(torch.ones(3, 4), torch.ones(3, 1))
+    assert torch.equal(outputs["auto"], outputs["relu"])
+    assert not torch.equal(outputs["auto"], outputs["elu"])

@@ -174,6 +174,19 @@ def test_how_each_part_of_an_observation_is_read_is_said_in_a_line() -> None:
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)
+def test_the_activation_can_be_set_and_is_by_default_the_torsos_own(torso: str, env: EnvSpec) -> None:
+    outputs = {}
+    for activation in ("auto", "relu", "tanh", "elu", "silu", "gelu"):
+        torch.manual_seed(2)
+        net = make_torso(NetConfig.model_validate({"torso": torso, "activation": activation}), env)
+        obs = observations(env, 3)
+        outputs[activation] = net(obs)
+        outputs[activation].sum().backward()
+    own = outputs.pop("auto")
+    assert [name for name, out in outputs.items() if torch.equal(out, own)] == ["tanh" if torso == "mlp" else "relu"]
+
+
+@pytest.mark.parametrize(("torso", "env"), CASES)
 def test_the_width_of_the_dense_layer_can_be_set(torso: str, env: EnvSpec) -> None:
     assert make_torso(NetConfig.model_validate({"torso": torso, "hidden_size": 48}), env).out_size == 48
 

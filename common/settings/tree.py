@@ -34,6 +34,9 @@ class RunConfig(Run):
         """The name of the algorithm and of its section."""
         return self.spec.name
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a process of ours imports the algorithm's file by its path, as we did
+        return type(self).model_validate, (self.model_dump(),)
+
     @model_validator(mode="before")
     @classmethod
     def _of_its_algorithm(cls, tree: Any) -> Any:

@@ -1,5 +1,6 @@
 """Algorithms of other packages: found by name or reference, with one sentence for each way to fail."""
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -159,6 +160,16 @@ def test_what_makes_no_algorithm_is_refused_in_one_sentence(
     with pytest.raises(ConfigError) as refused:
         make_algorithm(load(["--algo", f"{HERE}:MADE"], {}), env)
     assert str(refused.value) == sentence
+
+
+def test_another_process_gets_settings_of_an_algorithm_in_a_file(tmp_path: Path) -> None:
+    script = tmp_path / "script_of_mine.py"
+    script.write_text(f"{MODULES['good']}\nSPEC = GOOD")
+    config = load(["--algo", f"{script}:SPEC", "--good.x", "7"], {})
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).algorithm.x)"
+    child = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(config), capture_output=True, check=True)
+    assert child.stdout == b"7\n"
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_a_run_imports_its_own_algorithm_alone() -> None:

@@ -77,7 +77,7 @@ def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[R
     """The settings of each seed: the algorithm's preset, then how batches are used, then what the user says."""
     loaded = gather([*EXACT, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
     for note in loaded.notes:
-        if not note.startswith(tuple(f"--{name}." for name in options.algos)):
+        if not note.startswith(tuple(f"--{spec_of(name).name}." for name in options.algos)):
             log.warning("%s", note)
     first = loaded.config.seed
     return [loaded.config.model_copy(update={"seed": first + n}) for n in range(options.seeds)]
@@ -85,9 +85,10 @@ def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[R
 
 def _reuse(algo: str, uses: int) -> list[str]:
     """Flags for K uses of each of the newest K batches, if the algorithm keeps any."""
-    if "uses" not in spec_of(algo).settings.model_fields:
+    spec = spec_of(algo)
+    if "uses" not in spec.settings.model_fields:
         return []
-    return [f"--{algo}.uses", str(uses), f"--{algo}.batches", str(uses)]
+    return [f"--{spec.name}.uses", str(uses), f"--{spec.name}.batches", str(uses)]
 
 
 def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[SeedRun]:

@@ -43,10 +43,10 @@ def find(group: str, name: str, setting: str) -> Any:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
+    entries = installed(group).get(name, ())  # before the folder may be searched, whose files install nothing
     if ":" in name:
         find_own_modules()
         return load(name, f"{setting} {name}")
-    entries = installed(group).get(name, ())
     if len(entries) == 1:
         return load(entries[0].value, f"{setting} {name}")
     if not entries:

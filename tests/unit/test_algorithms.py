@@ -172,6 +172,17 @@ def test_another_process_gets_settings_of_an_algorithm_in_a_file(tmp_path: Path)
     assert pickle.loads(pickle.dumps(config)) == config
 
 
+def test_files_in_the_folder_install_nothing_beside_what_is_referred_to(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULES["good"])
+    (tmp_path / "trap.py").write_text("print('sprung')")
+    folder = tmp_path / "trap-1.0.dist-info"
+    folder.mkdir()
+    (folder / "entry_points.txt").write_text("[zerobeast.algorithms]\ntrap = trap:TRAP\n")
+    code = "from zerobeast.common.config.load import *; load(['--algo', 'mine:GOOD'], {}); settings_help()"
+    run = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not run.stdout
+
+
 def test_a_run_imports_its_own_algorithm_alone() -> None:
     code = (
         "import sys; from zerobeast.common.config.load import load; path = list(sys.path)\n"

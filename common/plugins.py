@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime.suggest import did_you_mean, suggestion
+from zerobeast.common.text.suggest import did_you_mean, suggestion
 
 
 @cache

@@ -5,16 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.nets.actions import OneHots
-from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.settings.algorithms import usable
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.actions import OneHots
+from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.rl.protocol import Algorithm
 
 ALGORITHMS = {spec.name: spec.settings for spec in usable()}
 

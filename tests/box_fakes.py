@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.algo_fakes import REACH, generator, values_of
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.replay.samples import Transitions
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.replay.samples import Transitions
 from zerobeast.services.learner.update import Trainer
 
 N, T, B = 7, 5, 4

@@ -12,13 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.helpers import free_port, wait_until
-from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.network import Network, StepInput
-from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
@@ -27,6 +22,11 @@ from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.rl.nets.network import Network, StepInput
+from zerobeast.rl.nets.weights import flatten, layout_id
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.services.broker.service import Broker
 
 ECHO_ENV = EnvSpec("Echo-v0", ArraySpace.box((3,)), ArraySpace.discrete(60_000))

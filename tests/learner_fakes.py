@@ -12,10 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.helpers import wait_until
-from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -23,6 +19,10 @@ from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Stream
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.service import Learner

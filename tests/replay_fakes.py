@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from tests.algo_fakes import HYBRID
-from zerobeast.common.replay.items import Items
-from zerobeast.common.replay.replay import Replay
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.replay.items import Items
+from zerobeast.rl.replay.replay import Replay
 
 T = 4
 POLICY = PolicySpec((Field("q", "<f4", (3,)), Field("count", "<i8", ())), 2)

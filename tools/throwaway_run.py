@@ -13,8 +13,8 @@ from typing import Self
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from zerobeast.clients.env_client import EnvClient
+    from zerobeast.clients.own_env import OwnEnv
+    from zerobeast.clients.player import Player
+    from zerobeast.clients.policy_client import PolicyClient
+    from zerobeast.clients.remote.cluster import ClusterVectorEnv
+    from zerobeast.clients.remote.vector_env import RemoteVectorEnv
+    from zerobeast.clients.remote_acting import RemoteActing
     from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, EnvError, PeerLost
     from zerobeast.common.settings.tree import RunConfig
     from zerobeast.common.transport import Context
     from zerobeast.common.wire.spaces import ArraySpace
     from zerobeast.common.wire.specs import EnvSpec
-    from zerobeast.env_client import EnvClient
-    from zerobeast.own_env import OwnEnv
-    from zerobeast.player import Player
-    from zerobeast.policy_client import PolicyClient
-    from zerobeast.remote.cluster import ClusterVectorEnv
-    from zerobeast.remote.vector_env import RemoteVectorEnv
-    from zerobeast.remote_acting import RemoteActing
 
 __all__ = [
     "ArraySpace",
@@ -51,15 +51,15 @@ __all__ = [
 # Env-servers and actors import this file too and never load torch.
 _HOMES = {
     "ArraySpace": "zerobeast.common.wire.spaces",
-    "ClusterVectorEnv": "zerobeast.remote.cluster",
+    "ClusterVectorEnv": "zerobeast.clients.remote.cluster",
     "Context": "zerobeast.common.transport",
-    "EnvClient": "zerobeast.env_client",
+    "EnvClient": "zerobeast.clients.env_client",
     "EnvSpec": "zerobeast.common.wire.specs",
-    "OwnEnv": "zerobeast.own_env",
-    "Player": "zerobeast.player",
-    "PolicyClient": "zerobeast.policy_client",
-    "RemoteActing": "zerobeast.remote_acting",
-    "RemoteVectorEnv": "zerobeast.remote.vector_env",
+    "OwnEnv": "zerobeast.clients.own_env",
+    "Player": "zerobeast.clients.player",
+    "PolicyClient": "zerobeast.clients.policy_client",
+    "RemoteActing": "zerobeast.clients.remote_acting",
+    "RemoteVectorEnv": "zerobeast.clients.remote.vector_env",
     "RunConfig": "zerobeast.common.settings.tree",
 }
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.table import SHORT, TREE, is_section, sections
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.text.suggest import did_you_mean
 
 PREFIX = "BEAST_"
 CONFIG = "config"

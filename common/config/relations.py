@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from zerobeast.common.settings.algorithm import Relation
 from zerobeast.common.settings.tree import RunConfig
 
-#: for actions before they are squashed; `zerobeast.common.ops.gaussian` softly bounds larger values
+#: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
 
 

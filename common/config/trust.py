@@ -17,7 +17,7 @@ from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, SHORT, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.tree import RunConfig
 
 CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"

@@ -18,8 +18,8 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import HOSTED
-from zerobeast.common.runtime.text import printable
+from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.text.text import printable
 
 WATCH_PERIOD_S = 2.0
 UNREACHABLE = float("inf")

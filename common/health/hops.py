@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zerobeast.common.health.figures import LARGEST, finite
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
 
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 
 STARTING = "starting"
 DONE = "agent steps are done"  #: in the last line that a learner logs

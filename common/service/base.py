@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
-from zerobeast.common.runtime.descriptors import NEARLY
-from zerobeast.common.runtime.sliding_window import SlidingWindow
-from zerobeast.common.runtime.usage import Usage
+from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.common.process.descriptors import NEARLY
+from zerobeast.common.process.usage import Usage
 from zerobeast.common.settings.run import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 

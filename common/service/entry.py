@@ -25,14 +25,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime.descriptors import PLENTY as MAX_FILES
-from zerobeast.common.runtime.descriptors import allow_files
-from zerobeast.common.runtime.extras import how_to_install
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.memory import keep_freed_memory
-from zerobeast.common.runtime.run_files import status_of
-from zerobeast.common.runtime.text import printable
-from zerobeast.common.runtime.usage import give_way, stay_on, take_long_turns
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.run_files import status_of
+from zerobeast.common.process.descriptors import PLENTY as MAX_FILES
+from zerobeast.common.process.descriptors import allow_files
+from zerobeast.common.process.extras import how_to_install
+from zerobeast.common.process.memory import keep_freed_memory
+from zerobeast.common.process.usage import give_way, stay_on, take_long_turns
+from zerobeast.common.text.text import printable
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _help(role: str) -> int:
 
 def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
     from zerobeast.common.config.load import differences
-    from zerobeast.common.runtime.logs import log_to_stderr
+    from zerobeast.common.process.logs import log_to_stderr
     from zerobeast.common.wire.messages import PROTOCOL_VERSION
 
     log_to_stderr(role if instance.index is None else f"{role}-{instance.index}")

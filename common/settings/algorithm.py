@@ -98,7 +98,7 @@ class AlgorithmSpec:
 
     name: str  #: of the algorithm and of its section in the settings, such as ppo
     settings: type[AlgorithmSettings]  #: with a default for each
-    #: (RunConfig, EnvSpec) -> `zerobeast.common.algos.protocol.Algorithm`, or `module:NAME` of such a callable
+    #: (RunConfig, EnvSpec) -> `zerobeast.rl.protocol.Algorithm`, or `module:NAME` of such a callable
     make: str | Callable[[Any, Any], Any]
     parent: AlgorithmSpec | None = None  #: whose presets are its own if it has none that fits
 

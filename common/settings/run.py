@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.files import run_files
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW

@@ -7,7 +7,7 @@ from typing import Any
 import zmq
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.ports import Port

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import zmq
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime.descriptors import max_files, open_files
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.process.descriptors import max_files, open_files
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.admission import Admission
 from zerobeast.common.transport.keys import Keys
 from zerobeast.common.wire.messages import Plane

@@ -25,7 +25,7 @@ import zmq.auth
 from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 
 log = logging.getLogger(__name__)

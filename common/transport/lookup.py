@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.owners import Owners

@@ -21,7 +21,7 @@ import zmq
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, LocalProtocolError
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.wire.messages import Plane
 

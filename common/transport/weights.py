@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.connections import connections, unsent
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.incoming import Incoming

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from zerobeast import BeastError, RemoteActing
-from zerobeast.common.algos.batch import Batch
 from zerobeast.common.config.load import load
+from zerobeast.rl.data.batch import Batch
 
 TOTAL_STEPS = 100_000
 DISCOUNT, TRACE_DECAY, REWARD_SCALE = 0.99, 0.95, 0.1

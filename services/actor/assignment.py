@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
 
 
 def assigned(config: RunConfig, group: int, start: int) -> tuple[RunConfig, int]:

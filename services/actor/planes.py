@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
-from zerobeast.common.runtime.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.checks import episodes_of, flaw, forbidden, illegal
 from zerobeast.common.wire.messages import Frames, Header, Kind
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import Outbox

@@ -8,9 +8,9 @@ from typing import Any
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve

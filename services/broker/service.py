@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from zerobeast.common.acting.inference import Inference
-from zerobeast.common.acting.local_weights import LocalWeights, shared_place
-from zerobeast.common.acting.sync import Sync
-from zerobeast.common.acting.weights_inbox import WeightsInbox
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.nets.precision import pick_device, pick_dtype
-from zerobeast.common.runtime.seeds import continued, counted
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, index_of, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.seeds import continued, counted
 from zerobeast.common.wire.session import Arrival, Session
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.acting.local_weights import LocalWeights, shared_place
+from zerobeast.rl.acting.sync import Sync
+from zerobeast.rl.acting.weights_inbox import WeightsInbox
+from zerobeast.rl.nets.precision import pick_device, pick_dtype
 from zerobeast.services.broker.batcher import Batcher
 from zerobeast.services.broker.sessions import Client, Sessions
 

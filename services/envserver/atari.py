@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only, contained

@@ -14,8 +14,8 @@ from functools import partial
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.plugins import find_own_modules
-from zerobeast.common.runtime.suggest import did_you_mean
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.local import LocalVectorEnv

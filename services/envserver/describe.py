@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, EnvError
-from zerobeast.common.runtime.text import printable
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.text.text import printable
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.runtime.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.checks import illegal
+from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.episodes import EpisodeTracker

@@ -11,8 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.wire.seeds import EnvSeeds
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.vector import Only, VectorEnv

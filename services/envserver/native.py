@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.wire.seeds import EnvSeeds
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained

@@ -19,9 +19,9 @@ import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
-from zerobeast.common.runtime.endpoints import Endpoint
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.run import SecurityConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
-from zerobeast.common.runtime.seeds import EnvSeeds, one_by_one
+from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env

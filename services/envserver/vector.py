@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.seeds import EnvSeeds
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.infos import InfoTable
 

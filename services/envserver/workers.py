@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
-from zerobeast.common.runtime.seeds import EnvSeeds, of_part
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import pack, unpack
+from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker

@@ -8,7 +8,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
 
     format        CHECKPOINT_FORMAT
     model         state dict of the policy that acts
-    learning      `zerobeast.common.algos.protocol.Learning.state()`: optimisers, and whatever else the algorithm trains
+    learning      `zerobeast.rl.protocol.Learning.state()`: optimisers, and whatever else the algorithm trains
     counters      `zerobeast.services.learner.update.Counters`
     config        the tree of settings of the run that wrote it
     env, policy   `EnvSpec.to_wire()`, `PolicySpec.to_wire()`
@@ -35,7 +35,7 @@ import torch
 from torch import nn
 
 from zerobeast.common.errors import CheckpointError
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.locks import lock
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.locks import lock
 from zerobeast.common.settings.tree import RunConfig
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from zerobeast.common.algos.protocol import Learned
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.statistics import RECENT_EPISODES, Collapse, EpisodeStatistics, PolicyLag
 from zerobeast.services.learner.update import Added, Update

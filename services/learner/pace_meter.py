@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerobeast.common.algos.pace import Pace
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.rl.data.pace import Pace
 
 SPAN_S = 10.0  #: of the fractions
 

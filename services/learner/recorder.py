@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.event_file import EventFile
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.journal import Journal
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.files.journal import Journal
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
 COLUMNS = {
@@ -51,7 +51,7 @@ COLUMNS = {
     "refused": "perf/refused",
 }
 
-#: the same, for algorithms with a pace of their own: `zerobeast.common.algos.pace`
+#: the same, for algorithms with a pace of their own: `zerobeast.rl.data.pace`
 PACE_COLUMNS = {
     "samples_per_insert": "perf/samples_per_insert",
     "replay_starved_s": "perf/replay_starved_s",

@@ -6,12 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from zerobeast.common.algos.protocol import Learned
 from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import nested
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
-from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig, Run
@@ -19,6 +17,8 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.nets.shared_weights import WeightsWriter
+from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.archive import NOTHING_WRITTEN, Archive
 from zerobeast.services.learner.checkpoint import Checkpoints

@@ -16,13 +16,10 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.acting.local_weights import shared_place
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
-from zerobeast.common.nets.precision import pick_device, pick_dtype
-from zerobeast.common.nets.shared_weights import WeightsWriter
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import (
@@ -33,6 +30,9 @@ from zerobeast.common.transport import (
 )
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.local_weights import shared_place
+from zerobeast.rl.nets.precision import pick_device, pick_dtype
+from zerobeast.rl.nets.shared_weights import WeightsWriter
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.checkpoint import Checkpoints

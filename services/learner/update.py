@@ -6,7 +6,7 @@
     trainer.wait()                       # from now on the rows may be reused
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
-The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.common.algos.protocol`.
+The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.rl.protocol`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Algorithm, Learned
-from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.errors import CheckpointError, Diverged
-from zerobeast.common.nets.network import Network
-from zerobeast.common.nets.precision import autocast, pick_dtype
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin, rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import Network
+from zerobeast.rl.nets.precision import autocast, pick_dtype
+from zerobeast.rl.protocol import Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 
 MAX_NONFINITE_IN_A_ROW = 10

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.service.entry import Build, lazy, main
 
 if TYPE_CHECKING:

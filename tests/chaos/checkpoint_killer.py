@@ -23,7 +23,7 @@ import torch
 
 from tests.chaos.tracing import killed_before_call
 from zerobeast.common.errors import CheckpointError
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
 from zerobeast.services.learner.folder import claim
 

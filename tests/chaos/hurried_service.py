@@ -14,7 +14,7 @@ FACTOR = "HURRY"  #: environment variable with the factor by which time-outs are
 TIMEOUTS = {
     "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
     "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
-    "zerobeast.common.acting.subscription": ("LOOKUP_PERIOD_S", "SILENCE_S"),
+    "zerobeast.rl.acting.subscription": ("LOOKUP_PERIOD_S", "SILENCE_S"),
 }
 
 

@@ -25,12 +25,12 @@ import torch
 
 from tests.replay_fakes import sizes
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.replay import disk
-from zerobeast.common.replay.items import NStep
-from zerobeast.common.replay.replay import Replay
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.replay import disk
+from zerobeast.rl.replay.items import NStep
+from zerobeast.rl.replay.replay import Replay
 
 ENV = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
 T, ROWS, CAPACITY = 10, 3, 16

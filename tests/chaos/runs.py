@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.watch import RunWatch

@@ -16,9 +16,9 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TO_SEE_S
 from tests.helpers import python, running_still, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
-from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import workers
 from zerobeast.services.envserver.service import EnvServer
 

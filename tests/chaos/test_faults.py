@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.runs import closes, learned
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault, draw
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS

@@ -17,11 +17,11 @@ import zmq
 from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, wait_until
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.health.pages import announced_page
-from zerobeast.common.runtime.descriptors import LEAST, allow_files
+from zerobeast.common.process.descriptors import LEAST, allow_files
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Plane
-from zerobeast.env_client import EnvClient
 
 MOST = LEAST  #: files that the server may have open
 CARTPOLE = {"id": "CartPole-v1"}

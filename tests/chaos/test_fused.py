@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.runs import TO_SEE_S, closes, learned
 from tests.chaos.workers import FUSED, all_take_part
 from zerobeast.common.errors import BeastError
-from zerobeast.common.runtime.usage import GIVEN_WAY
+from zerobeast.common.process.usage import GIVEN_WAY
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS

@@ -12,10 +12,10 @@ from tests.chaos.runs import TO_SEE_S
 from tests.chaos.workers import FUSED, all_take_part
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import state
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)

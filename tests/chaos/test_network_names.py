@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.chaos.hurried_service import hurried
-from zerobeast.common.runtime.roles import SERVERS
+from zerobeast.common.process.roles import SERVERS
 from zerobeast.tools.chaos import network_names
 from zerobeast.tools.chaos.network_names import NamedRun, forget, move
 

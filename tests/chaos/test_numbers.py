@@ -15,7 +15,7 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.services.learner.checkpoint import load_checkpoint

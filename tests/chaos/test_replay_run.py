@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import load_checkpoint

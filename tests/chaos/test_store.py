@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.runs import closes, learned
 from tests.chaos.test_faults import SMALL
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run

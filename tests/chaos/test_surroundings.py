@@ -17,8 +17,8 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.files import run_files
+from zerobeast.common.process.roles import ROLES
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ from zerobeast.common.service.entry import main
 #: role -> the method of it that is slowed down, and by how many seconds per call
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "step", 0.2),
-    "broker": ("zerobeast.common.acting.inference", "Inference", "submit", 0.03),
+    "broker": ("zerobeast.rl.acting.inference", "Inference", "submit", 0.03),
     "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step", 0.03),
     "actor": ("zerobeast.services.actor.group", "EnvGroup", "take", 0.03),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.compose_project import BASE, FUSED, NO_ENGINE, Project, docker, needs_docker
 from tests.helpers import wait_until
-from zerobeast.common.runtime.roles import HOSTED, PROCESSES, ROLES
+from zerobeast.common.process.roles import HOSTED, PROCESSES, ROLES
 
 pytestmark = [needs_docker, pytest.mark.timeout(1500)]
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.helpers import finished, killed_at_last, python
-from zerobeast.common.runtime.usage import cores
+from zerobeast.common.process.usage import cores
 
 #: tests/e2e/test_policy_client.py has programs for the placement `serve`
 PLACEMENTS = (

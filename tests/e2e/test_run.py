@@ -14,7 +14,7 @@ import torch
 
 from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
 from tests.integration.envservers import running
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16")
 RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -20,6 +19,7 @@ from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
 

@@ -16,12 +16,7 @@ from torch import Tensor
 
 from tests.helpers import wait_until
 from tests.integration.alignment_env import LENGTH
-from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
-from zerobeast.common.nets.network import Network, StepInput
-from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
@@ -29,6 +24,11 @@ from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, ch
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.rl.nets.network import Network, StepInput
+from zerobeast.rl.nets.weights import flatten, layout_id
+from zerobeast.rl.ops.frames import stack_frames
+from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker import sessions as sessions
 from zerobeast.services.broker.service import Broker

@@ -7,8 +7,8 @@ import pytest
 
 from tests.broker_fakes import Client, OpenStage, Stage
 from tests.helpers import wait_until
-from zerobeast.common.acting.inference import Inference
 from zerobeast.common.wire.stream import Reply
+from zerobeast.rl.acting.inference import Inference
 
 MAX_ROWS = 4
 

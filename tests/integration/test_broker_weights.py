@@ -10,15 +10,15 @@ import pytest
 
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
-from zerobeast.common.acting.subscription import LOOKUP_PERIOD_S, SILENCE_S
-from zerobeast.common.acting.sync import Sync
-from zerobeast.common.acting.weights_inbox import MAX_EPOCHS, MAX_VERSIONS, WeightsInbox
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.acting.subscription import LOOKUP_PERIOD_S, SILENCE_S
+from zerobeast.rl.acting.sync import Sync
+from zerobeast.rl.acting.weights_inbox import MAX_EPOCHS, MAX_VERSIONS, WeightsInbox
+from zerobeast.rl.nets.weights import flatten, layout_id
 
 NET = EchoNet()
 

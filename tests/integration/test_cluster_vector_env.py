@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode
 from tests.helpers import free_port, killed_at_last, python
 from tests.integration.envservers import COUNTER, running
 from zerobeast import ClusterVectorEnv, RemoteVectorEnv
+from zerobeast.clients.remote import part
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.remote import part
 from zerobeast.tools.chaos.proxy import Proxy
 
 N, LENGTH = 7, 6

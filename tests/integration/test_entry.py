@@ -19,7 +19,7 @@ from tests.helpers import finished, killed_at_last, python, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import MAX_FILES, main
 from zerobeast.common.settings.tree import RunConfig

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.integration.envservers import running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.env_client import EnvClient
 
 CARTPOLE = {"id": "CartPole-v1"}
 SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.common.config.process import Instance
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, random_id

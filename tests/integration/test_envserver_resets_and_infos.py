@@ -10,10 +10,10 @@ from ale_py.vector_env import AtariVectorEnv
 
 from tests.helpers import wait_until
 from tests.integration.envservers import running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, LocalProtocolError
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
-from zerobeast.env_client import EnvClient
 
 INFO = "tests.integration.info_env:Info-v0"
 PONG = "PongNoFrameskip-v4"

@@ -7,8 +7,8 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
 from tests.integration.envservers import COUNTER, STRANGE, running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.transport import Context
-from zerobeast.env_client import EnvClient
 
 
 def told(row: np.void) -> tuple[int, float, str]:

@@ -13,11 +13,11 @@ import pytest
 
 from tests.helpers import killed_at_last, python, running_still, wait_until
 from tests.integration.envservers import COUNTER, ODD, running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import stream
-from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver import service, shard, workers
 
 

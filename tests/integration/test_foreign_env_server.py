@@ -17,14 +17,14 @@ import pytest
 import zmq
 
 from tests.helpers import free_port, killed_at_last, wait_until
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.env_client import EnvClient
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
 VERSION = 1  #: protocol version of the example

@@ -18,7 +18,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.runtime.roles import HOSTED, ROLES
+from zerobeast.common.process.roles import HOSTED, ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import STUCK_S, HealthServer
 from zerobeast.common.service.loop import Loop

@@ -21,11 +21,11 @@ from tests.learner_fakes import (
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.nets.weights import layout_id, load_flat
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
+from zerobeast.rl.nets.weights import layout_id, load_flat
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.learner_fakes import B, FakeActor, T, drive, feed, greet, opened, rollout_rows, run_config
-from zerobeast.common.algos.gradient_descent import GradientDescent
+from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 

@@ -25,17 +25,17 @@ from tests.integration.test_alignment import (
     play,
     running,
 )
+from zerobeast.clients.own_env import OwnEnv
+from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
-from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Keys, make_keys
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.own_env import OwnEnv
-from zerobeast.policy_client import PolicyClient
+from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.services.broker import sessions
 from zerobeast.services.broker.service import Broker
 

@@ -11,8 +11,8 @@ import torch
 
 from tests.helpers import free_port
 from zerobeast import ConfigError, PeerLost, RemoteActing
-from zerobeast.common.algos.actor_critic import policy_logits
 from zerobeast.common.config.load import load
+from zerobeast.rl.algos.policy_gradient.actor_critic import policy_logits
 
 ENVS = 6
 SETTINGS = ["--env", "CartPole-v1", "--preset", "classic", "--actor.envs_per_group", "3", "--actor.env_groups", "2"]

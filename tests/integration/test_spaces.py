@@ -80,7 +80,7 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
 
     with pytest.raises(ConfigError, match=r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"):
         spaces.spec_for(config("CartPole-v1,CartPol-v1", "ppo"))
-    with pytest.raises(ConfigError, match=r"^algo sac takes one array of real .*: expected algo impala, .*dqn"):
+    with pytest.raises(ConfigError, match=r"^algo sac takes one array of real .*: expected algo a2c, .*dqn"):
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 

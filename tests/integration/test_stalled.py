@@ -8,12 +8,12 @@ from tests.broker_fakes import OpenStage
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.stream import Reply
-from zerobeast.env_client import EnvClient
 from zerobeast.services.actor.service import Actor
 
 

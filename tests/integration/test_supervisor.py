@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
@@ -134,7 +134,7 @@ def test_signals_that_arrive_at_once_are_one_request(tmp_path: Path) -> None:
 
 
 def test_a_second_interrupt_kills_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.common.runtime.signals.AT_ONCE_S", 0.0)
+    monkeypatch.setattr("zerobeast.common.process.signals.AT_ONCE_S", 0.0)
     fleet = Fleet(tmp_path, actor=IGNORES, learner=IGNORES)
     ending = fleet.run(interrupt(), interrupt())
     assert ending.code == 130

@@ -18,7 +18,7 @@ SERVICE = """
 import json, pathlib, sys, time
 from zerobeast.common.settings.run import HealthConfig
 from zerobeast.common.service.health_server import HealthServer
-from zerobeast.common.runtime.logs import log_to_stderr
+from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
 import logging

@@ -17,7 +17,7 @@ from tests.helpers import free_port, wait_until
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
 from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
-from zerobeast.common.algos.batch import Batch
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.data.batch import Batch
 
 PLAIN = {"discount": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
 a2c = partial(algorithm_of, "a2c")

@@ -25,17 +25,17 @@ from tests.algo_fakes import (
     weights,
     with_logits,
 )
-from zerobeast.common.algos.actor_critic import lag_metrics, logits_and_value, steps, unroll
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Algorithm, Sampling
-from zerobeast.common.algos.settings import ActorCriticSettings
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.distributions import family_of
-from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import lag_metrics, logits_and_value, steps, unroll
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.distributions import family_of
+from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.rl.protocol import Algorithm, Sampling
+from zerobeast.rl.settings import ActorCriticSettings
 
 SLOTS = torch.arange(B)
 ACTOR_CRITICS = [name for name, section in ALGORITHMS.items() if issubclass(section, ActorCriticSettings)]

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.ppo.config import SPEC, PPOConfig
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, Relation
@@ -19,6 +17,8 @@ from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.ppo.config import SPEC, PPOConfig
+from zerobeast.rl.factory import make_algorithm
 
 HERE = "tests.unit.test_algorithms"
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.algos.protocol import Algorithm
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.weights import Bytes, flatten, load_flat
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.weights import Bytes, flatten, load_flat
+from zerobeast.rl.protocol import Algorithm
 from zerobeast.tools import bench
 from zerobeast.tools.bench import stale
 from zerobeast.tools.bench.in_process import InProcess

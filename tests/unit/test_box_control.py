@@ -8,11 +8,11 @@ import torch
 
 from tests.algo_fakes import ALGORITHMS, BOX, NESTED, generator, values_of
 from tests.box_fakes import control, mlp, of_critics, transitions
-from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.replay_settings import BoxSettings
-from zerobeast.common.nets.q_control import Critics
-from zerobeast.common.nets.vectors import Vectors
 from zerobeast.common.settings.run import NetConfig
+from zerobeast.rl.nets.q_control import Critics
+from zerobeast.rl.nets.vectors import Vectors
+from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 MANY = 2000

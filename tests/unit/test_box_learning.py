@@ -22,7 +22,7 @@ from tests.box_fakes import (
     trainer_of,
     transitions,
 )
-from zerobeast.common.algos.replay_settings import BoxSettings
+from zerobeast.rl.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 ONES = torch.ones(N)

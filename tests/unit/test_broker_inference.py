@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from tests.broker_fakes import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
-from zerobeast.common.acting.inference import Inference
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.nets.weights import flatten
 
 STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(6), frame_stack=3)
 

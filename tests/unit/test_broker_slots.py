@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerobeast.common.acting.slots import SlotRanges, SlotState
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.slots import SlotRanges, SlotState
 
 CPU = torch.device("cpu")
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from tests.algo_fakes import PANEL, REACH, VECTORS
-from zerobeast.common.acting.inference import Inference
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.tree import tree_map
 
 STEPS, ENVS = 9, 4
 FRAMES = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4)

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.protocol import Sampling
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
 from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, WitnessEnv, reward_of, right_action
 

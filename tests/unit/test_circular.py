@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from zerobeast.common.algos.circular import Circular
+from zerobeast.rl.learning.circular import Circular
 
 ARRIVALS = 40
 

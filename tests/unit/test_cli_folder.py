@@ -14,7 +14,7 @@ import pytest
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder

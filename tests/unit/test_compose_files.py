@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from zerobeast.common.config.load import gather
-from zerobeast.common.runtime.roles import PROCESSES, ROLES
+from zerobeast.common.process.roles import PROCESSES, ROLES
 from zerobeast.common.settings.tree import RunConfig
 
 ROOT = Path(__file__).parents[2]

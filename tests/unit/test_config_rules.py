@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.test_config_load import mistakes
 from zerobeast.common.config.load import dump, load
-from zerobeast.common.ops.gaussian import SquashedGaussian
+from zerobeast.rl.ops.gaussian import SquashedGaussian
 
 
 def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.load import load
-from zerobeast.common.runtime.usage import core_names, cores, cpu_pressure
+from zerobeast.common.process.usage import core_names, cores, cpu_pressure
 from zerobeast.launcher import placement as module
 from zerobeast.launcher.placement import placement_of, share_out, spread
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from zerobeast.common.files import run_files
 from zerobeast.common.health.hops import EDGES_S, HOPS
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime import run_files
 from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import descriptors
+from zerobeast.common.process import descriptors
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import files_needed
 

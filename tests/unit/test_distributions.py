@@ -9,10 +9,10 @@ from torch import Tensor
 from torch import distributions as reference
 
 from tests.algo_fakes import BOX, ENDLESS, GRID, HYBRID, MULTI, SPACES, generator, values_of
-from zerobeast.common.ops.categorical import Categorical
-from zerobeast.common.ops.distributions import Family, family_of
-from zerobeast.common.ops.gaussian import EDGE
 from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.rl.ops.categorical import Categorical
+from zerobeast.rl.ops.distributions import Family, family_of
+from zerobeast.rl.ops.gaussian import EDGE
 
 PLACES = (5, 3)
 ONE = ArraySpace.box((1,), low=(-2.0,), high=(2.0,))

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import ALGORITHMS, MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
-from zerobeast.common.algos.actor_critic import steps
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.replay_settings import BoxSettings
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.replay_settings import BoxSettings
 from zerobeast.services.learner.update import acting_dtype, divergences
 
 RULE = "adaptive 0.1"
@@ -56,7 +56,7 @@ def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str, dt
 
 
 def test_a_learner_on_a_gpu_measures_in_the_format_of_brokers_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.common.nets.precision.fast_bfloat16", lambda device: device.type == "cuda")
+    monkeypatch.setattr("zerobeast.rl.nets.precision.fast_bfloat16", lambda device: device.type == "cuda")
     formats = [
         acting_dtype(RunConfig.model_validate({"broker": {"device": device}, "learner": {"device": "cuda"}}), gpu)
         for device, gpu in (("auto", torch.device("cuda")), ("cpu", torch.device("cuda")))

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from tests.broker_fakes import EchoAlgorithm
 from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
-from zerobeast.common.acting.inference import Inference
-from zerobeast.common.algos.exploration import epsilons
-from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.vmpo.config import VMPOConfig
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.weights import flatten, layout_id
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.algos.value.exploration import epsilons
+from zerobeast.rl.algos.vmpo.config import VMPOConfig
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.weights import flatten, layout_id
+from zerobeast.rl.protocol import Sampling
 from zerobeast.services.learner.update import Trainer
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from zerobeast.common.ops.finite import squares_finite
+from zerobeast.rl.ops.finite import squares_finite
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

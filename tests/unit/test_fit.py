@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.algo_fakes import ALGORITHMS, ENDLESS, HYBRID, REACH
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize, rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.fit import refuse_unfit
 
 POLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 ATARI = EnvSpec("Pong-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), 4, 4)

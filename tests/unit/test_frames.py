@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.ops.frames import stack_frames
+from zerobeast.rl.ops.frames import stack_frames
 
 
 def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Tensor, list[list[int]]]:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala.config import ImpalaConfig
 from zerobeast.common.errors import CheckpointError
-from zerobeast.common.ops.optim import RMSPropTF1
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.rl.algos.impala.config import ImpalaConfig
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.ops.optim import RMSPropTF1
 
 
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:

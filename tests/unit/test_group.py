@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.settings.tree import RunConfig
@@ -18,6 +17,7 @@ from zerobeast.common.wire.session import Arrival
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.actor.waits import Wait, Waits

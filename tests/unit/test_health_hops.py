@@ -11,7 +11,7 @@ from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hop
 from zerobeast.common.health.metrics import render
 from zerobeast.common.health.table import hop_table
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 
 
 def passed(*seconds: float) -> Histogram:

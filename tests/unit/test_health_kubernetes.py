@@ -9,7 +9,7 @@ import pytest
 
 from zerobeast.cli.health import main
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED
 
 SELECTOR = "--selector=app.kubernetes.io/part-of=zerobeast"
 SELECTOR += " --field-selector=status.phase!=Failed,status.phase!=Succeeded --output json"

@@ -11,7 +11,7 @@ from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.hops import EDGES_S
 from zerobeast.common.health.verdict import Verdict, judge, ready
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 
 STALLED = {"stalled": True, "stalled_s": 75.0}
 

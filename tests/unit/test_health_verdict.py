@@ -9,7 +9,7 @@ from zerobeast.common.health.hops import Histogram
 from zerobeast.common.health.table import as_json, table
 from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 
 PAGES: dict[str, dict[str, Any]] = {
     "learner": {

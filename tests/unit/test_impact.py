@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
-from zerobeast.common.algos.actor_critic import steps
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.impact.loss import log_ratio, loss
-from zerobeast.common.algos.policy_and_value import Answer
-from zerobeast.common.algos.ppo.loss import loss as ppo_loss
-from zerobeast.common.algos.ppo.samples import Samples
-from zerobeast.common.algos.returns import discounts
-from zerobeast.common.algos.vtrace_loss import loss as impala_loss
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.losses import normalized
-from zerobeast.common.ops.tree import tree_map
-from zerobeast.common.ops.vtrace import vtrace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.impact.loss import log_ratio, loss
+from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer
+from zerobeast.rl.algos.policy_gradient.vtrace_loss import loss as impala_loss
+from zerobeast.rl.algos.ppo.loss import loss as ppo_loss
+from zerobeast.rl.algos.ppo.samples import Samples
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.returns import discounts
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.losses import normalized
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.ops.vtrace import vtrace
 
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 ENDLESS = 1e30  #: a clip that never acts

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
-from zerobeast.common.algos.gradient_descent import GradientDescent, Step
-from zerobeast.common.algos.impact.algorithm import ImpactLearning
-from zerobeast.common.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
-from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.frames import stack_frames
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.impact.algorithm import ImpactLearning
+from zerobeast.rl.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
+from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.frames import stack_frames
 
 impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.algo_fakes import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
-from zerobeast.common.nets.precision import autocast
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.nets.precision import autocast
 
 impala = partial(algorithm_of, "impala")
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.dual import FLOOR
-from zerobeast.common.algos.impala import algorithm as module
-from zerobeast.common.algos.impala.algorithm import ImpalaLearning
-from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.protocol import Metrics
 from zerobeast.common.errors import ConfigError
+from zerobeast.rl.algos.impala import algorithm as module
+from zerobeast.rl.algos.impala.algorithm import ImpalaLearning
+from zerobeast.rl.algos.policy_gradient.one_step import OneStep
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.dual import FLOOR
+from zerobeast.rl.protocol import Metrics
 
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 

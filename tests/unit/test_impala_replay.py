@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.impala import algorithm as module
-from zerobeast.common.algos.impala.replay import OldRollouts
-from zerobeast.common.ops.frames import stack_frames
-from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.impala import algorithm as module
+from zerobeast.rl.algos.impala.replay import OldRollouts
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.ops.frames import stack_frames
+from zerobeast.rl.ops.tree import leaves, tree_map
 
 K = 3
 STACKED = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=K)

@@ -13,15 +13,15 @@ import zerobeast
 
 ROOT = Path(__file__).parents[2]
 NEEDS_TORCH = (
-    "zerobeast.common.ops",
-    "zerobeast.common.nets",
-    "zerobeast.common.acting",
-    "zerobeast.common.algos",
-    "zerobeast.common.replay",
+    "zerobeast.rl.ops",
+    "zerobeast.rl.nets",
+    "zerobeast.rl.acting",
+    "zerobeast.rl.algos",
+    "zerobeast.rl.replay",
     "zerobeast.services.broker",
     "zerobeast.services.learner",
 )
-TORCH_FREE_ALL_THE_SAME = ("zerobeast.common.algos.", (".config", ".registry", ".settings"))
+TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", (".config", ".registry", ".settings"))
 
 PROBE = """
 import importlib, sys
@@ -39,9 +39,9 @@ sys.exit("\\n".join(failed) or 0)
 def torch_free_modules() -> list[str]:
     """Every module of the torch-free base, of the two services built on it, and of environments for scripts."""
     names = []
-    folders = ("common/**", "services/**", "zerobeast/remote")
+    folders = ("common/**", "services/**", "rl/algos/**", "zerobeast/clients/remote")
     ours = [path for folder in folders for path in ROOT.glob(f"{folder}/*.py")]
-    for path in [*ours, *ROOT.glob("zerobeast/env_*.py")]:
+    for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         name = f"zerobeast.{module.removeprefix('zerobeast.')}"
         start, ends = TORCH_FREE_ALL_THE_SAME
@@ -56,12 +56,12 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
     assert {
         "zerobeast.common.transport",
         "zerobeast.common.settings.algorithms",
-        "zerobeast.common.algos.impala.config",
+        "zerobeast.rl.algos.impala.config",
         "zerobeast.services.actor.service",
-        "zerobeast.env_session",
-        "zerobeast.remote.cluster",
+        "zerobeast.clients.env_session",
+        "zerobeast.clients.remote.cluster",
     } <= set(names)
-    needs_torch = "zerobeast.common.ops.vtrace"  # proves that the probe detects something
+    needs_torch = "zerobeast.rl.ops.vtrace"  # proves that the probe detects something
     command = [sys.executable, "-c", PROBE, *names, needs_torch]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert [line.partition(":")[0] for line in found.stderr.splitlines()] == [needs_torch], found.stderr

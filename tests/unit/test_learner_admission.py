@@ -11,13 +11,13 @@ import pytest
 
 from tests.intake_fakes import ListMessage
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import episodes_of, rollout_flaw
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
 
 OURS = Terms(ENV, POLICY, T, num_envs=8)

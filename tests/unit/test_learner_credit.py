@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.intake_fakes import ListedRun, ListMessage
 from tests.learner_fakes import ENV, answer, rollout_rows, run_config
 from tests.training_fakes import training_run
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.protocol import Credit, Learned
 from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S

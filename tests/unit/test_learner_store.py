@@ -13,14 +13,14 @@ import torch
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, rollout_rows, run_config
 from tests.training_fakes import training_run
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.protocol import Credit, Learned
-from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.algos.policy_gradient.one_step import OneStep
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.balance import RolloutAudit

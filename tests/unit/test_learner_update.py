@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
-from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.errors import Diverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
 
 CPU = torch.device("cpu")

@@ -9,9 +9,9 @@ from tests.intake_fakes import ListedRun
 from tests.learner_fakes import rollout_rows
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime.seeds import counted
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import index_of, random_id
+from zerobeast.common.wire.seeds import counted
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.learner.ledger import SavedLedger
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zerobeast.common.runtime import logs
+from zerobeast.common.process import logs
 
 ERASE = "\x1b[2K\r"
 

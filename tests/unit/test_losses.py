@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.ops.categorical import Categorical
-from zerobeast.common.ops.losses import (
+from zerobeast.rl.ops.categorical import Categorical
+from zerobeast.rl.ops.losses import (
     baseline_loss,
     clipped_baseline_loss,
     clipped_surrogate_loss,

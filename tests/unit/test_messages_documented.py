@@ -11,7 +11,6 @@ import pytest
 
 from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.settings.run import ActorConfig, BrokerConfig, EnvConfig, EnvServerConfig, LearnerConfig
 from zerobeast.common.wire import codec, layout, messages, session, spaces, specs, stream
 from zerobeast.common.wire.codec import pack
@@ -33,6 +32,7 @@ from zerobeast.common.wire.messages import (
 from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.timeouts import TIMEOUTS
 from zerobeast.services.envserver import infos
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
 from tests.unit.test_popart import of_task
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
-from zerobeast.common.algos.vtrace_loss import loss
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.popart import PopArt
-from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
+from zerobeast.rl.algos.policy_gradient.vtrace_loss import loss
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.popart import PopArt
+from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.services.broker.sessions import Sessions
 
 TASKS, WIDTH = 3, 5

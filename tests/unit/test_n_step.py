@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.ops.n_step import n_step_returns
+from zerobeast.rl.ops.n_step import n_step_returns
 
 T, B, GAMMA = 9, 40, 0.9
 

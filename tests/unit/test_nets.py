@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.impala.algorithm import Impala
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.actions import action_features
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.torsos import make_torso
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.settings.reading import Reading, readings
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.impala.algorithm import Impala
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.actions import action_features
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.torsos import make_torso
+from zerobeast.rl.ops.tree import tree_map
 
 SIX = ArraySpace.discrete(6)
 PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), SIX, frame_stack=4, frame_skip=4)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.nets.lstm import LSTM
+from zerobeast.rl.nets.lstm import LSTM
 
 T, B, INPUT, H = 7, 3, 5, 4
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from zerobeast.common.ops.optim import RMSPropTF1
+from zerobeast.rl.ops.optim import RMSPropTF1
 
 
 def weight(value: float = 1.0) -> torch.nn.Parameter:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from zerobeast.clients.own_env import OwnEnv
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.own_env import OwnEnv
 
 GYM = OwnEnv(
     "Ship-v0",

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, answer, rollout_rows, run_config
 from tests.training_fakes import training_run
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.pace import Pace
-from zerobeast.common.algos.protocol import Credit, Learned
-from zerobeast.common.algos.rollouts import Rollouts
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data.pace import Pace
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.pace_meter import PaceMeter
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS

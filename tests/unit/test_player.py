@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.algo_fakes import REACH
+from zerobeast.clients.player import Player
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.wire.records import step_record
-from zerobeast.player import Player
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.update import Trainer
 

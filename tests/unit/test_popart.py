@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import generator, same
-from zerobeast.common.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
+from zerobeast.rl.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 
 WIDTH, TASKS, N = 5, 3, 40
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.ppo import algorithm as module
-from zerobeast.common.algos.ppo.samples import Samples
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.tree import leaves
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.algos.ppo import algorithm as module
+from zerobeast.rl.algos.ppo.samples import Samples
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.tree import leaves
 
 ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets import precision
-from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.nets import precision
+from zerobeast.rl.nets.network import StepInput
 
 CPU = torch.device("cpu")
 

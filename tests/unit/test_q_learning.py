@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from tests.algo_fakes import VECTORS, generator, masks_for, same, values_of, weights
-from zerobeast.common.algos import q_learning as module
-from zerobeast.common.algos.exploration import epsilons
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.gradient_descent import Step
-from zerobeast.common.algos.protocol import Sampling
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.replay.samples import Transitions
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.value import q_learning as module
+from zerobeast.rl.algos.value.exploration import epsilons
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.learning.gradient_descent import Step
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.replay.samples import Transitions
 
 N, A = 8, 3
 MASKED = replace(VECTORS, action_mask=True)
@@ -32,7 +32,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes algorithms without a replay; tests call their updates with transitions of their own."""
-    monkeypatch.setattr("zerobeast.common.algos.replay_learning.Replay", lambda *_args, **_more: None)
+    monkeypatch.setattr("zerobeast.rl.learning.replay_learning.Replay", lambda *_args, **_more: None)
 
     def made(name: str, env: EnvSpec = VECTORS, net: dict[str, Any] | None = None, **settings: Any) -> Any:
         run = {"root": str(tmp_path), "name": "run", "algo": name, "net": net or {}, name: settings}

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import VECTORS, B, T, generator, values_of
-from zerobeast.common.algos.exploration import annealed, best, epsilon_greedy
-from zerobeast.common.algos.q_network import QHead, QNetwork
-from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.run import NetConfig
+from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy
+from zerobeast.rl.algos.value.q_network import QHead, QNetwork
+from zerobeast.rl.nets.network import StepInput
 
 A, K, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tests.algo_fakes import same, weights
 from tests.learner_fakes import ENV
-from zerobeast.common.ops.tree import leaves
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.ops.tree import leaves
 from zerobeast.services.learner.update import Trainer
 
 CPU, T, B = torch.device("cpu"), 4, 3

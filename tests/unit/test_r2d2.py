@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import VECTORS, generator, values_of
-from zerobeast.common.algos.q_network import QNetwork
-from zerobeast.common.algos.r2d2.config import R2D2Config
-from zerobeast.common.algos.r2d2.loss import first_priorities, loss
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.replay.samples import Sequences
 from zerobeast.common.settings.run import NetConfig
+from zerobeast.rl.algos.r2d2.config import R2D2Config
+from zerobeast.rl.algos.r2d2.loss import first_priorities, loss
+from zerobeast.rl.algos.value.q_network import QNetwork
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.replay.samples import Sequences
 
 BURN_IN, M, N, A = 3, 6, 24, 3
 L = BURN_IN + M

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import same, weights
-from zerobeast.common.algos.r2d2.loss import loss, unroll
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.replay.samples import Drawn, Sequences
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.algos.r2d2.loss import loss, unroll
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.replay.samples import Drawn, Sequences
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.bench.in_process import InProcess
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.helpers import row_layout
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 
 PONG = EnvSpec(
     "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack=4, frame_skip=4

@@ -11,9 +11,9 @@ import torch
 from tests.replay_fakes import PLAIN, STACKED, T, Truth, World, everything, replay_of
 from tests.unit.test_replay_sum_tree import chi_square
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.replay.items import BurnIn, NStep
-from zerobeast.common.replay.ring_file import NAME
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.replay.items import BurnIn, NStep
+from zerobeast.rl.replay.ring_file import NAME
 
 CAPACITY = 15
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.replay_fakes import KINDS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
-from zerobeast.common.ops.tree import leaves
-from zerobeast.common.replay.items import BurnIn, NStep
+from zerobeast.rl.ops.tree import leaves
+from zerobeast.rl.replay.items import BurnIn, NStep
 
 GAMMA = 0.9
 

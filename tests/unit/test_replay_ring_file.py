@@ -11,12 +11,12 @@ import pytest
 
 from tests.replay_fakes import PLAIN, POLICY, TREES, T
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.replay import disk
-from zerobeast.common.replay.disk import PAGE, pages
-from zerobeast.common.replay.ring_file import NAME, RingFile
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.replay import disk
+from zerobeast.rl.replay.disk import PAGE, pages
+from zerobeast.rl.replay.ring_file import NAME, RingFile
 
 CAPACITY = 6
 FRAMES = EnvSpec("Frames-v0", ArraySpace.box((40, 30), "|u1"), PLAIN.action)  #: two pages per row

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from tests.replay_fakes import sizes
-from zerobeast.common.replay.items import NStep
-from zerobeast.common.replay.replay import Replay
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.replay.items import NStep
+from zerobeast.rl.replay.replay import Replay
 from zerobeast.services.actor.rollout import RolloutBuilder
 
 N, T, K, STEPS = 500, 20, 4, 2000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerobeast.common.replay.sum_tree import SumTree
+from zerobeast.rl.replay.sum_tree import SumTree
 
 SIZES = (1, 16, 17, 5000, 70_000)  #: with none, one and two levels above the items
 

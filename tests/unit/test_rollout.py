@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.rollout import RolloutBuilder
 
 N, T, CORE = 3, 5, 4

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from tests.helpers import wait_until
-from zerobeast.common.acting.local_weights import LOOK_PERIOD_S, LocalWeights, place_of
-from zerobeast.common.nets import shared_weights
-from zerobeast.common.nets.shared_weights import WeightsReader, WeightsWriter
-from zerobeast.common.nets.weights import as_kept, load_flat, sizes
+from zerobeast.rl.acting.local_weights import LOOK_PERIOD_S, LocalWeights, place_of
+from zerobeast.rl.nets import shared_weights
+from zerobeast.rl.nets.shared_weights import WeightsReader, WeightsWriter
+from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
 
 KILLS = 40
 

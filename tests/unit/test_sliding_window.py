@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerobeast.common.runtime.sliding_window import SlidingWindow
+from zerobeast.common.health.sliding_window import SlidingWindow
 
 
 def test_a_rate_is_growth_over_the_window_or_since_it_was_opened() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import layout_id, row_layout
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
 from zerobeast.common.wire.description import flat
@@ -20,6 +19,7 @@ from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec, item_
 from zerobeast.common.wire.records import rollout_record, step_record
 from zerobeast.common.wire.spaces import MAX_CHOICES, ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import MAX_CORE_SIZE, EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 
 layouts = st.lists(
     st.builds(

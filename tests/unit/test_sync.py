@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from zerobeast.common.acting.sync import SILENCE_S, Sync
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.settings.sync_rule import EXPECTED, Rule
 from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.acting.sync import SILENCE_S, Sync
 
 ME, LEARNER = 7, 5
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from zerobeast.common.algos.dual import FLOOR, Dual
-from zerobeast.common.algos.target import Target
+from zerobeast.rl.learning.dual import FLOOR, Dual
+from zerobeast.rl.learning.target import Target
 
 
 def changed(net: nn.Linear) -> nn.Linear:

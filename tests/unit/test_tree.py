@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import NESTED
-from zerobeast.common.ops.columns import columns
-from zerobeast.common.ops.tree import leaves, tree_map
 from zerobeast.common.wire.records import step_record
+from zerobeast.rl.ops.columns import columns
+from zerobeast.rl.ops.tree import leaves, tree_map
 
 
 class Pair(NamedTuple):

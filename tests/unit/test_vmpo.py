@@ -21,12 +21,12 @@ from tests.algo_fakes import (
     unrolled,
     with_logits,
 )
-from zerobeast.common.algos.actor_critic import unroll
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.vmpo.loss import VmpoLoss, loss
-from zerobeast.common.algos.vmpo.multipliers import Multipliers
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import unroll
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.algos.vmpo.loss import VmpoLoss, loss
+from zerobeast.rl.algos.vmpo.multipliers import Multipliers
+from zerobeast.rl.data.batch import Batch
 
 vmpo = partial(algorithm_of, "vmpo")
 ENVS = pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
-from zerobeast.common.algos.dual import FLOOR
-from zerobeast.common.algos.policy_and_value import Answer, PolicyAndValue
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.popart import PopArt
-from zerobeast.common.nets.weights import flatten
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
+from zerobeast.rl.learning.dual import FLOOR
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.popart import PopArt
+from zerobeast.rl.nets.weights import flatten
 
 vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 

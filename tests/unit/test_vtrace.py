@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.ops.vtrace import VTrace, vtrace
+from zerobeast.rl.ops.vtrace import VTrace, vtrace
 
 
 def definition(

@@ -9,7 +9,7 @@ WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 #: times that people read and nothing is computed from: of a point in TensorBoard, in the name of a run; and the notes
 #: of a fake service, which a test compares within one machine
 SHOWN = {
-    "common/runtime/event_file.py",
+    "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
     "zerobeast/cli/train.py",
     "tools/chaos/network_service.py",

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.nets import weights
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.transport import checksum
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.nets import weights
 
 MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), ArraySpace.discrete(6))
 

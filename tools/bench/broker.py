@@ -17,19 +17,19 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.impala.algorithm import Impala
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Sampling
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.nets.weights import flatten, layout_id
-from zerobeast.common.ops.tree import tree_map
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.impala.algorithm import Impala
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.weights import flatten, layout_id
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.services.broker.service import Broker
 from zerobeast.tools.bench.broker_client import ask
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.runtime.seeds import EnvSeeds
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.seeds import EnvSeeds
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.__main__ import build

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.acting.inference import Inference
-from zerobeast.common.nets.precision import pick_dtype
-from zerobeast.common.nets.weights import Bytes, flatten
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Poller
 from zerobeast.common.wire.records import Origin, act_record
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.nets.precision import pick_dtype
+from zerobeast.rl.nets.weights import Bytes, flatten
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env

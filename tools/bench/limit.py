@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.algos.factory import make_algorithm
-from zerobeast.common.algos.protocol import Sampling
-from zerobeast.common.algos.replay_settings import ReplaySettings
-from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.nets.precision import autocast, native_bfloat16
-from zerobeast.common.ops.tree import tree_map
-from zerobeast.common.runtime.usage import cores
+from zerobeast.common.process.usage import cores
 from zerobeast.common.settings.tree import ALGORITHM, RunConfig
 from zerobeast.common.wire.records import action_record, rollout_record
 from zerobeast.common.wire.spaces import Space, by_array
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.precision import autocast, native_bfloat16
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.replay_settings import ReplaySettings
 from zerobeast.services.envserver.actions import legal
 from zerobeast.tools.bench.figures import aligned, per_second
 from zerobeast.tools.bench.in_process import finish, folder_on_disk, make_envs

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.tools.bench.figures import Goal, figure
 from zerobeast.tools.bench.options import emit_figures, numeric
 from zerobeast.tools.throwaway_run import training

@@ -19,8 +19,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
+from zerobeast.clients.remote.vector_env import RemoteVectorEnv
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.remote.vector_env import RemoteVectorEnv
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure, per_second
 from zerobeast.tools.bench.options import run_plane
 from zerobeast.tools.bench.processes import START_LIMIT_S

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from zerobeast.common.algos.dqn.config import DQNConfig
-from zerobeast.common.algos.rollouts import Rollouts
-from zerobeast.common.replay.frames import Compression
-from zerobeast.common.replay.items import NStep
-from zerobeast.common.replay.replay import Replay
 from zerobeast.common.settings.tree import ALGORITHM, RunConfig
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.algos.dqn.config import DQNConfig
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.replay.frames import Compression
+from zerobeast.rl.replay.items import NStep
+from zerobeast.rl.replay.replay import Replay
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure, per_second
 from zerobeast.tools.bench.in_process import CPU, InProcess, folder_on_disk
 from zerobeast.tools.bench.options import emit_figures, parse
@@ -33,7 +33,7 @@ SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whol
 
 
 class BenchedSizes(NamedTuple):
-    """See `zerobeast.common.replay.replay.Sizes`."""
+    """See `zerobeast.rl.replay.replay.Sizes`."""
 
     replay_size: int
     replay_compression: Compression

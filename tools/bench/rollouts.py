@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from zerobeast.common.algos.actor_critic import logits_and_value
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger

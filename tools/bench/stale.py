@@ -19,7 +19,7 @@ from multiprocessing import active_children, get_context
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import Diverged
-from zerobeast.common.runtime.usage import cores
+from zerobeast.common.process.usage import cores
 from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics

@@ -1,7 +1,8 @@
 """The steps plane: a round trip to an env-server in lock step, with environments that cost nothing.
 
-The env-server is the real service in a process of its own, the client is `zerobeast.env_client`. Only the environments
-are replaced, by ones that never change. The yardstick moves as many bytes there and back between two C processes.
+The env-server is the real service in a process of its own, the client is `zerobeast.clients.env_client`. Only the
+environments are replaced, by ones that never change. The yardstick moves as many bytes there and back between two C
+processes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
@@ -23,7 +25,6 @@ from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_heade
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.env_client import EnvClient
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.tools.bench.constant_envserver import constant
 from zerobeast.tools.bench.figures import Figure, Goal, figure

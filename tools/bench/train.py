@@ -11,7 +11,7 @@ import time
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.tools.bench import limit
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure

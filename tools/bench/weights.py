@@ -15,10 +15,10 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.acting.weights_inbox import WeightsInbox
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context, Poller, WeightsPublisher, checksum, chunks, random_id
 from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.acting.weights_inbox import WeightsInbox
 from zerobeast.tools.bench.figures import Figure, Goal, figure
 from zerobeast.tools.bench.options import run_plane
 from zerobeast.tools.bench.processes import one_plane

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zerobeast.common.errors import BeastError, Refusal, RemoteProtocolError
-from zerobeast.common.runtime.endpoints import Endpoint
+from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.wire.messages import (
     MAX_EPISODES,
     MAX_OPTIONS_BYTES,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.roles import SERVERS
+from zerobeast.common.files import run_files
+from zerobeast.common.process.roles import SERVERS
 from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, RECOVERY_LIMIT_S, NetworkTrial, trouble
 from zerobeast.tools.chaos.network_run import SMALL, UNDER_WAY, WatchedRun
 from zerobeast.tools.chaos.network_service import lookups, write_hosts

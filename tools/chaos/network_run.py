@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zerobeast.common.runtime.roles import ROLES, SERVERS
+from zerobeast.common.process.roles import ROLES, SERVERS
 from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun, tcp_endpoints, unused_host

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.service.entry import Build, main
 
 NOTES = ".lookups"  #: suffix of the file of lookups, beside the file of names

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.trust import ALONE
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
-from zerobeast.common.runtime import run_files
+from zerobeast.common.files import run_files
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
-from zerobeast.env_client import EnvClient
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
@@ -152,7 +152,7 @@ def _wait_for(status: Path, child: Child) -> None:
 def _play(
     folder: Path, config: RunConfig, task: str, flags: EvaluateFlags, endpoint: str, *, quiet: bool
 ) -> dict[str, Any]:
-    from zerobeast.player import Player
+    from zerobeast.clients.player import Player
 
     num_envs = min(flags.episodes, MAX_ENVS)
     env, limit_s = config.env.alone(task).model_dump(), START_LIMIT_S + config.envserver.step_timeout_s

@@ -12,7 +12,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.discovery import compose, kubernetes, run
 from zerobeast.discovery.containers import gather
 

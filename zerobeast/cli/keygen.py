@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from zerobeast import commands
-from zerobeast.common.runtime.roles import ROLES
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.transport import add_key, make_keys
 
 DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.

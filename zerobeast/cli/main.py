@@ -10,9 +10,9 @@ from types import FrameType
 
 from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime.extras import how_to_install
-from zerobeast.common.runtime.signals import handled
-from zerobeast.common.runtime.text import printable
+from zerobeast.common.process.extras import how_to_install
+from zerobeast.common.process.signals import handled
+from zerobeast.common.text.text import printable
 from zerobeast.version import __version__
 
 COMMANDS = {

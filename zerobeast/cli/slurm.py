@@ -22,8 +22,8 @@ from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.files import write_atomically
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings.section import setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import run_folder

@@ -23,14 +23,14 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, settings_help
 from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.descriptors import allow_files
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.suggest import did_you_mean
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.descriptors import allow_files
 from zerobeast.common.settings.reading import readings
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves

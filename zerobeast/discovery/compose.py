@@ -11,7 +11,7 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import PROCESSES
+from zerobeast.common.process.roles import PROCESSES
 from zerobeast.discovery.containers import LAST_LINE, ask, gather, last_words, output, unreachable
 
 

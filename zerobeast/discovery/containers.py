@@ -11,7 +11,7 @@ from typing import Any
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED
 
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
-from zerobeast.common.runtime.roles import HOSTED
-from zerobeast.common.runtime.run_files import status_of
+from zerobeast.common.process.roles import HOSTED
 
 TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
 PAGE_LIMIT_S = 5.0
 KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
-#: "12:00:01.250 learner-0 I message", as `zerobeast.common.runtime.logs` writes what needs no attention
+#: "12:00:01.250 learner-0 I message", as `zerobeast.common.process.logs` writes what needs no attention
 _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
 

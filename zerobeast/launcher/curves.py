@@ -9,9 +9,9 @@ import logging
 import time
 from pathlib import Path
 
+from zerobeast.common.files import run_files
+from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.health.hops import HOPS, recent
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.event_file import EventFile
 from zerobeast.launcher.pages import Snapshot
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from typing import Any, Self
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.descriptors import LEAST
-from zerobeast.common.runtime.files import write_atomically
-from zerobeast.common.runtime.roles import HOSTED, STOPPING
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.descriptors import LEAST
+from zerobeast.common.process.roles import HOSTED, STOPPING
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
 from zerobeast.launcher.hosts import Host, command

@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.logs import log_to_stderr
-from zerobeast.common.runtime.roles import HOSTED
-from zerobeast.common.runtime.signals import handled
+from zerobeast.common.files import run_files
+from zerobeast.common.process.logs import log_to_stderr
+from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.signals import handled
 from zerobeast.common.settings.tree import RunConfig
 
 log = logging.getLogger(__name__)

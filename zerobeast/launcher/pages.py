@@ -26,7 +26,7 @@ ANSWER_LIMIT_S = 1.0
 MAX_LOG_READ = 64 * 1024
 KEPT_WARNINGS = 3
 HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
-#: "12:00:01.250 learner-0 W message", as `zerobeast.common.runtime.logs` writes it
+#: "12:00:01.250 learner-0 W message", as `zerobeast.common.process.logs` writes it
 _WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
 
 

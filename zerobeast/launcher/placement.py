@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.runtime.usage import cores
+from zerobeast.common.process.usage import cores
 from zerobeast.common.settings.tree import RunConfig
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")

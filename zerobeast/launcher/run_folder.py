@@ -19,8 +19,8 @@ import psutil
 
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.runtime import run_files
-from zerobeast.common.runtime.locks import lock
+from zerobeast.common.files import run_files
+from zerobeast.common.files.locks import lock
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.tree import RunConfig
 

@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
-from zerobeast.common.algos.fit import refuse_unfit
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
@@ -20,6 +19,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, PeerLost
-from zerobeast.common.runtime.roles import STOPPING
-from zerobeast.common.runtime.signals import handled
+from zerobeast.common.process.roles import STOPPING
+from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most telling one first

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zerobeast.common.runtime.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED
 
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, needs_kubectl, quantity, render, render_own
-from zerobeast.common.runtime.roles import PROCESSES
+from zerobeast.common.process.roles import PROCESSES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 

@@ -12,7 +12,7 @@ from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kub
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
-from zerobeast.common.runtime.roles import PROCESSES, ROLES
+from zerobeast.common.process.roles import PROCESSES, ROLES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zerobeast.common.algos.actor_critic import logits_and_value
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.impala.algorithm import Impala
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Metrics, Sampling
 from zerobeast.common.errors import BeastError
-from zerobeast.common.nets.network import StepInput
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.impala.algorithm import Impala
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.protocol import Act, Metrics, Sampling
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
 SEEN = 3  #: size of the recurrent state: the observation seen last
@@ -30,7 +30,7 @@ class Mixed(BeastError):
 
 
 class Witness(Impala):
-    """See `zerobeast.common.algos.protocol.Algorithm`.
+    """See `zerobeast.rl.protocol.Algorithm`.
 
     Args:
       config: of the run.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zerobeast.common.algos.impala.config import SPEC, ImpalaConfig
 from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.rl.algos.impala.config import SPEC, ImpalaConfig
 
 HOME = "zerobeast.tools.chaos.witness"
 WITNESS = AlgorithmSpec("witness", ImpalaConfig, f"{HOME}.algorithm:Witness", SPEC)

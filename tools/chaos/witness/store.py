@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.one_step import LossFunction, OneStep
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Credit
-from zerobeast.common.algos.rollouts import Rollouts
 from zerobeast.common.wire.records import Origin
+from zerobeast.rl.algos.policy_gradient.one_step import LossFunction, OneStep
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.protocol import Credit
 from zerobeast.tools.chaos.witness.algorithm import Witness
 
 _ENTRY = struct.Struct(f"<{len(Origin._fields)}q")
@@ -50,7 +50,7 @@ class OriginFile:
 
 
 class StoringLearning(OneStep):
-    """See `zerobeast.common.algos.protocol.Learning`.
+    """See `zerobeast.rl.protocol.Learning`.
 
     Args:
       net: the policy, which is what is trained.
@@ -86,7 +86,7 @@ class StoringLearning(OneStep):
 
 
 class StoringWitness(Witness):
-    """See `zerobeast.common.algos.protocol.Algorithm`."""
+    """See `zerobeast.rl.protocol.Algorithm`."""
 
     def learning(self, net: PolicyAndValue) -> StoringLearning:
         """One step of the optimiser per batch."""

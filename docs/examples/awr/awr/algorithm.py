@@ -6,14 +6,14 @@ from functools import partial
 
 from awr.config import AWRConfig
 from awr.loss import loss
-from zerobeast.common.algos.actor_critic import ActorCritic
-from zerobeast.common.algos.gradient_descent import GradientDescent
-from zerobeast.common.algos.one_step import OneStep
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic
+from zerobeast.rl.algos.policy_gradient.one_step import OneStep
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.learning.gradient_descent import GradientDescent
 
 
 class AWR(ActorCritic[AWRConfig]):
-    """See `zerobeast.common.algos.protocol.Algorithm`."""
+    """See `zerobeast.rl.protocol.Algorithm`."""
 
     def learning(self, net: PolicyAndValue) -> OneStep:
         """One step of the optimiser per batch."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zerobeast.common.algos import settings as s
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
+from zerobeast.rl import settings as s
 
 
 class AWRConfig(s.ActorCriticSettings):

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from awr.config import AWRConfig
-from zerobeast.common.algos.actor_critic import three_terms, unroll
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Metrics
-from zerobeast.common.algos.returns import estimate
-from zerobeast.common.ops.distributions import Family
-from zerobeast.common.ops.losses import normalized, policy_gradient_loss
+from zerobeast.rl.algos.policy_gradient.actor_critic import three_terms, unroll
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.ops.distributions import Family
+from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
+from zerobeast.rl.protocol import Metrics
 
 
 def loss(config: AWRConfig, family: Family, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:

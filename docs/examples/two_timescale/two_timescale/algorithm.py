@@ -7,22 +7,22 @@ from typing import Any
 from torch import Tensor
 
 from two_timescale.config import TwoTimescaleConfig
-from zerobeast.common.algos.actor_critic import ActorCritic, steps, unroll
-from zerobeast.common.algos.batch import Batch
-from zerobeast.common.algos.gradient_descent import GradientDescent, summary
-from zerobeast.common.algos.one_batch import OneBatch
-from zerobeast.common.algos.policy_and_value import PolicyAndValue
-from zerobeast.common.algos.protocol import Act, Learned, Sampling
-from zerobeast.common.algos.returns import estimate
-from zerobeast.common.nets.network import StepInput
-from zerobeast.common.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, steps, unroll
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent, summary
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
+from zerobeast.rl.protocol import Act, Learned, Sampling
 
 
 class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
-    """See `zerobeast.common.algos.protocol.Algorithm`."""
+    """See `zerobeast.rl.protocol.Algorithm`."""
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         super().__init__(config, env)
@@ -40,7 +40,7 @@ class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
 
 
 class TwoTimescaleLearning(OneBatch):
-    """See `zerobeast.common.algos.protocol.Learning`."""
+    """See `zerobeast.rl.protocol.Learning`."""
 
     def __init__(self, algorithm: TwoTimescale, net: PolicyAndValue) -> None:
         run, self._settings, self._family, self._net = algorithm.config, algorithm.settings, algorithm.family, net

@@ -1,0 +1,1 @@
+"""Files of a run: written atomically, appended to, locked, and their names."""

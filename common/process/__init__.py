@@ -1,0 +1,1 @@
+"""One process: its role, logs, signals, descriptors, memory and use of the machine."""

@@ -1,0 +1,56 @@
+"""How every process logs: one line per event, on stderr.
+
+12:00:01.250 learner-0 I ready
+
+Peers determine how often some events happen, and part of their text. So each statement in the code gets a limited share
+of the log, events have a maximum length, and text that would control a terminal or pass for another line is escaped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from zerobeast.common.text.text import printable
+
+MAX_PER_PERIOD = 20  #: events of one log statement
+PERIOD_S = 60.0
+MAX_TEXT = 8192  #: characters of one event, its traceback included
+
+
+def log_to_stderr(name: str) -> None:
+    """Send the log, and Python's warnings with it, to stderr under the name of this process."""
+    handler = logging.StreamHandler()
+    layout = f"%(asctime)s.%(msecs)03d {name} %(levelname).1s %(message)s"
+    handler.setFormatter(_Lines(layout, datefmt="%H:%M:%S"))
+    handler.addFilter(_Share())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+
+
+class _Lines(logging.Formatter):
+    """Formats an event with every line but the first indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if len(text) > MAX_TEXT:
+            text = f"{text[:MAX_TEXT]}... ({len(text)} characters)"
+        return printable(text, lines=True).replace("\n", "\n  ")
+
+
+class _Share(logging.Filter):
+    """Lets each statement log up to its share; the first event of its next period gives the number left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, int], tuple[float, int]] = {}  # when the period began, and events since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        statement, now = (record.pathname, record.lineno), time.monotonic()
+        began, events = self._said.get(statement, (now, 0))
+        if now - began > PERIOD_S:
+            if events > MAX_PER_PERIOD:
+                record.msg, record.args = f"{record.getMessage()} (and {events - MAX_PER_PERIOD} more before)", ()
+            began, events = now, 0
+        self._said[statement] = began, events + 1
+        return events < MAX_PER_PERIOD

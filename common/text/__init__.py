@@ -1,0 +1,1 @@
+"""Text for people: made printable, and suggestions for misspelt names."""

@@ -1,0 +1,188 @@
+"""The policy on its device: rows of observations in, rows of actions out.
+
+Requests are received into `Inference.batch`, `submit(n)` computes its first n rows, and once `done()` is true the
+answers are in `acts` and `cores` until the next `submit`. On the CPU `submit` returns when the answers are there. On
+CUDA it returns at once: copies and kernels are queued on a stream of their own, and of two pinned host batches one
+collects requests while the other is computed.
+
+Per batch: the newest frame joins each stack, the network acts, and its recurrent state and action are kept.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.slots import WORD, SlotState
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.weights import as_kept as kinds_of
+from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
+from zerobeast.rl.ops.columns import columns
+from zerobeast.rl.ops.tree import FirstRows, tree_map
+from zerobeast.rl.protocol import Algorithm, Sampling
+
+
+class _Steps(NamedTuple):
+    """Fields of step records as views of [B, row_bytes] uint8."""
+
+    frames: Tensor  #: [B, words] int64
+    reward: Tensor  #: [B] float32
+    first: Tensor  #: [B] uint8: whatever byte a peer sent, which need not be a bool
+    action_mask: Tensor | None  #: [B, choices] uint8, likewise; None if the environment has none
+
+    @classmethod
+    def of(cls, rows: Tensor, env: EnvSpec) -> _Steps:
+        fields = step_record(env).dtype.fields
+        assert fields is not None
+        frame_bytes = fields["obs"][0].itemsize  # the first field
+        frames = rows.view(torch.int64)[:, : -(-frame_bytes // WORD)]
+        kind, offset = fields["reward"][:2]
+        reward = rows[:, offset : offset + kind.itemsize].view(torch.float32)[:, 0]
+        mask = None
+        if env.action_mask:
+            start = fields["action_mask"][1]
+            mask = rows[:, start : start + env.mask_size]
+        return cls(frames, reward, rows[:, fields["first"][1]], mask)
+
+
+class HostBatch:
+    """Memory that requests are received into."""
+
+    def __init__(self, env: EnvSpec, max_rows: int, *, pinned: bool) -> None:
+        row_bytes = step_record(env).row_bytes
+        self.rows_tensor = torch.zeros(max_rows, row_bytes, dtype=torch.uint8, pin_memory=pinned)
+        self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
+        steps = _Steps.of(self.rows_tensor, env)
+        self.steps = FirstRows(steps)
+        self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as received
+        self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
+        self.first: NDArray[np.uint8] = steps.first.numpy()  #: [max_rows], a view of their field `first`
+
+
+class Inference:
+    """One algorithm's policy, and the state of every environment that it acts in.
+
+    Args:
+      max_rows: largest batch.
+      dtype: of the forward pass.
+      seed: for drawing actions.
+      greedy: take the likeliest action instead of drawing one.
+
+    Raises:
+      RuntimeError: from torch, if the network cannot act on observations of this shape.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        *,
+        max_rows: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int,
+        greedy: bool = False,
+    ) -> None:
+        self.algorithm, self.device, self._greedy = algorithm, device, greedy
+        env, core_size = algorithm.env, algorithm.policy.core_size
+        answers = act_record(env, algorithm.policy)
+        cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+        self._advanced = 0  #: agent steps beyond those of the weights
+        self._batches = [HostBatch(env, max_rows, pinned=cuda) for _ in range(2)]
+        self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
+        self._cores = torch.zeros(max_rows, core_size, pin_memory=cuda)
+        self.acts: NDArray[np.uint8] = self._acts.numpy()
+        self.cores: NDArray[np.float32] = self._cores.numpy()
+        with self._on_stream():
+            self.net = algorithm.network().to(device).eval()
+            self.net.lower(dtype)  # the format of the weights decides the format of the forward pass
+            self._state = SlotState(env, core_size, max_rows, device)
+            self._generator = torch.Generator(device).manual_seed(seed)
+            # device copies of the host's memory; on the CPU that memory itself
+            self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
+            self._device_steps = None if self._device_rows is None else FirstRows(_Steps.of(self._device_rows, env))
+            self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
+            self._columns = FirstRows(columns(self._device_acts, answers.dtype))
+        self.layout_id = layout_id(self.net)
+        self.weights_bytes = flatten(self.net).nbytes
+        self._kinds = kinds_of(self.net)
+        self.bytes_per_slot = self._state.bytes_per_slot()  #: memory that one more environment takes
+        # run once on an empty observation: what cannot work fails here, not on a client's request
+        self.reserve(1)
+        self.submit(1, with_cores=True)
+        if self._finished is not None:
+            self._finished.synchronize()
+
+    @property
+    def batch(self) -> HostBatch:
+        """Where requests are received now."""
+        return self._batches[0]
+
+    def reserve(self, slots: int) -> None:
+        """Make room for slot numbers below `slots`."""
+        with self._on_stream():
+            self._state.reserve(slots)
+
+    def load(self, weights: NDArray[np.uint8], *, as_kept: bool = False) -> None:
+        """Load weights, in the formats of `net` if `as_kept`, else as sent; a batch under way keeps the old ones."""
+        with self._on_stream():
+            load_flat(self.net, weights, self._kinds if as_kept else None)
+        self._advanced = 0
+
+    def advance(self, agent_steps: int) -> None:
+        """Explore as after this many agent steps of the run, if the weights are from before."""
+        if agent_steps > self._advanced:
+            self._advanced = agent_steps
+            with self._on_stream():
+                self.net.agent_steps.clamp_(min=agent_steps)
+
+    def reseed(self, seed: int) -> None:
+        """From here on draw actions like a policy that was made with this seed."""
+        self._generator.manual_seed(seed)
+
+    def submit(self, n: int, *, with_cores: bool) -> None:
+        """Compute the first n rows of `batch`, and make the other batch `batch`. Only after `done`.
+
+        `with_cores` also fills `cores`, the recurrent state before each observation.
+        """
+        host, other = self._batches
+        self._batches = [other, host]
+        with self._on_stream(), torch.inference_mode():
+            steps, slots = host.steps, host.slots_tensor[:n]
+            if self._device_rows is not None and self._device_steps is not None:
+                self._device_rows[:n].copy_(host.rows_tensor[:n], non_blocking=True)
+                steps, slots = self._device_steps, slots.to(self.device, non_blocking=True)
+            core = self._act(steps(n), slots)
+            if self._device_rows is not None:
+                self._acts[:n].copy_(self._device_acts[:n], non_blocking=True)
+            if with_cores:
+                self._cores[:n].copy_(core, non_blocking=True)
+            if self._finished is not None:
+                self._finished.record()
+
+    def done(self) -> bool:
+        """Whether the answers of the last `submit` are there."""
+        return self._finished is None or bool(self._finished.query())  # type: ignore[no-untyped-call]
+
+    def _act(self, steps: _Steps, slots: Tensor) -> Tensor:
+        """Fill the first rows of the answers; return the recurrent states before these steps."""
+        first = steps.first != 0
+        obs = self._state.push(slots, steps.frames, first)
+        last_action, core = self._state.recall(slots, first)
+        mask = None if steps.action_mask is None else steps.action_mask != 0
+        inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
+        act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, self._greedy))
+        self._state.remember(slots, act.action, after.float())
+        tree_map(Tensor.copy_, self._columns(len(slots)), act.by_name())
+        return core
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

@@ -1,0 +1,21 @@
+"""Settings of A2C."""
+
+from __future__ import annotations
+
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.rl import settings as s
+
+
+class A2CConfig(s.VTraceSettings):
+    """Advantage actor-critic. Sources: the defaults of OpenAI Baselines' a2c, unless noted."""
+
+    trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
+    baseline_cost: s.BaselineCost = 0.5
+    reduction: s.Reduction = "mean"
+    optimizer: s.Optimizer = "rmsprop_tf"
+    learning_rate: s.LearningRate = 7e-4
+    epsilon: s.Epsilon = 1e-5
+    max_grad_norm: s.MaxGradNorm = 0.5
+
+
+SPEC = AlgorithmSpec("a2c", A2CConfig, "zerobeast.rl.algos.a2c.algorithm:A2C")

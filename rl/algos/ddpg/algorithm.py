@@ -1,0 +1,75 @@
+"""DDPG: a deterministic policy that climbs Q."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from zerobeast.rl.algos.control.box_control import BoxControl
+from zerobeast.rl.algos.control.box_learning import BoxLearning
+from zerobeast.rl.algos.ddpg.config import DDPGConfig
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.target import Target
+from zerobeast.rl.nets.q_control import BoxPolicy
+from zerobeast.rl.protocol import Metrics
+
+Settings = TypeVar("Settings", bound=DDPGConfig)
+
+
+class Deterministic(BoxControl[Settings]):
+    """See `zerobeast.rl.protocol.Algorithm`: one action per state, plus noise of constant size."""
+
+    def best(self, outputs: Tensor) -> Tensor:
+        """The policy's action."""
+        return torch.tanh(outputs)
+
+    def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
+        """The same with noise, clipped to the box."""
+        noise = torch.empty_like(outputs).normal_(generator=generator)
+        return (torch.tanh(outputs) + self.settings.noise * noise).clamp(-1.0, 1.0)
+
+
+class DDPG(Deterministic[DDPGConfig]):
+    """Deep deterministic policy gradient."""
+
+    def learning(self, net: BoxPolicy) -> DDPGLearning:
+        """With one critic."""
+        return DDPGLearning(self, net)
+
+
+class DDPGLearning(BoxLearning):
+    """See `zerobeast.rl.protocol.Learning`.
+
+    Args:
+      algorithm: provides the settings and the box.
+      net: the policy that acts and is trained.
+      n_critics: number of Q estimates; targets use the smallest, and the policy climbs the first.
+    """
+
+    def __init__(self, algorithm: Deterministic[Any], net: BoxPolicy, n_critics: int = 1) -> None:
+        super().__init__(algorithm, net, n_critics)
+        run, settings = algorithm.config, algorithm.settings
+        self._policy = Target(source=net.mlp, copy=deepcopy(net.mlp), tau=settings.target_rate)
+        self._policy_descent = GradientDescent(run, settings.of_policy(), net.mlp.parameters())
+        self.parts |= {"policy_target": self._policy, "policy_optimizer": self._policy_descent}
+
+    def next_actions(self, vectors: Tensor) -> Tensor:
+        """[N, d] by the target policy."""
+        return torch.tanh(self._policy.copy(vectors))
+
+    def next_values(self, vectors: Tensor) -> Tensor:
+        """[N] by the target critics of the target policy's actions."""
+        values: Tensor = self._critics.copy(vectors, self.next_actions(vectors))
+        return values.amin(0)
+
+    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
+        """A step up Q along the action (Lillicrap et al. 2016, equation 6), after which all targets follow."""
+        with self._policy_descent.autocast():
+            loss = -self._critics.source(vectors, torch.tanh(self._net(vectors)), 1).mean()
+        step = self._policy_descent.step(loss, agent_steps)
+        self._critics.count()
+        self._policy.count()
+        return step.applied, {"policy_loss": loss.detach()}

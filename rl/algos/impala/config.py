@@ -1,0 +1,60 @@
+"""Settings of IMPALA."""
+
+from __future__ import annotations
+
+import math
+
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings.section import setting
+from zerobeast.common.wire.spaces import Space
+from zerobeast.rl import settings as s
+
+
+class ImpalaConfig(s.VTraceSettings):
+    """V-trace actor-critic. Sources: Espeholt et al. 2018, table G.1, unless noted.
+
+    The optimiser is TorchBeast's: torch's RMSProp with the table's numbers. The table is for TensorFlow 1, which adds
+    epsilon inside the root: 0.01 there damps as much as 0.1 does outside, where torch adds it. So the defaults are ten
+    times less damped than the paper's optimiser, which is `rmsprop_tf`; the preset `impala-atari` uses that one.
+    """
+
+    entropy_target: float = setting(
+        0.0, "mean entropy in nats to hold by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
+    )
+    baseline_cost: s.BaselineCost = 0.5
+    popart: s.PopArt = False
+    reward_clipping: s.RewardClipping = "abs_one"
+    reduction: s.Reduction = "sum"
+    rho_bar: s.RhoBar = 1.0
+    c_bar: s.CBar = 1.0
+    pg_rho_bar: float = setting(1.0, "clip on the ratio in the policy gradient", gt=0)
+    trace_decay: s.TraceDecay = 1.0  # remark 2
+    replay_share: float = setting(
+        0.0,
+        "share of a batch that is old rollouts drawn at random, beside the new ones; section 5.2.2: 0.5",
+        ge=0,
+        le=0.9,
+    )
+    replay_rollouts: int = setting(
+        1000, "old rollouts held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
+    )
+    batches: s.Batches = 4  # as for IMPACT here; no effect if uses is 1
+    uses: s.Uses = 1
+    optimizer: s.Optimizer = "rmsprop"  # monobeast.py
+    learning_rate: s.LearningRate = 6e-4
+    alpha: s.Alpha = 0.99  # the code of the paper
+    epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
+    max_grad_norm: s.MaxGradNorm = 40.0
+
+    def flaw(self, action: Space, name: str) -> str:
+        if self.entropy_target and not self.entropy_cost:
+            return f"{name}.entropy_cost 0.0: expected more than 0 with {name}.entropy_target, which adapts it"
+        largest = sum(map(math.log, action.choices))
+        real = any(array.kind == "box" for array in action.arrays)
+        if self.entropy_target and not real and not 0 < self.entropy_target < largest:
+            of = "the largest entropy of this environment's actions"
+            return f"{name}.entropy_target {self.entropy_target}: expected between 0 and {largest:.4g}, {of}"
+        return ""
+
+
+SPEC = AlgorithmSpec("impala", ImpalaConfig, "zerobeast.rl.algos.impala.algorithm:Impala")

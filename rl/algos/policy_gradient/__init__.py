@@ -1,0 +1,1 @@
+"""Actor-critics: the network, acting, and the losses that they share."""

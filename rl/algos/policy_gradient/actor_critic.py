@@ -1,0 +1,153 @@
+"""What all actor-critic algorithms share: the network, how it acts, how it sees a batch, and a loss of three terms."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.layout import Field
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.returns import explained_variance
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.popart import PopArt
+from zerobeast.rl.ops import losses
+from zerobeast.rl.ops.distributions import Distribution, family_of
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import Act, Metrics, Sampling
+from zerobeast.rl.settings import ActorCriticSettings
+
+Settings = TypeVar("Settings", bound=ActorCriticSettings)
+
+
+class ActorCritic(Generic[Settings]):
+    """The acting half of `rl.protocol.Algorithm`: draw from the policy, or take its likeliest action.
+
+    Args:
+      config: of the run; `settings` is its section named by `algo`.
+      env: what the environment sends and takes.
+    """
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        self.env = env
+        self.config = config
+        self.settings = cast("Settings", config.algorithm)
+        self.family = family_of(env.action, squash=config.net.squash_actions)
+        core_size = self.network().core_size  # also checks that observations and torso fit
+        self.policy = PolicySpec(logits_and_value(self.family.n_params), core_size)
+
+    def network(self) -> PolicyAndValue:
+        """A new network on the CPU; its weights depend on the run's seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            net = PolicyAndValue(self.config.net, self.env)
+        if getattr(self.settings, "popart", False):
+            net.value = PopArt(net.value, len(self.config.env.tasks))
+        return net
+
+    @torch.inference_mode()
+    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
+        """One step of B environments, whatever their slots."""
+        (logits, value), core = net(inputs, core)
+        logits, value = logits[0], value[0]
+        policy = self.family.of(logits, None if inputs.action_mask is None else inputs.action_mask[0])
+        action = policy.mode() if sampling.greedy else policy.sample(sampling.generator)
+        return Act(action, {"logits": logits, "value": value}), core
+
+    @torch.no_grad()
+    def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
+        """KL(mu || pi), exact."""
+        both = (batch.extras["logits"], policy_logits(net, batch))
+        behaviour, policy = (self.family.of(logits, batch.legal) for logits in both)
+        return behaviour.kl(policy)
+
+
+def logits_and_value(n_logits: int) -> tuple[Field, ...]:
+    """The extras of an actor-critic: the logits of its action distribution, and its value (of the first task)."""
+    return (Field("logits", "<f4", (n_logits,)), Field("value", "<f4", ()))
+
+
+def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Logits [T, B, A] and values [T + 1, B] of a batch, each row's values being those of its own task.
+
+    The last step of the unroll is needed only for its value, so the network sees it without gradient.
+    """
+    (logits, values), core = net(steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
+    with torch.no_grad():
+        (_, bootstrap), _ = net(steps(batch.inputs, slice(-1, None)), core, batch.task)
+    return logits, torch.cat([values, bootstrap])
+
+
+def steps(inputs: Any, which: slice) -> Any:
+    """A slice of the time dimension of a tree of [T, ...]."""
+    return tree_map(lambda entry: entry[which], inputs)
+
+
+@torch.no_grad()
+def policy_logits(net: PolicyAndValue, batch: Batch) -> Tensor:
+    """Logits [T, B, A] of a policy, without gradient, from the states that the rollouts began with."""
+    answer: Answer = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
+    return answer.logits
+
+
+def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor, mask: Tensor) -> Metrics:
+    """How far the learning policy is from the behaviour policy: the metrics are 0 and 1 if the two are the same.
+
+    The mean ratio could not show this, since E_mu[pi / mu] = 1 however far the two are apart.
+
+    Args:
+      behaviour: mu, the policy that acted.
+      policy: pi, the policy that learns.
+      log_rhos: [T, B] log pi - log mu of the actions taken.
+      mask: [T, B] bool, True where transition t is valid.
+
+    Returns:
+      behaviour_kl: the mean of KL(mu || pi), exact.
+      rho_clipped_mean: the mean of min(1, pi / mu), which estimates 1 - TV(mu, pi), TV being the total variation.
+    """
+    with torch.no_grad():
+        return {
+            "behaviour_kl": losses.masked_reduce(behaviour.kl(policy), mask, "mean"),
+            "rho_clipped_mean": losses.masked_reduce(log_rhos.clamp(max=0.0).exp(), mask, "mean"),
+        }
+
+
+def three_terms(
+    settings: ActorCriticSettings,
+    policy: Distribution,
+    *,
+    pg: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    entropy_cost: float | Tensor,
+    reduction: losses.Reduction = "mean",
+) -> tuple[Tensor, Metrics]:
+    """The weighted sum of policy gradient, value loss and entropy bonus, and its parts.
+
+    Args:
+      settings: hold the weight of the value loss.
+      policy: distributions at the steps, [T, B].
+      pg: [], the policy loss.
+      values: [T, B], with gradient.
+      targets: [T, B] value targets, used as constants.
+      mask: [T, B] bool, True where transition t is valid.
+      entropy_cost: the weight of the entropy bonus, without gradient.
+      reduction: of value loss and entropy bonus, the same as that of `pg`.
+    """
+    entropies = policy.entropy()
+    baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=reduction)
+    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=reduction)
+    total = pg + settings.baseline_cost * baseline + entropy_cost * entropy
+    return total, {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": losses.masked_reduce(entropies.detach(), mask, "mean"),
+        "explained_variance": explained_variance(targets, values.detach(), mask),
+        "valid_fraction": mask.float().mean(),
+    }

@@ -1,0 +1,48 @@
+"""The simplest way to learn: one step of the optimiser per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Learned, Metrics
+
+LossFunction = Callable[[PolicyAndValue, Batch], tuple[Tensor, Metrics]]
+
+
+class OneStep(OneBatch):
+    """See `zerobeast.rl.protocol.Learning`.
+
+    Args:
+      net: the policy to train.
+      descent: the optimiser of its parameters.
+      loss: returns the scalar to minimise, and detached scalars to plot.
+    """
+
+    def __init__(self, net: PolicyAndValue, descent: GradientDescent, loss: LossFunction) -> None:
+        self._net, self._descent, self._loss = net, descent, loss
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        """Learn from a batch."""
+        with self._descent.autocast():
+            loss, metrics = self._loss(self._net, batch)
+        step = self._descent.step(loss, agent_steps)
+        # not earlier: the loss compares with the policy that acted; the last step is the first of the next rollout
+        self._net.observe(steps(batch.obs, slice(-1)))
+        applied = int(step.applied)
+        return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
+
+    def state(self) -> dict[str, Any]:
+        """The training state, for a checkpoint."""
+        return {"optimizer": self._descent.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._descent.load(state["optimizer"])

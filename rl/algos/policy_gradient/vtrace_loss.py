@@ -1,0 +1,80 @@
+"""The loss of IMPALA and A2C: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
+section 4.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from torch import Tensor
+
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
+from zerobeast.rl.algos.policy_gradient.one_step import OneStep
+from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.ops.distributions import Family
+from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
+from zerobeast.rl.protocol import Learning, Metrics
+from zerobeast.rl.settings import VTraceSettings
+
+Settings = TypeVar("Settings", bound=VTraceSettings)
+
+
+class VTraceLoss(NamedTuple):
+    """The result of one pass over a batch."""
+
+    total: Tensor  #: [], the scalar to minimise
+    targets: Tensor  #: [T, B] value targets, without gradient
+    metrics: Metrics
+
+
+class VTraceActorCritic(ActorCritic[Settings]):
+    """An algorithm with this loss."""
+
+    def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The scalar to minimise, and its parts."""
+        total, _, metrics = loss(self.settings, self.family, net, batch, entropy_cost=self.settings.entropy_cost)
+        return total, metrics
+
+    def learning(self, net: PolicyAndValue) -> Learning:
+        """One step of the optimiser per batch."""
+        return OneStep(net, GradientDescent(self.config, self.settings, net.parameters()), self.loss)
+
+
+def loss(
+    config: VTraceSettings, family: Family, net: PolicyAndValue, batch: Batch, *, entropy_cost: float | Tensor
+) -> VTraceLoss:
+    """The weighted sum of the three terms, and its parts.
+
+    With PopArt, value errors and advantages are in units of their task's deviation (Hessel et al. 2018, equations 9 to
+    11), whatever the size of its rewards.
+
+    Args:
+      config: of the algorithm.
+      family: of the policy's distributions.
+      net: the policy.
+      batch: from any behaviour policy.
+      entropy_cost: the weight of the entropy bonus, without gradient: the one in `config`, or a learned one.
+    """
+    logits, values = unroll(net, batch)
+    policy, behaviour = (family.of(each, batch.legal) for each in (logits, batch.extras["logits"]))
+    actions, mask, scale = batch.actions, batch.mask, net.value_scale(batch.task)
+    taken = policy.log_prob(actions)
+    log_rhos = taken.detach() - behaviour.log_prob(actions)
+    targets = estimate(config, batch, values.detach(), log_rhos)
+    advantages = targets.advantages / scale
+    if config.normalize_advantages:
+        advantages = normalized(advantages, mask)
+    weighted, how = targets.weights * advantages, config.reduction
+    total, metrics = three_terms(
+        config,
+        policy,
+        pg=policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction=how),
+        values=values[:-1] / scale,
+        targets=targets.vs / scale,
+        mask=mask,
+        entropy_cost=entropy_cost,
+        reduction=how,
+    )
+    return VTraceLoss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))

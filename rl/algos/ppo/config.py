@@ -1,0 +1,59 @@
+"""Settings of PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
+from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import setting
+from zerobeast.rl import settings as s
+
+
+class PPOConfig(s.ActorCriticSettings):
+    """Clipped surrogate. Sources: Schulman et al. 2017, table 3 (MuJoCo), unless noted."""
+
+    trace_decay: s.TraceDecay = 0.95
+    epochs: int = setting(10, "passes over each batch", ge=1, le=1000)
+    minibatches: int = setting(32, "optimiser steps per epoch of a full batch", ge=1, le=65_536)
+    clip: float = setting(0.2, "epsilon: clip range of the probability ratio", gt=0)
+    value_clip: float = setting(0.0, "clip range of the value update (OpenAI Baselines: as clip); 0: no clipping", ge=0)
+    target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is skipped; 0: never", ge=0)
+    vtrace: bool = setting(True, "correct advantages for policy lag with V-trace (APPO); false: plain GAE")
+    rho_bar: s.RhoBar = 1.0
+    c_bar: s.CBar = 1.0
+    entropy_cost: s.EntropyCost = 0.0
+    baseline_cost: s.BaselineCost = 0.5  # Huang et al. 2022, "The 37 implementation details of PPO"
+    normalize_advantages: s.NormalizeAdvantages = True
+    normalize_returns: bool = setting(False, "divide rewards by the standard deviation of returns (Huang et al. 2022)")
+    learning_rate: s.LearningRate = 3e-4
+    epsilon: s.Epsilon = 1e-5
+    max_grad_norm: s.MaxGradNorm = 0.5
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A batch cannot make more minibatches than it has rollouts (with an LSTM) or steps (without)."""
+        parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length
+        if run.net.use_lstm and parts > rows:
+            yield Relation(
+                (f"{name}.minibatches", "learner.batch_size", "net.use_lstm"),
+                f"{name}.minibatches {parts} is above learner.batch_size {rows}: with net.use_lstm a rollout stays "
+                f"whole, so a batch has {rows} of them to share out",
+            )
+        elif parts > rows * steps:
+            yield Relation(
+                (f"{name}.minibatches", "learner.batch_size", "learner.unroll_length"),
+                f"{name}.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
+                f"the {rows * steps} steps of a batch",
+            )
+
+    def remarks(self, name: str, run: Run) -> Iterator[str]:
+        """On a divergence in sync.rule that is hardly reached: ratios of 1 + clip mean one of about clip^2 / 2."""
+        rule, reached = run.sync.parsed, self.clip**2 / 2
+        if rule.measured and rule.value > reached:
+            yield (
+                f"sync.rule {run.sync.rule} may never be due: {name}.clip {self.clip:g} keeps the policy near the one "
+                f"that acts, at divergences of about {reached:.2g}"
+            )
+
+
+SPEC = AlgorithmSpec("ppo", PPOConfig, "zerobeast.rl.algos.ppo.algorithm:PPO")

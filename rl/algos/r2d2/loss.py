@@ -1,0 +1,127 @@
+"""What R2D2 learns from sequences: targets, loss and priorities (Kapturowski et al. 2019, section 2.3).
+
+    y_t = h(r_t + gamma r_{t+1} + ... + gamma^n h^-1(Q_target(x_{t+n}, argmax_a Q(x_{t+n}, a))))
+
+M is the number of steps to learn from, L - burn_in of a sequence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.r2d2.config import R2D2Config
+from zerobeast.rl.algos.value.exploration import best
+from zerobeast.rl.algos.value.q_network import QNetwork
+from zerobeast.rl.learning.returns import shaped
+from zerobeast.rl.ops.losses import masked_reduce
+from zerobeast.rl.ops.n_step import n_step_returns
+from zerobeast.rl.ops.rescaling import rescale, unrescale
+from zerobeast.rl.protocol import Metrics
+from zerobeast.rl.replay.samples import Sequences
+
+
+class Loss(NamedTuple):
+    """The loss of a batch."""
+
+    total: Tensor  #: [], with gradient
+    priorities: Tensor  #: [N], of its sequences
+    metrics: Metrics
+
+
+def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, weights: Tensor) -> Loss:
+    """The mean over sequences of w sum_t (y_t - Q(x_t, a_t))^2 / 2: a sum over time, as in SEED.
+
+    Args:
+      config: of R2D2.
+      net: the network to train.
+      target: the network that values the actions chosen by `net`.
+      batch: N sequences.
+      weights: [N], of the sequences.
+    """
+    answers = unroll(net, batch)
+    with torch.no_grad():
+        aimed, action_mask = unroll(target, batch), batch.inputs.action_mask
+        legal = None if action_mask is None else action_mask[batch.burn_in :]
+        values = _of(aimed, best(answers if config.double else aimed, legal))
+    mask, q = batch.mask[batch.burn_in :], _of(answers[:-1], batch.action[batch.burn_in :])
+    aims = targets(config, batch, values, mask)
+    errors = (aims - q).masked_fill(~mask, 0.0)
+    total = (weights * 0.5 * errors.square().sum(0)).mean()
+    sizes = errors.detach().abs()
+    found = priorities(config, sizes, mask)
+    metrics = {
+        "total": total.detach(),
+        "td_error": masked_reduce(sizes, mask, "mean"),
+        "q": masked_reduce(q.detach(), mask, "mean"),
+        "target": masked_reduce(aims, mask, "mean"),
+        "priority": found.mean(),
+        "valid_fraction": mask.float().mean(),
+    }
+    return Loss(total, found, metrics)
+
+
+def unroll(net: QNetwork, batch: Sequences) -> Tensor:
+    """Action values [M + 1, N, A], after a burn-in without gradient from the stored state."""
+    core = batch.core_state
+    if batch.burn_in and net.core_size:
+        with torch.no_grad():
+            _, core = net(steps(batch.inputs, slice(batch.burn_in)), core)
+        torch.clear_autocast_cache()  # torch before 2.10 would reuse weights that were cast without a graph
+    answers: Tensor = net(steps(batch.inputs, slice(batch.burn_in, None)), core)[0]
+    return answers
+
+
+def targets(config: R2D2Config, batch: Sequences, values: Tensor, mask: Tensor) -> Tensor:
+    """y, [M, N]; n is smaller where the sequence or its episode ends earlier.
+
+    Args:
+      config: of R2D2.
+      batch: N sequences; their observations are not used.
+      values: [M + 1, N] on the network's scale, from the first observation to learn from onwards.
+      mask: [M, N] bool, as `batch.mask`.
+    """
+    begin = batch.burn_in + 1  # the first transition's outcome arrived with the observation after it
+    returns = n_step_returns(
+        rewards=shaped(batch.inputs.reward[begin:], config),
+        discounts=(~batch.terminated[begin:]).float() * config.discount,
+        values=unrescale(values) if config.value_rescaling else values,
+        mask=mask,
+        n=config.n_step,
+    )
+    return rescale(returns) if config.value_rescaling else returns
+
+
+def priorities(config: R2D2Config, sizes: Tensor, mask: Tensor) -> Tensor:
+    """eta max_t |error| + (1 - eta) mean_t |error|, [N].
+
+    Args:
+      config: of R2D2.
+      sizes: [M, N], absolute errors.
+      mask: [M, N] bool, True where an error is valid.
+    """
+    sizes = sizes.masked_fill(~mask, 0.0)
+    mean = sizes.sum(0) / mask.sum(0).clamp(min=1)
+    return config.priority_mix * sizes.amax(0) + (1 - config.priority_mix) * mean
+
+
+def first_priorities(config: R2D2Config, batch: Sequences) -> Tensor:
+    """[N]: the priorities that `loss` would give with the weights that acted, as their own target.
+
+    The policy's answer to the observation after the last transition does not exist yet. So that transition is left out
+    unless it terminated, and the sums of those before it end one step earlier.
+    """
+    q, highest = (batch.extras[name][batch.burn_in :] for name in ("q", "q_max"))
+    mask = batch.mask[batch.burn_in :]
+    more = torch.cat([mask[1:], torch.zeros_like(mask[:1])])
+    mask = mask & (more | batch.terminated[batch.burn_in + 1 :])
+    aims = targets(config, batch, torch.cat([highest, highest[-1:]]), mask)
+    return priorities(config, (aims - q).abs(), mask)
+
+
+def _of(answers: Tensor, actions: Tensor) -> Tensor:
+    """The answers for actions [T, N]: [T, N, A] -> [T, N]."""
+    return answers.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,24 @@
+"""Settings of SAC."""
+
+from __future__ import annotations
+
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings.section import setting
+from zerobeast.rl import replay_settings as r
+from zerobeast.rl import settings as s
+
+
+class SACConfig(r.BoxSettings):
+    """Soft actor-critic. Sources: Haarnoja et al. 2018b, appendix D, unless noted."""
+
+    temperature: float = setting(1.0, "initial alpha: weight of the entropy relative to rewards", gt=0)  # authors' code
+    learn_temperature: bool = setting(True, "adapt the temperature so that the policy has the target entropy")
+    target_entropy: float | None = setting(
+        None, "in nats, of actions in units of half their range; by default minus the number of action components"
+    )
+    learning_rate: s.LearningRate = 3e-4
+    batch_size: r.BatchSize = 256
+    target_rate: r.TargetRate = 0.005
+
+
+SPEC = AlgorithmSpec("sac", SACConfig, "zerobeast.rl.algos.sac.algorithm:SAC")

@@ -1,0 +1,129 @@
+"""Q-learning from a replay: DQN and its descendants (Mnih et al. 2015 and later, as summarised by Hessel et al. 2018).
+
+    target of Z(s, a):  sum of n discounted rewards + gamma^n Z_target(s', argmax_a' E Z(s', a'))
+
+Z is a number or a distribution, see `zerobeast.rl.algos.value.q_values`. Without `double`, the action is the one that
+Z_target prefers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.rl.algos.value.exploration import best
+from zerobeast.rl.algos.value.q_acting import ACTED_BY, QActing, Settings
+from zerobeast.rl.algos.value.q_network import QNetwork
+from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
+from zerobeast.rl.learning.replay_learning import ReplayLearning, Updated
+from zerobeast.rl.learning.returns import shaped
+from zerobeast.rl.learning.target import Target
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.replay.items import Items, NStep
+from zerobeast.rl.replay.samples import S, Transitions
+
+
+class QAlgorithm(QActing[Settings]):
+    """See `zerobeast.rl.protocol.Algorithm`."""
+
+    def learning(self, net: QNetwork) -> QLearning:
+        """Learn from transitions of the replay."""
+        return QLearning(self, net)
+
+
+class ValueLearning(ReplayLearning[S]):
+    """A network of values, its optimiser, and the target network that follows it.
+
+    Args:
+      algorithm: provides the settings and the kind of values.
+      net: the policy to train.
+      items: the kind of items to draw from the replay.
+      per_item: transitions per item.
+      first_priorities: of new items, from the values computed when acting.
+    """
+
+    def __init__(
+        self,
+        algorithm: QActing[Any],
+        net: QNetwork,
+        items: Items[S],
+        first_priorities: Callable[[S], Tensor],
+        per_item: int = 1,
+    ) -> None:
+        told = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
+        super().__init__(algorithm, items, net.device, per_item=per_item, first_priorities=told)
+        config, settings = algorithm.config, algorithm.settings
+        self._net = net
+        self._descent = GradientDescent(config, settings, net.parameters())
+        copy = deepcopy(net).requires_grad_(requires_grad=False)
+        self._target = Target(source=net, copy=copy, period=settings.target_period, tau=settings.target_rate)
+        self.parts |= {"optimizer": self._descent, "target": self._target}
+
+    def descend(self, loss: Tensor, obs: Any, agent_steps: int) -> Step:
+        """Take an optimiser step, after which the target follows if its period is over.
+
+        Args:
+          loss: to minimise.
+          obs: [T, B, ...] of the loss, added to their statistics every time they are learned from.
+          agent_steps: of the run so far.
+        """
+        step = self._descent.step(loss, agent_steps)
+        if step.applied:
+            self._net.observe(obs)
+            self._target.count()
+        return step
+
+
+class QLearning(ValueLearning[Transitions]):
+    """See `zerobeast.rl.protocol.Learning`.
+
+    Args:
+      algorithm: provides the settings and the kind of values.
+      net: the policy to train.
+    """
+
+    def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
+        settings = algorithm.settings
+        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
+        super().__init__(algorithm, net, items, first_priorities)
+        self._values, self._double = algorithm.values, settings.double
+
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+        """Take one optimiser step on the drawn items."""
+        with self._descent.autocast():
+            chosen = of_actions(answers(self._net, batch.inputs), batch.action)
+            bootstrap = self._bootstrap(batch.next_inputs)
+        loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
+        step = self.descend((weights * loss).mean(), batch.inputs.obs, agent_steps)
+        metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
+        return Updated(step, metrics, priority, transitions=len(weights))
+
+    @torch.no_grad()
+    def _bootstrap(self, inputs: StepInput) -> Tensor:
+        """[N] or [N, K]: the target network's answer for the best action."""
+        target = answers(self._target.copy, inputs)
+        judge = answers(self._net, inputs) if self._double else target
+        legal = None if inputs.action_mask is None else inputs.action_mask[0]
+        return of_actions(target, best(self._values.expected(judge), legal))
+
+
+def answers(net: QNetwork, inputs: StepInput) -> Tensor:
+    """Answers [N, A] or [N, A, K] to steps [1, N, ...], each step on its own."""
+    every, _ = net(inputs, net.initial_state(inputs.first.shape[1]))
+    of_step: Tensor = every[0]
+    return of_step
+
+
+def of_actions(every: Tensor, actions: Tensor) -> Tensor:
+    """The entries of actions [N]: [N, A] or [N, A, K] -> [N] or [N, K]."""
+    return every[torch.arange(len(actions), device=actions.device), actions.long()]
+
+
+def first_priorities(new: Transitions) -> Tensor:
+    """[N] |TD errors| of new items, from the values computed when acting (Horgan et al. 2018, algorithm 1)."""
+    return (new.reward + new.discount * new.next_extras["q_max"] - new.extras["q"]).abs()

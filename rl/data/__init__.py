@@ -1,0 +1,1 @@
+"""Rollouts as an algorithm sees them: rows, batches, and the pace at which they are used."""

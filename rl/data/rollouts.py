@@ -1,0 +1,103 @@
+"""Rollouts as they arrived: rows of a record, which an algorithm assembles into a batch or stores.
+
+rollouts = Rollouts(rows, record, env, device)
+rollouts.batch        # [T + 1, B] tensors on the device, the frame stacks rebuilt
+rollouts.rows         # the same as bytes, each frame once: what a replay stores
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.ops.columns import columns
+from zerobeast.rl.ops.frames import stack_frames
+from zerobeast.rl.ops.tree import tree_map
+
+#: fields that a batch takes from the rollout record as they are, but time-major
+AS_RECORDED = ["reward", "terminated", "truncated", "last_action", "policy_version", "action_mask"]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """B rollouts of T steps.
+
+    Args:
+      rows: [B] of `record`, in memory that may be reused once they are learned from or stored.
+      record: the layout of a row.
+      env: says what the rows hold.
+      device: of the batch.
+      steps: number of agent steps that may be learned from; counted row by row, any beyond it are masked; None: all.
+      tasks: [B], which of the run's environments each row is from; None: all from the first.
+      origins: [B, 5], the `Origin` of each row; None: they come from no message.
+    """
+
+    rows: NDArray[np.void]
+    record: RecordSpec
+    env: EnvSpec
+    device: torch.device
+    steps: int | None = None
+    tasks: NDArray[np.int64] | None = None
+    origins: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """[B, T]: True for transitions that are no seam between episodes and are within the budget of `steps`."""
+        seam = _bools(self.rows, "first")[:, 1:]
+        if self.steps is None:
+            return ~seam
+        count = np.arange(seam.size).reshape(seam.shape)
+        valid: NDArray[np.bool_] = ~seam & (count < self.steps)
+        return valid
+
+    @cached_property
+    def batch(self) -> Batch:
+        """As tensors: one copy to the device, then views."""
+        tasks = np.zeros(len(self), np.int64) if self.tasks is None else self.tasks
+        origins = np.zeros((len(self), len(Origin._fields)), np.int64) if self.origins is None else self.origins
+        fields = _fields(self.rows, self.record, self.device)
+        first = torch.from_numpy(_bools(self.rows, "first"))  # stack_frames reads it on the CPU
+        return Batch(
+            obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), fields["obs"]),
+            first=_time_major(first).to(self.device),
+            core_state=fields["core_state"],
+            **{name: tree_map(_time_major, fields[name]) for name in AS_RECORDED if name in fields},
+            extras={name: _time_major(fields[name]) for name in fields if name not in ROLLOUT_FIELDS},
+            mask=_time_major(torch.from_numpy(self.valid)).to(self.device),
+            task=torch.from_numpy(tasks).to(self.device),
+            origin=torch.from_numpy(origins).to(self.device),
+        )
+
+
+def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Any]:
+    """The fields of rows [B] as tensors [B, ...], or trees of them, that share one copy of the rows on the device."""
+    content = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1)).to(device, non_blocking=True)
+    # a peer may send any byte as a bool
+    fields: dict[str, Any] = tree_map(_any_byte, columns(content, record.dtype))
+    return fields
+
+
+def _any_byte(values: Tensor) -> Tensor:
+    return values.view(torch.uint8) != 0 if values.dtype is torch.bool else values
+
+
+def _bools(rows: NDArray[np.void], name: str) -> NDArray[np.bool_]:
+    values: NDArray[np.bool_] = rows[name].view(np.uint8) != 0
+    return values
+
+
+def _time_major(values: Tensor) -> Tensor:
+    return values.transpose(0, 1)

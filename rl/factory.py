@@ -1,0 +1,37 @@
+"""Make the algorithm of a run. Each algorithm is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import calling
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.fit import refuse_unfit
+from zerobeast.rl.protocol import Algorithm
+
+
+def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
+    """The algorithm that `config` names, for `env`; sizes that a peer may have made up are checked without memory.
+
+    Raises:
+      ConfigError: it cannot handle these observations or actions, or they or the network are too large.
+    """
+    refuse_unfit(config, env)
+    make = config.spec.build
+    parameters = 0
+    # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
+    with contextlib.suppress(Exception), torch.device("meta"):
+        parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
+    if parameters > config.net.max_parameters:
+        raise ConfigError(
+            f"{env.env_id}: a network of {parameters:,} parameters, expected at most {config.net.max_parameters:,} "
+            f"(net.max_parameters)"
+        )
+    with calling(f"algo {config.section} cannot be made for {env.env_id}"):
+        if isinstance(algorithm := make(config, env), Algorithm):
+            return algorithm
+    raise ConfigError(f"algo {config.section} made {type(algorithm).__name__} {algorithm!r:.40}, expected an Algorithm")

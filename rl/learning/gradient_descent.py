@@ -1,0 +1,137 @@
+"""One step of gradient descent, the same for every algorithm.
+
+with descent.autocast():
+    loss, metrics = ...
+step = descent.step(loss, agent_steps)      # backward, clip, look whether it is finite, step
+
+An algorithm may have several descents, each with its own parameters. A loss changes only the parameters of its own
+descent and leaves no gradient anywhere else, so losses of several descents may pass through the same parts of the
+network; the descent that changes those parts takes its step last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.rl.nets.precision import autocast, pick_dtype
+from zerobeast.rl.ops.finite import squares_finite
+from zerobeast.rl.ops.optim import RMSPropTF1
+from zerobeast.rl.protocol import Learned, Metrics
+from zerobeast.rl.settings import OptimizerSettings
+
+CLIP_MARGIN = 1e-6  #: torch adds this to the norm; if the sum is within the limit, clipping would multiply by 1
+
+
+class Step(NamedTuple):
+    """The result of one step."""
+
+    applied: bool  #: False if the loss or gradient was not finite, so that nothing has changed
+    loss: float
+    grad_norm: float  #: before clipping
+    learning_rate: float
+
+
+class GradientDescent:
+    """An optimiser, its schedule and its clip.
+
+    Args:
+      config: of the run.
+      settings: of the algorithm.
+      parameters: to train, on the device where they are.
+    """
+
+    def __init__(self, config: RunConfig, settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> None:
+        self._settings = settings
+        self._algo = config.section
+        self._total_steps = config.total_steps
+        self._parameters = list(parameters)
+        self._device = self._parameters[0].device
+        self._dtype = pick_dtype(config.learner.precision, self._device)
+        self.optimizer = make_optimizer(settings, self._parameters)
+
+    def autocast(self) -> torch.autocast:
+        """A context for computing losses in the run's precision."""
+        return autocast(self._device, self._dtype)
+
+    def step(self, loss: Tensor, agent_steps: int) -> Step:
+        """Take one gradient descent step on `loss`, with the learning rate at `agent_steps`.
+
+        Raises:
+          Diverged: the step made weights that are not finite, or whose squares are not.
+        """
+        loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
+        norm = get_total_norm([weights.grad for weights in self._parameters if weights.grad is not None])
+        loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
+        learning_rate = self._settings.learning_rate_at(agent_steps, self._total_steps)
+        applied = math.isfinite(loss_value) and math.isfinite(norm_value)
+        if applied:
+            if norm_value + CLIP_MARGIN > self._settings.max_grad_norm:
+                clip_grads_with_norm_(self._parameters, self._settings.max_grad_norm, norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate
+            self.optimizer.step()
+            if not squares_finite(self._parameters):
+                raise Diverged("a step of the optimiser made weights that overflow", self._algo)
+        self.optimizer.zero_grad(set_to_none=True)
+        return Step(applied, loss_value, norm_value, learning_rate)
+
+    def state(self) -> dict[str, Any]:
+        """The optimiser's running averages, for a checkpoint."""
+        return {"kind": type(self.optimizer).__name__, "state": self.optimizer.state_dict()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Continue from what `state` returned; settings remain those of this start.
+
+        Raises:
+          CheckpointError: it is from another kind of optimiser.
+        """
+        optimizer = self.optimizer
+        kind = type(optimizer).__name__
+        if saved["kind"] != kind:
+            raise CheckpointError(f"the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
+        settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        optimizer.load_state_dict(saved["state"])
+        for group, own in zip(optimizer.param_groups, settings, strict=True):
+            group.update(own)
+
+
+def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
+    """The result of a batch: its last applied step, and the means of the metrics of all applied steps."""
+    applied = [(step, metrics) for step, metrics in steps if step.applied]
+    skipped = len(steps) - len(applied)
+    if not applied:
+        return Learned(0, skipped, changed=False, loss=0.0, grad_norm=0.0, learning_rate=0.0, metrics={})
+    last, names = applied[-1][0], applied[0][1]
+    means = {name: torch.stack([metrics[name] for _, metrics in applied]).mean() for name in names}
+    return Learned(
+        len(applied),
+        skipped,
+        changed=True,
+        loss=last.loss,
+        grad_norm=last.grad_norm,
+        learning_rate=last.learning_rate,
+        metrics=means,
+    )
+
+
+def make_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """RMSProp of either kind, or Adam."""
+    if settings.optimizer == "adam":
+        # fused: one pass over the memory, four to ten times faster on a CPU than torch's default
+        return torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.epsilon, fused=True)
+    rmsprop = RMSPropTF1 if settings.optimizer == "rmsprop_tf" else torch.optim.RMSprop
+    return rmsprop(
+        parameters,
+        lr=settings.learning_rate,
+        alpha=settings.alpha,
+        eps=settings.epsilon,
+        momentum=settings.momentum,
+    )

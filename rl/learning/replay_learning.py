@@ -1,0 +1,147 @@
+"""Off-policy learning: rollouts are stored and acknowledged on arrival; steps draw from the store at their own pace.
+
+class DQNLearning(ReplayLearning[Transitions]):
+    def update(self, batch, weights, agent_steps): ...      # what an algorithm adds: one update, new priorities
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.records import Origin, rollout_record
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.data.pace import Pace
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
+from zerobeast.rl.learning.target import Target
+from zerobeast.rl.protocol import Credit, Learned, Metrics
+from zerobeast.rl.replay.items import Items
+from zerobeast.rl.replay.replay import Replay
+from zerobeast.rl.replay.samples import S
+from zerobeast.rl.replay_settings import ReplaySettings
+
+Part = nn.Module | GradientDescent | Target[Any] | Pace | Replay[Any]  #: of the training state
+
+
+class Updated(NamedTuple):
+    """The result of one update."""
+
+    step: Step  #: the optimiser step whose loss and learning rate are reported
+    metrics: Metrics  #: the same names every time
+    priorities: Tensor  #: [N] float32 >= 0, new priorities of the drawn items, not yet raised to alpha
+    transitions: int  #: that were learned from
+
+
+class Stores(Protocol):
+    """What is needed of an algorithm: that of `zerobeast.rl.protocol`, with replay settings."""
+
+    config: RunConfig
+    env: EnvSpec
+    policy: PolicySpec
+
+    @property
+    def settings(self) -> ReplaySettings:
+        """The algorithm's settings."""
+
+
+class ReplayLearning(ABC, Generic[S]):
+    """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`.
+
+    Args:
+      algorithm: provides the settings and the layout of its rollouts.
+      items: the kind of items to draw.
+      device: of the drawn items.
+      per_item: transitions per item at most, for the pace: 1, or those of a sequence.
+      first_priorities: as for `zerobeast.rl.replay.replay.Replay`.
+
+    Raises:
+      ConfigError: the replay file cannot be made, or belongs to another run.
+    """
+
+    credit: Credit = "after_store"
+
+    def __init__(
+        self,
+        algorithm: Stores,
+        items: Items[S],
+        device: torch.device,
+        *,
+        per_item: int = 1,
+        first_priorities: Callable[[S], Tensor] | None = None,
+    ) -> None:
+        config, env, settings = algorithm.config, algorithm.env, algorithm.settings
+        record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
+        self._replay = Replay(
+            *(config.store, record, env, items, settings),
+            seed=config.seed,
+            device=device,
+            first_priorities=first_priorities,
+        )
+        self._settings, self._total_steps = settings, config.total_steps
+        self._drawn = settings.batch_size * per_item  #: transitions per update, at most: sequences may be shorter
+        self._unroll_length = config.learner.unroll_length
+        self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
+        self.parts: dict[str, Part] = {"pace": self.pace, "replay": self._replay}  #: in a checkpoint, by name
+
+    @property
+    def due(self) -> bool:
+        """Whether enough is stored for a step, and the pace allows one."""
+        step = self._drawn * self._settings.updates_per_step
+        return self.pace.may_sample(step) and self._replay.size >= self._settings.batch_size
+
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Store rollouts: when this returns they outlive the process."""
+        del agent_steps
+        self._replay.insert(rollouts)
+        self.pace.insert(len(rollouts) * self._unroll_length)
+
+    def step(self, agent_steps: int) -> Learned:
+        """Draw and learn, `updates_per_step` times."""
+        done = [self._update(agent_steps) for _ in range(self._settings.updates_per_step)]
+        return summary([(each.step, each.metrics) for each in done])
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows in the file that are newer than the checkpoint."""
+        rows = self._replay.recovered()
+        self.pace.insert(len(rows) * self._unroll_length)
+        return rows
+
+    def state(self) -> dict[str, Any]:
+        """The training state besides the policy; the rows are in their file."""
+        parts = self.parts.items()
+        return {name: part.state_dict() if isinstance(part, nn.Module) else part.state() for name, part in parts}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        for name, part in self.parts.items():
+            (part.load_state_dict if isinstance(part, nn.Module) else part.load)(state[name])
+
+    @abstractmethod
+    def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:
+        """Learn from the drawn items.
+
+        Args:
+          batch: on the device of the network.
+          weights: [N] float32, the weight of each item in the loss.
+          agent_steps: of the run so far.
+        """
+
+    def _update(self, agent_steps: int) -> Updated:
+        drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
+        updated = self.update(drawn.batch, drawn.weights, agent_steps)
+        self.pace.sample(updated.transitions)
+        if self._settings.priority_exponent and updated.step.applied:
+            self._replay.update(drawn.ids, updated.priorities)
+        return updated
+
+    def _beta(self, agent_steps: int) -> float:
+        start = self._settings.importance_exponent
+        if self._settings.importance_schedule == "constant":
+            return start
+        return start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)

@@ -1,0 +1,90 @@
+"""From what a network sees to features, before any head: torso, optional last action and reward, optional memory.
+
+obs --> normalisation --> torso --+--> [LSTM] --> features
+[last action] --------------------+
+[reward] -------------------------+
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.nets.actions import action_features
+from zerobeast.rl.nets.lstm import LSTM
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets.normalize import ObsNorm
+from zerobeast.rl.nets.torsos import make_torso
+from zerobeast.rl.ops.tree import leaves
+
+
+class Body(nn.Module):
+    """Features of one environment's steps.
+
+    With `net.last_action_reward`, the last action and the reward, clipped to [-1, 1] unless that is turned off, are
+    appended to the torso's features, as in IMPALA and TorchBeast. Both are 0 in the first step of an episode, and the
+    recurrent state is zeroed before it.
+
+    Args:
+      config: which torso, how wide, with memory or without.
+      env: its observations and actions.
+      heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
+        shared, and there is no memory.
+      clip_reward: whether the reward is clipped.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> None:
+        super().__init__()
+        self._clip_reward = clip_reward
+        self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
+        torso = make_torso(config, env)
+        own = 1 if torso.shared or config.use_lstm else heads
+        self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
+        self.last_action = action_features(env.action) if config.sees_last_step else None
+        width = torso.out_size + (self.last_action.size + 1 if self.last_action else 0)
+        self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
+        self.core_size = self.core.state_size if self.core else 0
+        self.out_size = self.core.hidden_size if self.core else width
+
+    def forward(self, inputs: StepInput, core: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Unroll T steps.
+
+        Args:
+          inputs: T steps of B environments.
+          core: [B, core_size] the state before step 0.
+
+        Returns:
+          a list of features [T, B, out_size] float32, one entry for each head or one for all, so that the first entry
+          is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
+        """
+        last = self._last_step(inputs)
+        features = [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos]
+        if self.core is None:
+            return features, core
+        remembered, core = self.core(features[0], inputs.first, core)
+        return [remembered], core
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Keep the weights of torsos and core in `dtype`, for inference: autocast would convert them at every call."""
+        for part in (self.torsos, self.core):
+            if part is not None:
+                part.to(dtype)
+
+    def _last_step(self, inputs: StepInput) -> list[Tensor]:
+        """Features of the last action and the reward, [T, B, F] each, if the network sees them."""
+        if self.last_action is None:
+            return []
+        reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward
+        known = (self.last_action(inputs.last_action), reward.unsqueeze(-1))
+        return [each.masked_fill(inputs.first.unsqueeze(-1), 0.0) for each in known]
+
+    def _over_time(self, torso: nn.Module, obs: Any) -> Tensor:
+        """Features [T, B, F] float32 of [T, B, ...] observations."""
+        arrays = leaves(obs)
+        norms = self.norm.of_arrays if self.norm else (None,) * len(arrays)
+        features: Tensor = torso(*(array.flatten(0, 1) for array in arrays), norms=norms)
+        return features.float().view(*arrays[0].shape[:2], -1)

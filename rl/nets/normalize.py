@@ -1,0 +1,83 @@
+"""Normalised observations: running statistics that are part of the policy and travel with its weights.
+
+A pixel that hardly changes tells nothing, and in Pong almost no pixel changes. Without normalisation, one constant
+vector is 99.9 % of the second moment of the shallow torso's features: every noisy gradient is mostly noise along it,
+and what the ball does has to be learned from the rest.
+
+The learner adds each batch to the statistics once, after learning from it: it learns from a batch under the
+normalisation that the batch was acted with, so that on policy every importance ratio is 1. Brokers get the statistics
+with the weights, so the behaviour policy is always one that the learner had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from zerobeast.common.settings.reading import Reading
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.rl.nets.moments import MIN_VARIANCE, Moments
+from zerobeast.rl.ops.tree import leaves
+
+CLIP = 10.0  #: standard deviations, for vectors
+
+
+class ArrayNorm(Moments):
+    """Mean and variance of every entry of an array, over the arrays seen so far.
+
+    Before the first entry it does what a network does without it. Images are centred pixel by pixel but share one
+    scale: a pixel that has never changed must not outweigh all others when it does.
+
+    Args:
+      space: of the arrays.
+      frame_stack: k, how many arrays make an observation.
+      scale: of a network without statistics.
+    """
+
+    def __init__(self, space: ArraySpace, frame_stack: int, scale: float = 1.0) -> None:
+        super().__init__(space.shape, 255.0**2 if scale != 1.0 else 1.0)
+        self._stacked = frame_stack > 1
+
+    def observe(self, obs: Tensor) -> None:
+        """Add observations [T, B, (k,) *frame], of each stack the newest frame."""
+        newest = obs[:, :, -1] if self._stacked else obs
+        self.add(newest.flatten(0, 1).float())
+
+    def image_scale(self) -> Tensor:
+        """The factor for centred images, []."""
+        return self.variance.mean().clamp(min=MIN_VARIANCE).rsqrt()
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Vectors [N, (k,) *frame] -> the same, normalised and clipped, float32."""
+        scale = self.variance.clamp(min=MIN_VARIANCE).rsqrt()
+        return ((obs.float() - self.mean) * scale).clamp(-CLIP, CLIP)
+
+
+class ObsNorm(nn.Module):
+    """Normalisation of each array of an observation, in order. Choices need none.
+
+    Args:
+      space: of observations.
+      frame_stack: k.
+      net: how the network reads them.
+    """
+
+    def __init__(self, space: Space, frame_stack: int, net: NetConfig) -> None:
+        super().__init__()
+        self.arrays = nn.ModuleList(
+            ArrayNorm(array, frame_stack, Reading.of(array, net).scale) if array.kind == "box" else nn.Identity()
+            for array in space.arrays
+        )
+
+    @property
+    def of_arrays(self) -> list[ArrayNorm | None]:
+        """The normalisation of each array; None for choices."""
+        return [norm if isinstance(norm, ArrayNorm) else None for norm in self.arrays]
+
+    def observe(self, obs: Any) -> None:
+        """Add observations [T, B, (k,) *frame], a tree of them if there are several arrays."""
+        for norm, values in zip(self.of_arrays, leaves(obs), strict=True):
+            if norm is not None:
+                norm.observe(values)

@@ -1,0 +1,120 @@
+"""Networks for algorithms that learn Q(s, a) of real actions and a policy that ascends it: dense layers, no sharing.
+
+Layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3,
+and as in Lillicrap et al. 2016 except for the last layers. Neither network sees last actions or rewards.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.nets.activations import Activation
+from zerobeast.rl.nets.network import Network
+from zerobeast.rl.nets.precision import without_autocast
+from zerobeast.rl.nets.vectors import Vectors
+
+HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
+
+
+class Perceptron(nn.Module):
+    """Two layers, relu by default, and a linear one.
+
+    Args:
+      n_in, hidden_size, n_out: widths.
+      activation: after the first two.
+    """
+
+    def __init__(self, n_in: int, hidden_size: int, n_out: int, activation: str = "auto") -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(n_in, hidden_size), nn.Linear(hidden_size, hidden_size)
+        self.out = nn.Linear(hidden_size, n_out)
+        self.act = Activation(activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, n_in] -> [N, n_out] float32."""
+        x = self.act(self.second(self.act(self.first(x))))
+        with without_autocast(x.device):
+            out: Tensor = self.out(x.float())
+            return out
+
+
+class BoxPolicy(Network):
+    """The policy, from observations to the parameters of real actions. Nothing else is published.
+
+    Args:
+      config: width of the hidden layers, and how observations become vectors.
+      env: its observations.
+      n_out: parameters of an action.
+    """
+
+    def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
+        super().__init__()
+        self.vectors = Vectors(config, env)
+        self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out, config.activation)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """[N, size] of `vectors` -> [N, n_out] float32."""
+        out: Tensor = self.mlp(vectors)
+        return out
+
+
+class StackedLinear(nn.Module):
+    """k dense layers of one shape, computed as one product.
+
+    Args:
+      k: how many.
+      n_in, n_out: widths of each.
+    """
+
+    def __init__(self, k: int, n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_in)
+        self.weight = nn.Parameter(torch.empty(k, n_in, n_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(k, 1, n_out).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[j, N, n_in] -> [j, N, n_out], by the first j layers."""
+        j, k = len(x), len(self.weight)
+        weight, bias = (self.weight, self.bias) if j == k else (self.weight[:j], self.bias[:j])
+        if weight.shape[-1] == 1:  # matrix products with a single column take five times as long on a CPU
+            return (x * weight.mT).sum(-1, keepdim=True) + bias
+        return torch.baddbmm(bias, x, weight)
+
+
+class Critics(nn.Module):
+    """k estimates of Q(s, a) that share no weights.
+
+    Args:
+      k: how many.
+      n_in: entries of a vector and an action together.
+      hidden_size: width of the two hidden layers.
+      activation: after both, relu by default.
+    """
+
+    def __init__(self, k: int, n_in: int, hidden_size: int, activation: str = "auto") -> None:
+        super().__init__()
+        self._k = k
+        self.first, self.second = StackedLinear(k, n_in, hidden_size), StackedLinear(k, hidden_size, hidden_size)
+        self.out = StackedLinear(k, hidden_size, 1)
+        self.act = Activation(activation)
+
+    def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:
+        """Estimate Q(s, a).
+
+        Args:
+          vectors: [N, size].
+          actions: [N, d] in units of their box.
+          j: evaluate only the first j critics; None: all.
+
+        Returns:
+          [j, N] float32.
+        """
+        x = torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1)
+        x = self.act(self.second(self.act(self.first(x))))
+        with without_autocast(x.device):
+            return torch.squeeze(self.out(x.float()), -1)

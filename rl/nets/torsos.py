@@ -1,0 +1,270 @@
+"""From observations to features. A torso maps arrays [N, (k,) *frame] to [N, out_size], N = T B folded together.
+
+    shallow  Nature DQN's three convolutions (Mnih et al. 2015), as TorchBeast's AtariNet
+    deep     IMPALA's residual network (Espeholt et al. 2018, figure 3), without its LSTM
+    minatar  one small convolution (Young & Tian 2019, appendix)
+    mlp      two dense tanh layers
+
+An observation of several arrays gets a torso for each image and one MLP for all other arrays, choices as one-hots.
+
+All but the residual torso start with orthogonal weights of gain sqrt(2) (Huang et al. 2022, "The 37 implementation
+details of PPO"): with torch's default a signal shrinks so much from layer to layer that two Atari frames look the same
+to the last layer. The residual torso keeps that default; its skip connections make up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from zerobeast.common.settings.reading import Reading
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.nets.actions import OneHots
+from zerobeast.rl.nets.activations import Activation
+from zerobeast.rl.nets.images import ImageShape, compute_dtype
+from zerobeast.rl.nets.normalize import ArrayNorm
+
+DEEP_CHANNELS = (16, 32, 32)
+DEEP_BLOCKS = 2
+JOINED_SIZE = 256  #: width of the layer on top of several torsos
+
+Norms = Sequence[ArrayNorm | None]  #: of each array
+
+
+class Torso(nn.Module):
+    """Base of the torsos."""
+
+    out_size: int
+    #: whether policy and value share one; a small shared one would fit the value's large errors and neglect the policy
+    shared: ClassVar[bool] = True
+
+
+T = TypeVar("T", bound=nn.Module)
+
+
+def orthogonal(module: T) -> T:
+    """Give layers zero biases and orthogonal weights of gain sqrt(2), which keep the size of a signal through relu."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            assert layer.bias is not None, "the layers of a torso have one"
+            nn.init.zeros_(layer.bias)
+    return module
+
+
+class PixelConv(nn.Conv2d):
+    """A first convolution that scales its weights, not its far more numerous inputs: the same numbers for less work.
+
+    This also keeps bytes exact in bfloat16.
+    """
+
+    scale: float = 1.0
+
+    def forward(self, pictures: Tensor, scale: Tensor | None = None) -> Tensor:
+        """[N, C, H, W] -> [N, C', H', W'], scaled by `scale` [] or, without one, by the layer's own."""
+        weight = self.weight * (self.scale if scale is None else scale)
+        scaled: Tensor = self._conv_forward(pictures, weight, self.bias)
+        return scaled
+
+
+class ConvTorso(Torso):
+    """Convolutions, then one dense layer.
+
+    Args:
+      scale: factor on the values of images.
+      image: their shape.
+      first: the first layer, which takes bytes.
+      rest: the layers after it, activations included.
+      hidden_size: width of the dense layer.
+      activation: after the dense layer.
+    """
+
+    def __init__(
+        self,
+        scale: float,
+        image: ImageShape,
+        first: PixelConv,
+        rest: nn.Module,
+        hidden_size: int,
+        activation: str,
+    ) -> None:
+        super().__init__()
+        self.image = image
+        self.first = first
+        self.first.scale = scale
+        self.rest = rest
+        self.out_size = hidden_size
+        probe = first.weight.new_zeros(1, image.channels, image.height, image.width)
+        self.dense = nn.Linear(rest(first(probe)).numel(), hidden_size)
+        self.act = Activation(activation)
+
+    def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
+        """[N, (k,) *frame] -> [N, out_size]."""
+        [norm] = norms
+        mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
+        features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
+        # channels last: in that memory layout neither flattening nor its gradient copies
+        activated: Tensor = self.act(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
+        return activated
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x)))), or with another activation."""
+
+    def __init__(self, channels: int, activation: str) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.act, self.act_copy = Activation(activation), Activation(activation, inplace=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> the same."""
+        return torch.add(x, self.second(self.act(self.first(self.act_copy(x)))))
+
+
+class Flat(nn.Module):
+    """An array as a vector: numbers as they are, choices as one-hots.
+
+    Args:
+      space: of the array.
+      frame_stack: k.
+      scale: factor on numbers.
+    """
+
+    def __init__(self, space: ArraySpace, frame_stack: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.one_hots = OneHots(space.sizes) if space.sizes else None
+        self._lead = 2 if frame_stack > 1 else 1
+        self.size = frame_stack * (sum(space.sizes) if space.sizes else math.prod(space.shape))
+
+    def forward(self, obs: Tensor, norm: ArrayNorm | None, dtype: torch.dtype) -> Tensor:
+        """[N, (k,) *frame] -> [N, size] of `dtype`."""
+        if self.one_hots is not None:
+            one_hots: Tensor = self.one_hots(obs, self._lead)
+            return one_hots.flatten(1).to(dtype)
+        x = (obs if norm is None else norm(obs)).reshape(obs.shape[0], -1).to(dtype)
+        return x * self.scale if self.scale != 1.0 and norm is None else x
+
+
+class Mlp(Torso):
+    """Two dense layers, tanh by default, on the flattened arrays, for policy or value alone.
+
+    Args:
+      inputs: the arrays that make up an observation.
+      hidden_size: width of both layers.
+      activation: after both.
+    """
+
+    shared = False
+
+    def __init__(self, inputs: Sequence[Flat], hidden_size: int, activation: str) -> None:
+        super().__init__()
+        self.inputs = nn.ModuleList(inputs)
+        self.first = nn.Linear(sum(flat.size for flat in inputs), hidden_size)
+        self.second = nn.Linear(hidden_size, hidden_size)
+        orthogonal(self)
+        self.act = Activation(activation, own="tanh")
+        self.out_size = hidden_size
+
+    def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
+        """[N, (k,) *frame] each -> [N, out_size]."""
+        dtype, norms = compute_dtype(self.first.weight), norms or (None,) * len(arrays)
+        flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
+        x = flat[0] if len(flat) == 1 else torch.cat(flat, -1)
+        features: Tensor = self.act(self.second(self.act(self.first(x))))
+        return features
+
+
+class Joined(Torso):
+    """Several torsos, each with arrays of its own, and a dense layer over their features.
+
+    Args:
+      parts: the torsos, and the indices of the arrays that each one gets.
+      hidden_size: width of the layer.
+      activation: after it.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, activation: str) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(torso for torso, _ in parts)
+        self._arrays = [list(numbers) for _, numbers in parts]
+        self.dense = orthogonal(nn.Linear(sum(torso.out_size for torso, _ in parts), hidden_size))
+        self.act = Activation(activation)
+        self.out_size = hidden_size
+
+    def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
+        """[N, (k,) *frame] each -> [N, out_size]."""
+        norms = norms or (None,) * len(arrays)
+        features = [
+            torso(*(arrays[i] for i in numbers), norms=[norms[i] for i in numbers])
+            for torso, numbers in zip(self.parts, self._arrays, strict=True)
+        ]
+        joined: Tensor = self.act(self.dense(torch.cat(features, -1)))
+        return joined
+
+
+def shallow(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
+    """1.7 million parameters on stacked Atari frames."""
+    rest = nn.Sequential(
+        Activation(activation),
+        nn.Conv2d(32, 64, 4, 2),
+        Activation(activation),
+        nn.Conv2d(64, 64, 3, 1),
+        Activation(activation),
+    )
+    return orthogonal(
+        ConvTorso(scale, image, PixelConv(image.channels, 32, 8, 4), rest, hidden_size or 512, activation)
+    )
+
+
+def deep(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
+    """15 convolutions with residual connections."""
+    rest = nn.Sequential()
+    for index, channels in enumerate(DEEP_CHANNELS):
+        if index:
+            rest.append(nn.Conv2d(DEEP_CHANNELS[index - 1], channels, 3, padding=1))
+        rest.append(nn.MaxPool2d(3, 2, padding=1))
+        rest.extend(ResidualBlock(channels, activation) for _ in range(DEEP_BLOCKS))
+    rest.append(Activation(activation))
+    first = PixelConv(image.channels, DEEP_CHANNELS[0], 3, padding=1)
+    return ConvTorso(scale, image, first, rest, hidden_size or 256, activation)
+
+
+def minatar(scale: float, image: ImageShape, hidden_size: int, activation: str) -> Torso:
+    """16 filters of 3x3 and a dense layer of 128."""
+    torso = ConvTorso(
+        scale, image, PixelConv(image.channels, 16, 3), Activation(activation), hidden_size or 128, activation
+    )
+    return orthogonal(torso)
+
+
+_CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
+
+
+def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
+    """Build the torso that `config` names, or for "auto" those that fit the observations."""
+    arrays, k = env.obs.arrays, env.frame_stack
+    convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
+    images = [i for i in range(len(arrays)) if convolved[i]]
+    others = [i for i in range(len(arrays)) if i not in images]
+    parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
+    if others:
+        flats = [Flat(arrays[i], k, scales[i]) for i in others]
+        parts.append((Mlp(flats, config.hidden_size or 64, config.activation), others))
+    return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE, config.activation)
+
+
+def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: float) -> Torso:
+    image = ImageShape.of(space, env.frame_stack)
+    assert image is not None, "it is one"
+    large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
+    name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
+    torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size, config.activation)
+    return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures

@@ -1,0 +1,153 @@
+"""What a policy draws actions from. Every kind of action space has a family of distributions. A member is made
+from flat parameters [..., P], which a network outputs, which travel as the extra `logits`, and which a loss compares.
+
+    family = family_of(env.action)
+    pi, mu = family.of(logits, batch.legal), family.of(batch.extras["logits"], batch.legal)
+    log_rhos = pi.log_prob(batch.actions) - mu.log_prob(batch.actions)
+
+    discrete          one categorical             P = choices: unnormalised log-probabilities
+    multi_discrete    independent categoricals    P = choices of all components, component by component
+    multi_binary      the same, of two choices each
+    box               independent normals         P = 2 per component: all means, then all log standard deviations,
+                                                  which `zerobeast.rl.ops.gaussian` bounds softly
+    dict, tuple       the product of those        P = those of all arrays, one after the other
+
+Illegal choices have a probability of 0: `family.of(logits, mask)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.wire.spaces import CompositeSpace, Space, by_array, nested
+from zerobeast.rl.ops.categorical import Categorical
+from zerobeast.rl.ops.gaussian import Box, Gaussian, SquashedGaussian
+
+
+class Distribution(Protocol):
+    """One distribution of actions [*shape] at every place of [...]."""
+
+    def sample(self, generator: torch.Generator) -> Any:
+        """An action for each place, [..., *shape]; a tree, if it has several arrays."""
+
+    def mode(self) -> Any:
+        """The likeliest action, [..., *shape]."""
+
+    def log_prob(self, actions: Any) -> Tensor:
+        """Log-probability, or density, [...] of actions [..., *shape]."""
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, [...]; of continuous actions it may be negative."""
+
+    def kl(self, other: Any) -> Tensor:
+        """KL(self || other), [...], of two members of one family."""
+
+    def kl_parts(self, other: Any) -> tuple[Tensor, ...]:
+        """Parts limited separately, [...] each: `kl` alone, or that of the means and that of the deviations."""
+
+
+class Family(NamedTuple):
+    """The distributions over one action space."""
+
+    n_params: int  #: P
+    make: Callable[[Tensor, Tensor | None], Distribution]  #: parameters [..., P] and mask -> member
+
+    def of(self, params: Tensor, mask: Tensor | None = None) -> Distribution:
+        """The member with parameters [..., P].
+
+        Args:
+          params: of all arrays of the space.
+          mask: [..., choices of all components] bool, True where legal; None: all are.
+        """
+        return self.make(params, mask)
+
+
+def family_of(action: Space, *, squash: bool = False) -> Family:
+    """The family for an action space.
+
+    Args:
+      action: the space.
+      squash: whether real actions are squashed into their box, instead of being clipped to it by the env-server.
+    """
+    if isinstance(action, CompositeSpace):
+        families = [family_of(array, squash=squash) for array in action.arrays]
+        return Family(sum(family.n_params for family in families), partial(_arrays, families=families, action=action))
+    if action.kind == "discrete":
+        return Family(action.sizes[0], Categorical)
+    if action.kind != "box":
+        return Family(sum(action.choices), partial(_components, sizes=action.choices, shape=action.shape))
+    box = Box(action)
+    normal = SquashedGaussian if squash else Gaussian
+    return Family(2 * math.prod(action.shape), lambda params, _mask: normal(params, box))
+
+
+def _components(logits: Tensor, mask: Tensor | None, *, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Independent:
+    """Categoricals of the components of actions [..., *shape], with `sizes` choices each, from logits [..., P]."""
+    batch = logits.shape[:-1]
+    return Independent(
+        [Categorical(*part) for part in zip(torch.split(logits, list(sizes), -1), _split(mask, sizes), strict=True)],
+        join=lambda components: torch.stack(components, -1).view(*batch, *shape),
+        split=lambda actions: actions.reshape(*batch, -1).unbind(-1),
+    )
+
+
+def _arrays(params: Tensor, mask: Tensor | None, *, families: list[Family], action: CompositeSpace) -> Independent:
+    """Distributions of the arrays of actions, which are trees."""
+    split = torch.split(params, [family.n_params for family in families], -1)
+    masks = _split(mask, [sum(array.choices) for array in action.arrays])
+    return Independent(
+        [family.of(of, legal) for family, of, legal in zip(families, split, masks, strict=True)],
+        join=lambda arrays: nested(action, iter(arrays)),
+        split=lambda actions: [values for _, values in by_array(action, actions)],
+    )
+
+
+def _split(mask: Tensor | None, choices: Sequence[int]) -> Sequence[Tensor | None]:
+    return [None] * len(choices) if mask is None else torch.split(mask, list(choices), -1)
+
+
+class Independent:
+    """Independent distributions of the parts of an action. See `Distribution`.
+
+    Args:
+      parts: in order.
+      join: makes actions of those of the parts.
+      split: its inverse.
+    """
+
+    def __init__(
+        self, parts: Sequence[Distribution], join: Callable[[list[Any]], Any], split: Callable[[Any], Sequence[Any]]
+    ) -> None:
+        self._parts, self._join, self._split = parts, join, split
+
+    def sample(self, generator: torch.Generator) -> Any:
+        """Actions, a draw of each part."""
+        return self._join([part.sample(generator) for part in self._parts])
+
+    def mode(self) -> Any:
+        """The likeliest actions."""
+        return self._join([part.mode() for part in self._parts])
+
+    def log_prob(self, actions: Any) -> Tensor:
+        """[...] of actions."""
+        pairs = zip(self._parts, self._split(actions), strict=True)
+        return torch.stack([part.log_prob(values) for part, values in pairs]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """[...]."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+    def kl(self, other: Independent) -> Tensor:
+        """[...]."""
+        pairs = zip(self._parts, other._parts, strict=True)
+        return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)
+
+    def kl_parts(self, other: Independent) -> tuple[Tensor]:
+        """[...]: one limit for all parts."""
+        return (self.kl(other),)

@@ -1,0 +1,88 @@
+"""Steps of stored rows as tensors: each field is viewed once as [capacity, T + 1, ...] and gathered by (slot, t)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.replay.frames import Frames, arrays
+
+Ints = NDArray[np.int64]
+
+
+class RowFields:
+    """The fields of rows, read in place.
+
+    Args:
+      rows: [capacity] of rollouts of T steps.
+      frames: of the rows.
+      env: what the rows hold.
+      device: of the tensors.
+    """
+
+    def __init__(self, rows: NDArray[np.void], frames: Frames, env: EnvSpec, device: torch.device) -> None:
+        self._fields: dict[str, Any] = {name: arrays(rows[name]) for name in rows.dtype.names or ()}
+        self._frames, self._k, self._device = frames, env.frame_stack, device
+        self._extras = [name for name in self._fields if name not in ROLLOUT_FIELDS]
+        self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
+
+    def whole(self, name: str, slots: Ints) -> NDArray[Any]:
+        """[N, T + 1, ...], or the field's own shape, of whole rows."""
+        return _true(self._fields[name][slots])
+
+    def values(self, name: str, slots: Ints, ts: Ints) -> NDArray[Any]:
+        """[N, *shape] of a field of one array, at steps."""
+        return _true(self._fields[name][slots, ts])
+
+    def entries(self, name: str, slots: Ints, ts: Ints) -> Any:
+        """[N, *shape] of a field at steps, or a tree of such."""
+        return tree_map(lambda column: self.tensor(_true(column[slots, ts])), self._fields[name])
+
+    def core_state(self, slots: Ints) -> Tensor:
+        """[N, core_size] before step 0 of rows; zeros where a slot is -1."""
+        return self.tensor(np.where(slots[:, None] < 0, np.float32(0), self._fields["core_state"][slots]))
+
+    def extras(self, slots: Ints, ts: Ints) -> dict[str, Tensor]:
+        """[N, *shape] each: what the policy answered to obs[t], besides actions."""
+        return {name: self.entries(name, slots, ts) for name in self._extras}
+
+    def inputs(self, slots: Ints, ts: Ints, *, obs: bool) -> StepInput:
+        """[N, ...] of what the policy saw at steps; without `obs`, an empty tensor stands for it."""
+        return StepInput(
+            obs=self._obs(slots, ts) if obs else torch.empty(0, device=self._device),
+            last_action=self.entries("last_action", slots, ts),
+            reward=self.entries("reward", slots, ts),
+            first=self.entries("first", slots, ts),
+            action_mask=self.entries("action_mask", slots, ts) if "action_mask" in self._fields else None,
+        )
+
+    def tensor(self, values: NDArray[Any]) -> Tensor:
+        """As a tensor on the device."""
+        return torch.from_numpy(values).to(self._device)
+
+    def _obs(self, slots: Ints, ts: Ints) -> Any:
+        """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""
+        if self._k == 1:
+            return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._frames.take(slots, ts[:, None]))
+        began = self._began(slots, ts)
+        earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
+        stacks = self._frames.take(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
+        return tree_map(lambda frames: self.tensor(_true(frames)), stacks)
+
+    def _began(self, slots: Ints, ts: Ints) -> Ints:
+        """[N]: the last step at which an episode began within the stack; 0: none did, except perhaps at step 0."""
+        steps = np.maximum(ts[:, None] - np.arange(self._k - 1), 0)
+        began: Ints = np.where(self._fields["first"].view(np.uint8)[slots[:, None], steps], steps, 0).max(axis=1)
+        return began
+
+
+def _true(taken: NDArray[Any]) -> NDArray[Any]:
+    """A copy whose bools are 0 or 1: a peer may send any byte as one."""
+    return taken.view(np.uint8) != 0 if taken.dtype == np.bool_ else taken

@@ -1,0 +1,210 @@
+"""Settings of algorithms with a replay; `zerobeast.rl.settings` has those of all algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from zerobeast.common.settings.algorithm import AlgorithmSettings, Relation
+from zerobeast.common.settings.run import Run
+from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.rl.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
+
+# the replay
+ReplaySize = Annotated[int, Field(description="capacity of the replay, in agent steps", ge=1, le=10**10)]
+ReplayCompression = Annotated[
+    Literal["none", "zstd"],
+    Field(description="compression of uint8 frames; zstd needs a tenth of the disk and cache or less"),
+]
+ReplayMinSize = Annotated[int, Field(description="agent steps in the replay before the first update", ge=1, le=10**10)]
+SamplesPerInsert = Annotated[
+    float, Field(description="transitions drawn for each agent step stored: how often each is learned from", gt=0)
+]
+BatchSize = Annotated[int, Field(description="transitions (R2D2: sequences) drawn for an update", ge=1, le=65_536)]
+UpdatesPerStep = Annotated[
+    int, Field(description="updates in a row before messages are handled and the policy is published", ge=1, le=1000)
+]
+PriorityExponent = Annotated[
+    float, Field(description="alpha: draw in proportion to |TD error|^alpha; 0: uniformly", ge=0, le=1)
+]
+ImportanceExponent = Annotated[float, Field(description="initial beta of the importance weights", ge=0, le=1)]
+ImportanceSchedule = Annotated[
+    Literal["linear", "constant"], Field(description="schedule of beta; linear: to 1 at total_steps")
+]
+TargetPeriod = Annotated[int, Field(description="updates between updates of the target network", ge=1)]
+TargetRate = Annotated[float, Field(description="tau: step size of target network updates; 1: a copy", gt=0, le=1)]
+Steps = Annotated[int, Field(description="n of the n-step return: rewards before the bootstrap value", ge=1, le=1000)]
+
+# action values
+Double = Annotated[
+    bool,
+    Field(description="the target network values the action that the network chooses (van Hasselt et al. 2016)"),
+]
+Dueling = Annotated[bool, Field(description="dueling head: state value plus action advantages (Wang et al. 2016)")]
+HeadSize = Annotated[
+    int, Field(description="width of the hidden layer in each stream of the head; 0: no hidden layer", ge=0, le=65_536)
+]
+Exploration = Annotated[
+    Literal["annealed", "ladder"],
+    Field(description="epsilon-greedy: annealed for all environments, or a ladder of fixed epsilons (Ape-X)"),
+]
+ExplorationFinal = Annotated[float, Field(description="annealed: final epsilon, from 1 at the start", ge=0, le=1)]
+ExplorationSteps = Annotated[
+    int, Field(description="annealed: agent steps until the final epsilon is reached", ge=1, le=10**10)
+]
+ExplorationPlaces = Annotated[
+    int,
+    Field(description="ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536),
+]
+
+# continuous actions
+RandomSteps = Annotated[int, Field(description="initial agent steps with uniformly random actions", ge=0)]
+PolicyRate = Annotated[float, Field(description="learning rate of the policy as a multiple of the critics'", gt=0)]
+
+
+class ReplaySettings(LearnerSettings):
+    """Settings of every algorithm with a replay; see `zerobeast.rl.learning.replay_learning`."""
+
+    replay_size: ReplaySize = 100_000
+    replay_compression: ReplayCompression = "none"
+    replay_min_size: ReplayMinSize = 1_000
+    samples_per_insert: SamplesPerInsert = 1.0
+    batch_size: BatchSize = 32
+    updates_per_step: UpdatesPerStep = 1
+    priority_exponent: PriorityExponent = 0.0
+    importance_exponent: ImportanceExponent = 0.4
+    importance_schedule: ImportanceSchedule = "linear"
+
+    replays: ClassVar[bool] = True
+
+    @property
+    def samples_per_step(self) -> float:
+        return self.samples_per_insert
+
+    @property
+    def per_item(self) -> int:
+        """Transitions of what is drawn."""
+        return 1
+
+    def bound(self, now: AlgorithmSettings) -> tuple[str, ...]:
+        """Those that the replay's file was made for: its size, and the length of rollouts."""
+        return (*super().bound(now), "learner.unroll_length", ".replay_size")
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        """A replay must hold what an update draws, and it acknowledges rollouts before they are learned from."""
+        size = f"{name}.replay_size"
+        if run.deterministic:
+            yield Relation(
+                ("deterministic", "algo"),
+                f"deterministic true with algo {name}: expected an algorithm without a replay, which learns from every "
+                f"rollout before the next is acted",
+            )
+        least = {"replay_min_size": self.replay_min_size, "batch_size": self.batch_size}
+        if self.per_item > 1:
+            least["sequence_length"] = self.per_item
+        for path, value in least.items():
+            if value > self.replay_size:
+                sentence = f"{name}.{path} {value} is above {size} {self.replay_size}: expected at most what it holds"
+                yield Relation((f"{name}.{path}", size), sentence)
+        step = self.batch_size * self.updates_per_step * self.per_item
+        if (run.total_steps - self.replay_min_size) * self.samples_per_insert < step:
+            fewer, more = f"{name}.replay_min_size", f"{name}.samples_per_insert"
+            yield Relation(
+                ("total_steps", fewer, more),
+                f"total_steps {run.total_steps} is too few to learn from: with {fewer} {self.replay_min_size} and "
+                f"{more} {self.samples_per_insert:g} it ends before the first step, which draws {step} samples",
+            )
+
+
+def returns_in_two_rollouts(n_step: int, name: str, run: Run) -> Iterator[Relation]:
+    """A return spans at most two rollouts."""
+    if n_step > (steps := run.learner.unroll_length):
+        yield Relation(
+            (f"{name}.n_step", "learner.unroll_length"),
+            f"{name}.n_step {n_step} is above learner.unroll_length {steps}: a return ends in the rollout that it "
+            f"begins in, or in the next one",
+        )
+
+
+class QSettings(ReplaySettings):
+    """Settings of every algorithm that learns action values; see `zerobeast.rl.algos.value.q_learning`."""
+
+    drawing_explores: ClassVar[bool] = True
+    actions: ClassVar[str] = "one discrete action"
+    memory: ClassVar[bool] = False
+
+    schedule: Schedule = "constant"
+    double: Double = True
+    dueling: Dueling = False
+    head_size: HeadSize = 0
+    n_step: Steps = 1
+    target_period: TargetPeriod
+    target_rate: TargetRate = 1.0
+    exploration: Exploration = "annealed"
+    exploration_final: ExplorationFinal = 0.01
+    exploration_steps: ExplorationSteps = 250_000
+    exploration_places: ExplorationPlaces = 32
+
+    acts_by_values: ClassVar[bool] = True  #: whether first priorities come from the values computed when acting
+
+    @classmethod
+    def takes(cls, action: Space) -> bool:
+        return action.kind == "discrete"
+
+    def bound(self, now: AlgorithmSettings) -> tuple[str, ...]:
+        """With priorities, rows of the replay's file have those values."""
+        assert isinstance(now, QSettings), "they are of the same algorithm"
+        changed = (self.priority_exponent == 0) != (now.priority_exponent == 0)
+        return (*super().bound(now), *([".priority_exponent"] if self.acts_by_values and changed else ()))
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        yield from returns_in_two_rollouts(self.n_step, name, run)
+        yield from super().relations(name, run)
+
+    def remarks(self, name: str, run: Run) -> Iterator[str]:
+        """On an exploration ladder with places that no environment takes: those that explore least."""
+        places, envs = self.exploration_places, run.actor.envs_per_group
+        if self.exploration != "ladder":
+            return
+        if run.local.placement == "serve":
+            yield (
+                f"{name}.exploration ladder: a broker's agents take its {places} places in turn, and one agent alone "
+                f"takes 0.4 of its actions at random for ever; with fewer than {places} agents give "
+                f"--{name}.exploration annealed"
+            )
+        elif places > envs:
+            yield (
+                f"{name}.exploration_places {places} is above actor.envs_per_group {envs}: "
+                f"a broker with one env group has no environment for the places that explore least"
+            )
+
+
+class BoxSettings(ReplaySettings):
+    """Settings of algorithms that learn Q(s, a) of continuous actions; see `zerobeast.rl.algos.control`."""
+
+    actions: ClassVar[str] = "one array of real actions with bounds"
+    memory: ClassVar[bool] = False
+    convolutions: ClassVar[bool] = False
+
+    n_step: Steps = 1
+    target_rate: TargetRate
+    random_steps: RandomSteps = 10_000
+    replay_size: ReplaySize = 1_000_000
+    policy_rate: PolicyRate = 1.0
+    schedule: Schedule = "constant"
+    epsilon: Epsilon = 1e-8
+    max_grad_norm: MaxGradNorm = 1e6  # not in the papers; far above what is usual
+
+    @classmethod
+    def takes(cls, action: Space) -> bool:
+        return isinstance(action, ArraySpace) and action.kind == "box" and bool(action.bounded.all())
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        yield from returns_in_two_rollouts(self.n_step, name, run)
+        yield from super().relations(name, run)
+
+    def of_policy(self) -> Self:
+        """These settings for the policy's optimiser."""
+        return self.model_copy(update={"learning_rate": self.learning_rate * self.policy_rate})

@@ -1,0 +1,116 @@
+"""Settings that several algorithms share: type, meaning and bounds are defined here once, with the defaults common to
+most; all other defaults are in each algorithm's own `config.py`. Torch-free: every service reads the whole tree.
+
+    class PPOConfig(ActorCriticSettings):
+        learning_rate: LearningRate = 3e-4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from zerobeast.common.settings.algorithm import AlgorithmSettings
+from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import Section
+
+# rewards and returns
+Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
+TraceDecay = Annotated[float, Field(description="lambda: decay of the trace coefficients", ge=0, le=1)]
+RewardClipping = Annotated[
+    Literal["abs_one", "none"], Field(description="abs_one: clip rewards to [-1, 1], in the learner only")
+]
+RewardScale = Annotated[
+    float, Field(description="factor on rewards, in the learner only, applied before clipping", gt=0)
+]
+
+# the loss
+EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0)]
+BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
+PopArt = Annotated[bool, Field(description="PopArt: learn values normalised for each task (Hessel et al. 2018)")]
+Reduction = Annotated[
+    Literal["sum", "mean"], Field(description="reduction of the loss over time and batch; the paper and TorchBeast sum")
+]
+NormalizeAdvantages = Annotated[
+    bool, Field(description="normalise advantages to mean 0 and standard deviation 1 over a (mini)batch")
+]
+RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
+CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
+
+# batches that are kept
+Batches = Annotated[int, Field(description="N: batches in the circular buffer", ge=1, le=1000)]
+Uses = Annotated[int, Field(description="K: how often each batch is used", ge=1, le=1000)]
+
+# the optimiser
+Optimizer = Annotated[
+    Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: RMSProp with TensorFlow 1's semantics")
+]
+#: the settings below that an optimiser does not use
+UNUSED: Mapping[str, tuple[str, ...]] = {"adam": ("alpha", "momentum")}
+LearningRate = Annotated[float, Field(description="initial learning rate", gt=0)]
+Schedule = Annotated[
+    Literal["linear", "constant"], Field(description="learning rate schedule; linear: to 0 at total_steps")
+]
+Alpha = Annotated[float, Field(description="decay of RMSProp's running average", ge=0, lt=1)]
+Momentum = Annotated[float, Field(description="RMSProp's momentum", ge=0, lt=1)]
+Epsilon = Annotated[float, Field(description="epsilon of RMSProp or Adam", gt=0)]
+MaxGradNorm = Annotated[float, Field(description="maximum global norm of the gradient", gt=0)]
+
+
+class OptimizerSettings(Section):
+    """Settings that `zerobeast.rl.learning.gradient_descent` reads."""
+
+    optimizer: Optimizer = "adam"
+    learning_rate: LearningRate
+    schedule: Schedule = "linear"
+    alpha: Alpha = 0.99
+    momentum: Momentum = 0.0
+    epsilon: Epsilon
+    max_grad_norm: MaxGradNorm
+
+    def learning_rate_at(self, agent_steps: int, total_steps: int) -> float:
+        """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
+        left = 1.0 if self.schedule == "constant" else max(0.0, 1.0 - agent_steps / total_steps)
+        return self.learning_rate * left
+
+
+class LearnerSettings(OptimizerSettings, AlgorithmSettings):
+    """Settings of every algorithm here."""
+
+    discount: Discount = 0.99
+    reward_clipping: RewardClipping = "none"
+    reward_scale: RewardScale = 1.0
+
+    def unused(self) -> dict[str, tuple[str, str]]:
+        return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in UNUSED.get(self.optimizer, ())}
+
+    def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
+        return (".optimizer",)
+
+    def jump(self, name: str, run: Run, before: AlgorithmSettings, total_before: int, steps: int) -> str:
+        assert isinstance(before, LearnerSettings), "they are of the same algorithm"
+        was, now = before.learning_rate_at(steps, total_before), self.learning_rate_at(steps, run.total_steps)
+        if self.schedule == "constant" or was == now:
+            return ""
+        asked = self.learning_rate if self.learning_rate != before.learning_rate else now
+        return (
+            f"{name}.schedule linear: the learning rate, {was:.3g} before, continues at {now:.3g} and falls to 0 "
+            f"at total_steps {run.total_steps}; --{name}.schedule constant --{name}.learning_rate {asked:.3g} holds it"
+        )
+
+
+class ActorCriticSettings(LearnerSettings):
+    """Settings of every actor-critic."""
+
+    trace_decay: TraceDecay = 1.0
+    baseline_cost: BaselineCost
+
+
+class VTraceSettings(ActorCriticSettings):
+    """Further settings that `policy_gradient.vtrace_loss` of `rl.algos` reads; `rho_bar` and its like are optional."""
+
+    entropy_cost: EntropyCost = 0.01
+    normalize_advantages: NormalizeAdvantages = False
+    reduction: Reduction

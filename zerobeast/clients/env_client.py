@@ -1,0 +1,151 @@
+"""A blocking client of an env-server: the shortest way to step its environments, and the reference for other clients.
+
+with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=8, seed=1) as envs:
+    rows = envs.reset()                           # [N] of step_record(envs.spec)
+    rows, episodes, infos = envs.step(actions)    # actions [N, *envs.spec.action.shape]
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.clients.env_session import EnvSession, Episodes, Infos
+from zerobeast.common.errors import PeerLost
+from zerobeast.common.transport import Context, Poller
+from zerobeast.common.wire.seeds import EnvSeeds
+
+
+class EnvClient(AbstractContextManager["EnvClient"]):
+    """One session of N environments, opened by the constructor.
+
+    Args:
+      context: the context of this process.
+      endpoint: the endpoint of the env-server.
+      env: settings of the environment, named as in `EnvConfig`.
+      num_envs: N.
+      seed: environment i is seeded with seed + i.
+      timeout_s: how long the server may be silent, and how long any answer may take for each environment.
+      infos: request the numeric entries of gymnasium's infos; env-servers of protocol version 1 have none.
+      reset_masks: request environments of which some can be reset while the others go on.
+
+    Attributes:
+      spec: what one environment looks like.
+      infos: the infos of the newest answer, including that of `reset`; empty unless requested.
+
+    Raises:
+      ConfigError: the server refuses, for instance because it does not know the environment.
+      PeerLost: no answer in time (in any method), or the server lost the session.
+      RemoteProtocolError: the server sent an invalid answer.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        env: dict[str, Any],
+        num_envs: int,
+        seed: int,
+        timeout_s: float = 60.0,
+        *,
+        infos: bool = False,
+        reset_masks: bool = False,
+    ) -> None:
+        self.num_envs = num_envs
+        self.timeout_s = timeout_s
+        terms = {"env": env, "num_envs": num_envs, "seed": seed}
+        self._session = EnvSession(context, endpoint, terms | wishes(infos=infos, reset_masks=reset_masks))
+        self._poller = Poller([self._session.port])
+        try:
+            self._wait()
+        except BaseException:
+            self._session.close()
+            raise
+        self.spec = self._session.spec
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def infos(self) -> Infos:
+        return self._session.infos
+
+    def reset(
+        self,
+        seed: EnvSeeds = None,
+        options: dict[str, Any] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[Any]:
+        """Begin new episodes.
+
+        Args:
+          seed: environment i is reseeded with seed + i, or with entry i of a list; None: its generator goes on.
+          options: options of the environments' own `reset`: msgpack values, at most 16 KiB when packed.
+          mask: [N] which environments to reset; None: all. The rows of the others are repeated.
+
+        Returns:
+          Their first rows, [N] of `step_record`, in a new array.
+
+        Raises:
+          ConfigError: the seed is invalid, the options are too large, or the environments or the env-server do not
+            support what was requested: a seed, options or a mask.
+          LocalProtocolError: the options hold a value that cannot be packed.
+        """
+        self.begin_reset(seed, options, mask)
+        return self.finish()[0]
+
+    def step(self, actions: Any) -> tuple[NDArray[Any], Episodes, Infos]:
+        """Step with actions [N, *action shape], or a map of such arrays if the action space has several parts.
+
+        Returns:
+          rows: [N] of `step_record`, in a new array.
+          episodes: (unclipped return, length in agent steps) of the whole episodes that ended.
+          infos: the same as the attribute `infos`.
+
+        Raises:
+          ConfigError: the actions have the wrong shape or kind, or are out of range.
+        """
+        self.begin_step(actions)
+        return self.finish()
+
+    def begin_reset(
+        self,
+        seed: EnvSeeds = None,
+        options: dict[str, Any] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begin a `reset`, without waiting for the answer."""
+        self._session.begin_reset(seed, options, mask)
+        self._session.advance()
+
+    def begin_step(self, actions: Any) -> None:
+        """Begin a `step`, without waiting for the answer."""
+        self._session.begin_step(actions)
+        self._session.advance()
+
+    def finish(self) -> tuple[NDArray[Any], Episodes, Infos]:
+        """Wait for the answer to what was begun; returns the same as `step`."""
+        self._wait()
+        return self._session.rows, self._session.episodes, self._session.infos
+
+    def close(self) -> None:
+        """Say goodbye; the server closes the environments."""
+        self._session.close()
+
+    def _wait(self) -> None:
+        began, session = time.monotonic(), self._session
+        while not session.advance():
+            limit_s = self.timeout_s * (max(1, self.num_envs) if session.works(self.timeout_s) else 1)
+            left_s = began + limit_s - time.monotonic()
+            if left_s < 0:
+                raise PeerLost(f"{session.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
+            self._poller.wait(min(session.pause_s(), left_s))
+
+
+def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:
+    """Terms of HELLO that are sent only if needed, since not every env-server supports them."""
+    return {name: True for name, wanted in (("infos", infos), ("reset_masks", reset_masks)) if wanted}

@@ -1,0 +1,217 @@
+"""A non-blocking session with an env-server: `EnvClient` waits for one, a cluster uses many."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
+from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
+from zerobeast.common.wire.checks import flaw, illegal, is_episode
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.description import short
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.seeds import EnvSeeds
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.stream import Reply, Stream
+
+UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request after this long instead of spinning
+
+Episodes = list[tuple[float, int]]
+Infos = dict[str, Any]  #: name -> values [N, ...], _name -> [N] bool: which reported it; or name -> a nested map
+
+
+class EnvSession:
+    """N environments of one env-server. Call `advance` until it returns True, then begin the next request.
+
+    Args:
+      context: the context of this process.
+      endpoint: the endpoint of the env-server.
+      terms: the terms of HELLO, including `num_envs`.
+
+    Attributes:
+      port: what to poll between two calls of `advance`.
+      spec: what one environment looks like; known once `advance` has returned True for the first time.
+      rows, episodes, infos: of the newest answer; rows are a new array each time.
+    """
+
+    spec: EnvSpec
+
+    def __init__(self, context: Context, endpoint: str, terms: dict[str, Any]) -> None:
+        self.server = f"env-server at {endpoint}"
+        self.num_envs: int = terms["num_envs"]
+        self.port = ClientPort(context, Plane.STEPS, endpoint, random_id(), linger_ms=200)
+        self._stream = Stream(self.port.sender, 0, terms, self.server)
+        self._welcomed = self._played = False
+        self._first: tuple[Any, ...] | None = None  #: body of the first RESET, until it is answered
+        self._actions: NDArray[Any] = np.zeros(0)
+        self.rows: NDArray[Any] = np.zeros(0)
+        self.episodes: Episodes = []
+        self.infos: Infos = {}
+        self._closed = False
+
+    def begin_reset(
+        self, seed: EnvSeeds, options: dict[str, Any] | None, mask: NDArray[np.bool_] | None = None
+    ) -> None:
+        """As `EnvClient.reset`."""
+        if self._stream.version == 1 and not (seed is None and options is None and mask is None):
+            raise ConfigError(
+                f"{self.server} speaks protocol version 1, in which a reset has no seed and no options or mask"
+            )
+        if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
+            raise ConfigError(f"options have {size} bytes in msgpack, expected at most {MAX_OPTIONS_BYTES}")
+        self._request(Kind.RESET, (seed, options, None if mask is None else mask.tolist()), ())
+
+    def begin_step(self, actions: Any) -> None:
+        """As `EnvClient.step`."""
+        fill_actions(self._actions["action"], self.spec.action, actions)
+        self._request(Kind.STEP, (), (self._actions,))
+
+    def advance(self) -> bool:
+        """Send what is due and receive what has arrived; True if the session is open and nothing is unanswered.
+
+        Raises:
+          ConfigError: the server refuses.
+          PeerLost: it has lost this session.
+          RemoteProtocolError: it sent an invalid answer.
+        """
+        now = time.monotonic()
+        due = self._stream.due(now)
+        if due and self.port.send(due[0], *due[1]):
+            self._stream.sent(now)
+        while message := self.port.receive():
+            self._take(message)
+        return self._stream.open and not self._stream.waiting
+
+    def pause_s(self) -> float:
+        """Seconds until there is something to do, unless a message arrives first."""
+        return max(self._stream.deadline() - time.monotonic(), UNSENT_S)
+
+    def works(self, limit_s: float) -> bool:
+        """Whether the server has room for this session, and owes no sign of life for longer than `limit_s`."""
+        return not self._stream.busy and self._stream.silent_s(time.monotonic()) <= limit_s
+
+    def complaint(self, silence_s: float) -> str:
+        """A sentence on what is wrong with the server after `silence_s` without an answer."""
+        return self._stream.complaint(self.port.malformed, silence_s)
+
+    def close(self) -> None:
+        """Say goodbye; the server closes the environments."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._stream.heard_at >= 0:
+            self.port.send(self._stream.bye())
+        self.port.close()
+
+    def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
+        if self._stream.waiting or self._first is not None:
+            raise PeerLost(f"the {self.server} still owes the answer to an earlier request: open another session")
+        first = kind is Kind.RESET and not self._played
+        if not (first or self._stream.open):
+            raise PeerLost(f"the {self.server} has lost this session and its episodes: open another one")
+        self.rows = np.zeros(self.num_envs, self.rows.dtype)
+        self._first = body if first else None
+        if self._stream.open:
+            self._stream.request(kind, body, frames, time.monotonic())
+
+    def _take(self, message: Incoming) -> None:
+        header = message.header
+        if header.slot != self._stream.slot:
+            self.port.refuse(RemoteProtocolError(f"slot {header.slot}, expected {self._stream.slot}", "slot"))
+            return
+        if header.kind is Kind.OBS and self._stream.expects(header):
+            self._read(message)
+        try:
+            reply = self._stream.accept(header, time.monotonic())
+        except ConfigError:  # after a refusal another request may follow
+            self._first = None
+            raise
+        if reply is Reply.ANSWER:
+            self._played, self._first = True, None
+        if self._played and reply in (Reply.LOST, Reply.WELCOME):
+            raise PeerLost(f"the {self.server} has lost this session and its episodes")
+        if reply is Reply.WELCOME:
+            self._open()
+
+    def _read(self, message: Incoming) -> None:
+        """Take the answer to a request."""
+        if not message.into(self.rows):
+            raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
+        if sentence := flaw(self.rows) or illegal("obs", self.rows["obs"], self.spec.obs):
+            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+        episodes, infos = message.header.body
+        _check_infos(infos or {}, self.num_envs)
+        self.infos = infos or {}
+        self.episodes = [(float(entry[0]), int(entry[1])) for entry in episodes if is_episode(entry)]
+        if malformed := len(episodes) - len(self.episodes):  # the rows are valid, whatever is wrong with the episodes
+            sentence = f"{malformed} episodes without a finite return and a length"
+            self.port.refuse(RemoteProtocolError(sentence, "episodes"))
+
+    def _open(self) -> None:
+        """Begin the session; until the first RESET is answered this may happen again, since nothing can be lost."""
+        spec = EnvSpec.from_wire(self._stream.terms.get("env"))
+        if self._welcomed and spec != self.spec:
+            raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
+        self._welcomed, self.spec = True, spec
+        if self._first is not None:
+            self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
+            self._stream.request(Kind.RESET, self._first, (), time.monotonic())
+            return
+        self._actions = np.zeros(self.num_envs, action_record(self.spec.action).dtype)
+        self.rows = np.zeros(0, step_record(self.spec).dtype)
+
+
+def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
+    """Write actions into the array from which they are sent.
+
+    Args:
+      into: [N, *shape]; if the space has several parts, laid out as by `field_of`.
+      space: the action space.
+      actions: [N, *shape]; if the space has several parts, a map of arrays.
+
+    Raises:
+      ConfigError: they have the wrong shape or kind. The env-server checks whether they are in range.
+    """
+    try:
+        values = [value for _, value in by_array(space, actions)]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"actions are {short(actions)}, expected a map of {len(space.arrays)} parts") from error
+    for (array, place), value in zip(by_array(space, into), values, strict=True):
+        place[...] = _fitting(value, place, array)
+
+
+def _fitting(values: ArrayLike, place: NDArray[Any], space: ArraySpace) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ConfigError(f"actions are {short(values)}, expected an array {list(place.shape)}") from error
+    if array.shape != place.shape:
+        raise ConfigError(f"actions have shape {list(array.shape)}, expected {list(place.shape)}")
+    if array.dtype.kind not in "biuf":
+        raise ConfigError(f"actions are {array.dtype}, expected numbers")
+    if space.kind == "box":
+        return array
+    with np.errstate(invalid="ignore"):
+        chosen = array.astype(place.dtype)
+    if not (chosen == array).all():
+        raise ConfigError(f"actions are {short(array)}, expected integers of {place.dtype}: the space is {space.kind}")
+    return chosen
+
+
+def _check_infos(infos: Infos, num_envs: int) -> None:
+    for name, values in infos.items():
+        if not isinstance(name, str):
+            raise RemoteProtocolError(f"info {short(name)} is no name", "payload")
+        is_mask = isinstance(mask := infos.get(f"_{name}"), np.ndarray) and mask.dtype == np.bool_
+        if mask is not None and not (is_mask and mask.shape == (num_envs,)):
+            raise RemoteProtocolError(f"info {short('_' + name)} are not {num_envs} booleans", "payload")
+        if isinstance(values, dict):
+            _check_infos(values, num_envs)
+        elif not isinstance(values, np.ndarray) or values.shape[:1] != (num_envs,):
+            raise RemoteProtocolError(f"info {short(name)} is no array over {num_envs} environments", "payload")

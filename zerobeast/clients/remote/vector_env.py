@@ -1,0 +1,338 @@
+"""A gymnasium vector environment over rows, and the one for a single env-server.
+
+envs = RemoteVectorEnv("tcp://host:5550", "CartPole-v1", num_envs=64)    # in place of gymnasium.make_vec(...)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.clients.env_session import Episodes, Infos
+from zerobeast.clients.remote.infos import select
+from zerobeast.clients.remote.observations import Observations
+from zerobeast.clients.remote.source import EnvAnswer, EnvSource, Mask, OneServer
+from zerobeast.clients.remote.spaces import gym_space, named
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.description import short
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds
+
+Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
+
+ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` knows
+MASK = "reset_mask"  #: gymnasium's name for the mask in the options of `reset`
+
+
+class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
+    """N environments of a source, as a gymnasium vector environment.
+
+    An environment is *lost* while its env-server does not answer, and in the step in which its env-server makes it
+    anew because it failed. Its episode is then cut off where it was last seen, truncated with reward 0. The mask
+    `infos["lost"]` marks it in that step, and in every later step that brings nothing new from it.
+
+    Args:
+      source: where their rows come from.
+      env_id: the id of the environments.
+      num_envs: N.
+      autoreset_mode: how episodes restart.
+
+    Attributes:
+      episodes: (unclipped return, length) of the whole episodes that ended in the newest step: whole games, even if a
+        setting ends an episode with each life.
+    """
+
+    def __init__(self, source: EnvSource, env_id: str, num_envs: int, autoreset_mode: AutoresetMode) -> None:
+        self._source, self._mode = source, autoreset_mode
+        self._resources = contextlib.ExitStack()  #: released by `close`
+        self._resources.callback(source.close)
+        spec = source.spec
+        self.num_envs = num_envs
+        self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
+        self.single_action_space = gym_space(spec.action)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.spec = _gymnasium_spec(env_id)
+        self.episodes: Episodes = []
+        self._observations = Observations(spec, num_envs)
+        self._begun = ""  #: "step" or "reset", while it is under way
+        self._reset_of: Mask = self._none()  #: the environments of the newest reset
+        self._was_reset = False
+        self._over = self._none()  #: environments whose newest step ended an episode, with no new one begun yet
+        self._lost = self._none()  #: whose env-server did not answer
+        self._unseen = self._none()  #: whose new episode has not been shown yet
+        self._to_cut = self._none()  #: whose episode is gone without this having been shown yet
+        self._first = self._none()  #: the flag `first` of the newest rows
+
+    def reset(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+        """Begin new episodes: in all environments, or in those of `options["reset_mask"]`, [N] booleans.
+
+        Args:
+          seed: environment i is seeded with seed + i, or with entry i of a list; None: its generator goes on.
+          options: options of the environments' own `reset`, besides the mask.
+
+        Raises:
+          ConfigError: seed, options or mask are invalid.
+          PeerLost: no answer in time.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> None:
+        """Begin a `reset`, without waiting for the answer."""
+        self._expect_nothing_begun()
+        seeds = self._checked_seeds(seed)
+        rest = dict(options or {})
+        mask = rest.pop(MASK, None)
+        if mask is not None:
+            self._check_mask(mask)
+        self._source.begin_reset(seeds, rest or None, mask)
+        self._begun, self._reset_of = "reset", ~self._none() if mask is None else mask.copy()
+        super().reset(seed=seeds if isinstance(seeds, int) else None)
+
+    def reset_wait(self) -> tuple[Any, Infos]:
+        """Wait for the answer to `reset_async`; returns the same as `reset`."""
+        answer, asked = self._finish("reset"), self._reset_of
+        rows, lost = answer.rows, answer.lost
+        back = self._lost & ~lost
+        self._to_cut |= rows["first"] & ~self._first & ~asked & ~lost & ~back
+        shown = (asked | back) & ~lost
+        self._observations.take(rows, shown, shown)
+        for mask in (self._over, self._unseen, self._to_cut):
+            mask[asked | back] = False
+        self._was_reset, self.episodes, self._first = True, [], rows["first"].copy()
+        self._lost = lost & (asked | self._lost)  # the next step shows that the others are lost
+        return self._observations.all(), self._with_flags(select(answer.infos, shown), rows, self._lost)
+
+    def step(self, actions: Any) -> Step:
+        """One step of all environments.
+
+        Raises:
+          ConfigError: actions of the wrong shape, kind or range, or an environment has ended and nothing resets it.
+          PeerLost: no answer in time.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a `step`, without waiting for the answer."""
+        self._expect_nothing_begun()
+        if not self._was_reset:
+            raise ConfigError("step before reset: expected reset first")
+        waiting = self._over & ~self._lost
+        if self._mode is AutoresetMode.DISABLED and waiting.any():
+            raise ConfigError(
+                f"environment {np.argmax(waiting)} has ended and was not reset: with autoreset_mode DISABLED, expected "
+                f'reset(options={{"{MASK}": ...}}) before the next step'
+            )
+        self._source.begin_step(named(self._source.spec.action, actions))
+        self._begun = "step"
+
+    def step_wait(self) -> Step:
+        """Wait for the answer to `step_async`; returns the same as `step`."""
+        answer = self._finish("step")
+        rows, lost, first = answer.rows, answer.lost, answer.rows["first"]
+        begins = (first & (self._over | self._lost)) | self._unseen
+        cut = ((first & ~begins) | (lost & ~self._lost) | self._to_cut) & ~self._over
+        begins &= ~cut
+        terminated = rows["terminated"] & ~begins & ~cut
+        truncated = (rows["truncated"] & ~begins) | cut
+        reward = np.where(begins | cut | lost, 0.0, rows["reward"].astype(np.float64))
+        self._observations.take(rows, ~cut & ~lost, begins)
+        self.episodes, self._over, self._lost = answer.episodes, terminated | truncated, lost
+        self._unseen, self._to_cut, self._first = cut & ~lost, self._none(), first.copy()
+        infos, gone = select(answer.infos, ~cut & ~lost), cut | lost
+        if self._mode is AutoresetMode.SAME_STEP and self._over.any():
+            rows, infos, late = self._begin_anew(answer, cut)
+            truncated, gone = truncated | late, cut | (lost & self._lost) | late  # some may be back by now
+        return self._observations.all(), reward, terminated, truncated, self._with_flags(infos, rows, gone)
+
+    def _begin_anew(self, answer: EnvAnswer, cut: Mask) -> tuple[NDArray[Any], Infos, Mask]:
+        """SAME_STEP: show a new episode in place of each ended one, whose last observation and infos become final.
+
+        Args:
+          answer: the answer to the step.
+          cut: which episodes were cut off, not ended by their environments.
+
+        Returns:
+          The rows and infos to show now, and which episodes were cut off meanwhile.
+        """
+        ended, infos = self._over, select(answer.infos, ~self._over)
+        final_obs, rows, late = self._observations.each(ended), answer.rows, self._none()
+        replaced = cut & ~answer.lost
+        self._observations.take(rows, replaced, replaced)
+        select(answer.infos, replaced, infos)
+        if (asked := ended & ~cut).any():
+            self._source.begin_reset(None, None, asked)
+            second = self._source.finish()
+            rows, here = second.rows, ~second.lost
+            late = ((rows["first"] & ~self._first & ~answer.lost) | (second.lost & ~answer.lost)) & ~ended
+            final_obs[late] = self._observations.each(late)[late]
+            shown = (asked | late | answer.lost) & here & rows["first"]
+            self._observations.take(rows, shown, shown)
+            infos = select(second.infos, shown, select(infos, ~late))
+            self._lost, self._first = second.lost, rows["first"].copy()
+        final = ended | late
+        infos |= {"final_obs": final_obs, "_final_obs": final}
+        infos |= {"final_info": select(answer.infos, final & ~cut), "_final_info": final.copy()}
+        self._over, self._unseen = self._none(), self._none()
+        return rows, infos, late
+
+    def render(self) -> NoReturn:
+        """Refuse: frames stay where the environments are."""
+        raise ConfigError("render: an env-server sends no frames, expected observations to suffice")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment, of the few whose names are known here.
+
+        Raises:
+          ConfigError: another name, which only the env-server could look up.
+        """
+        if name not in ATTRIBUTES:
+            raise ConfigError(
+                f"attribute {short(name)} of the environments stays in their env-server, expected any of "
+                f"{', '.join(ATTRIBUTES)}"
+            )
+        value = getattr(self, f"single_{name}" if name.endswith("_space") else name)
+        return (value,) * self.num_envs
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """As `get_attr`: nothing is called in an env-server. Raises ConfigError for arguments or another name."""
+        if args or kwargs:
+            raise ConfigError(f"call({short(name)}, ...): an env-server runs no methods of its environments")
+        return self.get_attr(name)
+
+    def set_attr(self, name: str, values: Any) -> NoReturn:
+        """Refuse: nothing can be set in an env-server."""
+        del values
+        raise ConfigError(f"attribute {short(name)} cannot be set: it stays in the env-server")
+
+    def close_extras(self, **_kwargs: Any) -> None:
+        """Say goodbye; each env-server closes its environments."""
+        self._resources.close()
+
+    def _finish(self, what: str) -> EnvAnswer:
+        if self._begun != what:
+            raise ConfigError(f"{what}_wait: no {what} is under way, expected {what}_async first")
+        self._begun = ""
+        return self._source.finish()
+
+    def _expect_nothing_begun(self) -> None:
+        if self.closed:
+            raise ConfigError("this vector environment is closed")
+        if self._begun:
+            raise ConfigError(f"a {self._begun} is under way, expected {self._begun}_wait first")
+
+    def _checked_seeds(self, seed: Any) -> EnvSeeds:
+        """The seeds as Python integers, which can be sent."""
+        is_list = isinstance(seed, Sequence | np.ndarray)
+        seeds = list(seed) if is_list else [seed]
+        are_seeds = all(
+            each is None or (isinstance(each, int | np.integer) and 0 <= each <= MAX_ENV_SEED) for each in seeds
+        )
+        if not are_seeds or (is_list and len(seeds) != self.num_envs):
+            raise ConfigError(
+                f"seed is {short(seed)}, expected an integer from 0 to {MAX_ENV_SEED}, None, or a list of "
+                f"{self.num_envs} such"
+            )
+        found = [None if each is None else int(each) for each in seeds]
+        return found if is_list else found[0]
+
+    def _check_mask(self, mask: Any) -> None:
+        is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (self.num_envs,))
+        if not is_mask or not mask.any():
+            raise ConfigError(
+                f"options[{MASK!r}] is {short(mask)}, expected an array of {self.num_envs} booleans, one at least true"
+            )
+        if not self._was_reset:
+            raise ConfigError(f"options[{MASK!r}] before there was a reset of all environments")
+
+    def _with_flags(self, infos: Infos, rows: NDArray[Any], gone: Mask) -> Infos:
+        if gone.any():
+            infos |= {"lost": gone.copy(), "_lost": gone.copy()}
+        if self._source.spec.action_mask:
+            infos |= {"action_mask": rows["action_mask"].copy(), "_action_mask": ~self._none()}
+        return infos
+
+    def _none(self) -> Mask:
+        return np.zeros(self.num_envs, np.bool_)
+
+
+class RemoteVectorEnv(RowsVectorEnv):
+    """N environments of one env-server.
+
+    Actions and observations are those of the environments, except that choices count from 0 and float64 becomes
+    float32. Infos have only the numeric entries.
+
+    Args:
+      endpoint: the endpoint of the env-server.
+      env_id: the id of the environments.
+      num_envs: N.
+      env: further settings, named as in `EnvConfig`, such as {"kwargs": {...}, "frame_stack": 1}.
+      autoreset_mode: gymnasium's, by name or value. SAME_STEP costs a second request in each step that ends an episode.
+      timeout_s: how long the env-server may be silent, and how long any answer may take for each environment.
+      context: context whose keys protect the connection; None: a connection without keys.
+
+    Raises:
+      ConfigError: the env-server refuses, for instance because it does not know the environment.
+      PeerLost: no answer in time (in any method), or the env-server lost the session.
+      RemoteProtocolError: the env-server sent an invalid answer.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        env_id: str,
+        num_envs: int,
+        *,
+        env: Mapping[str, Any] | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        timeout_s: float = 60.0,
+        context: Context | None = None,
+    ) -> None:
+        mode, settings = mode_of(autoreset_mode), {**(env or {}), "id": env_id}
+        with contextlib.ExitStack() as stack:
+            context = context or stack.enter_context(Context())
+            client = EnvClient(
+                context,
+                endpoint,
+                settings,
+                num_envs,
+                secrets.randbelow(MAX_ENV_SEED),
+                timeout_s,
+                infos=True,
+                reset_masks=mode is not AutoresetMode.NEXT_STEP,
+            )
+            stack.callback(client.close)
+            super().__init__(OneServer(client), env_id, num_envs, mode)
+            self._resources = stack.pop_all()
+
+
+def mode_of(name: str | AutoresetMode) -> AutoresetMode:
+    """gymnasium's autoreset mode for a name or value.
+
+    Raises:
+      ConfigError: there is no such mode.
+    """
+    for mode in AutoresetMode:
+        if name in (mode, mode.name, mode.value):
+            return mode
+    raise ConfigError(f"autoreset_mode is {short(name)}, expected {', '.join(mode.name for mode in AutoresetMode)}")
+
+
+def _gymnasium_spec(env_id: str) -> GymnasiumSpec | None:
+    """gymnasium's spec of an id if it is registered here, else one with no more than the id."""
+    with contextlib.suppress(gymnasium.error.Error):
+        return gymnasium.registry.get(env_id) or GymnasiumSpec(env_id)
+    return None

@@ -1,0 +1,195 @@
+"""Workers act and your own script learns: the script takes the learner's place.
+
+with RemoteActing(load(["--env", "CartPole-v1", "--algo", "ppo"], {})) as env:     # workers: see below
+    policy = env.policy()                   # a torch module, which the settings name on both sides
+    while training:
+        batch = env.step(policy)            # B rollouts of T whole steps, tensors [T + 1, B, ...]
+        ...                                 # your own loss and optimiser
+
+python -m zerobeast.services.worker --env CartPole-v1 --algo ppo --learner.endpoint tcp://HOST:5560
+
+Workers step the environments and choose the actions (Lafuente-Mercado 2025, arXiv:2507.10990, "DETACH"). They
+receive checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
+from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.network import Network
+from zerobeast.rl.nets.weights import layout_id
+from zerobeast.rl.protocol import Algorithm
+from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
+from zerobeast.services.learner.publishing import Publishing
+from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.run import first_run, terms_of
+from zerobeast.services.learner.update import acting_dtype, divergences
+
+POLL_S = 0.2
+CPU = torch.device("cpu")
+
+T = TypeVar("T")
+
+
+class _Run(NamedTuple):
+    """What exists once the first worker has connected."""
+
+    algorithm: Algorithm
+    record: RecordSpec  #: of a rollout
+    layout: int  #: of the policy's weights
+    intake: Intake
+    publishing: Publishing
+
+
+class RemoteActing(AbstractContextManager["RemoteActing"]):
+    """Binds `learner.endpoint` and waits for the first worker, whose environments define what is learned.
+
+    Between two calls of `step` the workers get no answers; they give up after `actor.connect_timeout_s` without one.
+
+    Args:
+      config: settings of the run. Workers need the same `env`, `algo`, `net`, `sync` and `learner.unroll_length`;
+        `learner.batch_size` is B.
+      timeout_s: how long to wait for the first worker, or for rollouts.
+
+    Attributes:
+      episodes: (return, length) of the episodes that ended in the batch before the newest.
+      agent_steps: of the policy, as a learner counts them; exploration and random first steps follow them.
+
+    Raises:
+      ConfigError: the endpoint cannot be bound.
+      PeerLost: no worker connected in time.
+    """
+
+    def __init__(self, config: RunConfig, timeout_s: float = 60.0) -> None:
+        self._config, self._timeout_s = config, timeout_s
+        self.episodes: list[tuple[float, int]] = []
+        self.agent_steps = 0
+        self._rollouts: Rollouts | None = None  #: the last batch, while it is not acknowledged
+        self._begun: _Run | None = None
+        with ExitStack() as stack:
+            context = open_context(config.security, "learner")
+            stack.callback(context.term)
+            epoch, endpoint = random_id(), config.learner.endpoint
+            port = ServerPort(context, Plane.ROLLOUTS, endpoint, epoch=epoch)
+            stack.callback(port.close)
+            self._publisher = WeightsPublisher(context, endpoint)
+            stack.callback(self._publisher.close)
+            self._poller = Poller([port, self._publisher])
+            self._plane: RolloutPlane = PlaneBeforeRun(port, epoch, self._begin)
+            self._run = self._await(lambda: self._begun, f"no worker has come to {endpoint}")
+            self._resources = stack.pop_all()
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def env(self) -> EnvSpec:
+        """What one environment looks like."""
+        return self._run.algorithm.env
+
+    @property
+    def versions(self) -> int:
+        """How many policy versions were published."""
+        return self._run.publishing.version + 1
+
+    @property
+    def syncs(self) -> int:
+        """Policy versions that workers were seen to act with, counted separately for each worker."""
+        return self._run.intake.acting.syncs
+
+    def policy(self) -> Network:
+        """A new network on the CPU, with the initial weights that `seed` determines."""
+        return self._run.algorithm.network()
+
+    def step(self, policy: Network) -> Batch:
+        """Publish a policy, which workers take according to `sync.rule`, and wait for the next B rollouts.
+
+        Returns:
+          T whole steps of each rollout, and the observation after them, on the CPU. Valid until the next call.
+
+        Raises:
+          ConfigError: the network does not have the structure of those that `policy` makes.
+          PeerLost: too few rollouts came in time.
+        """
+        run = self._run
+        if layout_id(policy) != run.layout:
+            which = f"algo {self._config.algo} has for {self.env.env_id}"
+            raise ConfigError(f"step: got a network of another structure than {which}: expected one that `policy` made")
+        self.agent_steps = max(self.agent_steps, int(policy.agent_steps))  # a saved policy has more
+        policy.agent_steps.fill_(self.agent_steps)
+        self._measure(policy)
+        run.publishing.publish(policy, run.publishing.version + 1)
+        self._acknowledge()
+        rows = self._await(lambda: run.intake.take(time.monotonic()), "too few rollouts have come from workers")
+        queue = run.intake.queue
+        self._rollouts = Rollouts(rows, run.record, self.env, CPU, tasks=queue.tasks, origins=queue.origins)
+        self.agent_steps += len(rows) * self._config.learner.unroll_length
+        return self._rollouts.batch
+
+    def close(self) -> None:
+        """Say goodbye to the workers."""
+        self._plane.farewell()
+        self._resources.close()
+
+    def _begin(self, theirs: Terms) -> Intake:
+        self._begun = first_run(self._config, theirs, self._for)
+        self._plane = self._begun.intake
+        return self._begun.intake
+
+    def _for(self, env: EnvSpec) -> _Run:
+        config, algorithm = self._config, make_algorithm(self._config, env)
+        record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
+        queue = RolloutQueue(lambda count: np.zeros(count, record.dtype), config.learner.batch_size)
+        terms = terms_of(config, env, algorithm.policy)
+        intake = Intake(self._plane.port, self._plane.epoch, config.learner.window, terms, queue, SavedLedger())
+        publishing = Publishing(self._publisher, None, intake.epoch, intake.acting)
+        return _Run(algorithm, record, layout_id(algorithm.network()), intake, publishing)
+
+    def _measure(self, policy: Network) -> None:
+        """Measure how far it diverges from the policies that acted in the last batch."""
+        if self._rollouts is None or not self._config.sync.parsed.measured:
+            return
+        run, versions = self._run, self._rollouts.rows["policy_version"]
+        found = divergences(run.algorithm, policy, self._rollouts.batch, acting_dtype(self._config, CPU))
+        run.intake.acting.measure(run.intake.queue.acting, versions, found)
+
+    def _acknowledge(self) -> None:
+        """Return the credit of the last batch, now that what was learned from it is published."""
+        if self._rollouts is None:
+            return
+        queue = self._run.intake.queue
+        messages = queue.release()
+        self.episodes = [episode for message in messages for episode in message.episodes]
+        self._run.intake.use(messages, len(self._rollouts), learned=True)
+        self._rollouts = None
+
+    def _await(self, found: Callable[[], T | None], what: str) -> T:
+        """Serve the workers until `found` returns a value."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._publisher.welcome()
+            self._plane.receive(time.monotonic())
+            if (value := found()) is not None:
+                return value
+            if time.monotonic() > deadline:
+                raise PeerLost(f"{what} in {self._timeout_s:g} s")
+            self._poller.wait(POLL_S)

@@ -21,7 +21,7 @@ NEEDS_TORCH = (
     "zerobeast.services.broker",
     "zerobeast.services.learner",
 )
-TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", (".config", ".registry", ".settings"))
+TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", ".config")
 
 PROBE = """
 import importlib, sys
@@ -44,8 +44,8 @@ def torch_free_modules() -> list[str]:
     for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         name = f"zerobeast.{module.removeprefix('zerobeast.')}"
-        start, ends = TORCH_FREE_ALL_THE_SAME
-        settings = name.startswith(start) and name.endswith(ends)
+        start, end = TORCH_FREE_ALL_THE_SAME
+        settings = name.startswith(start) and name.endswith(end)
         if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
             names.append(name)
     return sorted(names)

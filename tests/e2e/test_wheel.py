@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("common", "services", "deploy", "tests", "tools")
+NAMES = ("common", "rl", "services", "deploy", "tests", "tools")
 GAME = f"""
 import os, sys
 import {", ".join(NAMES)}
@@ -33,7 +33,7 @@ register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a clean copy: leftovers of an earlier build would be packed as well
-    for package in ("src", "zerobeast", "common", "services", "tools"):
+    for package in ("src", "zerobeast", "common", "rl", "services", "tools"):
         shutil.copytree(ROOT / package, source / package, symlinks=True)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)

@@ -26,7 +26,7 @@ from zerobeast.common.text.suggest import did_you_mean, suggestion
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in sorted(entry_points(group=group)):
+    for entry in sorted(_described().select(group=group)):
         twice = any(other.value == entry.value for other in found.get(entry.name, ()))  # as with a stale dist-info
         found[entry.name] = found.get(entry.name, ()) + (() if twice else (entry,))
     return found
@@ -43,18 +43,27 @@ def find(group: str, name: str, setting: str) -> Any:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    entries = installed(group).get(name, ())  # before the folder may be searched, whose files install nothing
     if ":" in name:
         find_own_modules()
         return load(name, f"{setting} {name}")
-    if len(entries) == 1:
-        return load(entries[0].value, f"{setting} {name}")
-    if not entries:
+    if name not in installed(group):
         known = ", ".join(installed(group))
         hint = did_you_mean(name, installed(group))
         raise ConfigError(f"{setting} {name!r}: expected {known} or module:NAME{hint}")
-    brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
-    raise ConfigError(f"{setting} {name}: two packages bring one of this name, {brought}: expected module:NAME")
+    return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
+
+
+def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:
+    """The reference that an entry point stands for; `what` needs it, for errors.
+
+    Raises:
+      ConfigError: several packages bring one of this name.
+    """
+    first, *others = entries = installed(group)[name]
+    if others:
+        brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
+        raise ConfigError(f"{what}: two packages bring one of this name, {brought}: expected {expected}")
+    return first.value
 
 
 def load(reference: str, what: str) -> Any:
@@ -64,12 +73,9 @@ def load(reference: str, what: str) -> Any:
       ConfigError: the module cannot be imported or has no such name.
     """
     home, _, name = reference.rpartition(":")
-    try:
-        module = module_of(home)
-    except (Exception, SystemExit) as error:  # foreign code may raise anything
-        raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {error}") from error
+    module = module_of(home, what)
     if not hasattr(module, name):
-        raise ConfigError(f"{what}: {home} has no {name!r}{suggestion(name, _public(module))}")
+        raise ConfigError(f"{what}: {home} has no {name!r}{suggestion(name, public(module))}")
     return getattr(module, name)
 
 
@@ -84,28 +90,49 @@ def calling(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def module_of(home: str) -> ModuleType:
-    """Import a module by its name, or a file `*.py` by its path, with `__name__` other than "__main__"."""
-    return _from_file(str(Path(home).resolve())) if home.endswith(".py") else import_module(home)
+def module_of(home: str, what: str) -> ModuleType:
+    """Import a module by its name, or a file `*.py` by its path, with `__name__` other than "__main__".
+
+    Raises:
+      ConfigError: it cannot be imported; the error begins with `what`.
+    """
+    try:
+        return _from_file((find_own_modules() / home).resolve()) if home.endswith(".py") else import_module(home)
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {reason}") from error
 
 
 @cache
-def _from_file(path: str) -> ModuleType:
-    name = f"zerobeast_file_{Path(path).stem}"
+def _from_file(path: Path) -> ModuleType:
+    name = f"zerobeast_file_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
-    sys.path.append(str(Path(path).parent))  # the modules beside a script, as Python itself finds them
+    if (folder := str(path.parent)) not in sys.path:
+        sys.path.append(folder)  # the modules beside a script, as Python itself finds them
     spec.loader.exec_module(module)
     return module
 
 
 @cache  # before there is an environment that may change the folder; worker processes inherit sys.path
-def find_own_modules() -> None:
-    """Let references name modules in the folder that this process was started in; what is installed comes first."""
-    sys.path.append(str(Path.cwd()))
+def find_own_modules() -> Path:
+    """Let references name modules in the folder that this process was started in; what is installed comes first.
+
+    Returns:
+      The folder, from which the paths of files count too.
+    """
+    _described()  # a package description in that folder installs nothing
+    folder = Path.cwd()
+    sys.path.append(str(folder))
+    return folder
 
 
-def _public(module: ModuleType) -> list[str]:
+@cache
+def _described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
+    return entry_points()
+
+
+def public(module: ModuleType) -> list[str]:
     return [name for name in vars(module) if not name.startswith("_")]

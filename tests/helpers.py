@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from zerobeast.common import plugins
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
 
@@ -106,3 +107,24 @@ def row_layout(spec: RecordSpec) -> list[list[Any]]:
 def layout_id(spec: RecordSpec) -> int:
     """32-bit fingerprint: peers with the same id lay out rows alike."""
     return zlib.crc32(pack(row_layout(spec)))
+
+
+@contextmanager
+def bring(folder: Path, group: str, entries: Mapping[str, str]) -> Iterator[None]:
+    """Install packages in a folder that is searched for modules: their entry points, by `<name>-<version>`."""
+
+    def forget() -> None:
+        plugins.installed.cache_clear()
+        plugins._described.cache_clear()
+
+    for package, lines in entries.items():
+        name, version = package.split("-")
+        info = folder / f"{package}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{lines}\n")
+    forget()
+    try:
+        yield
+    finally:
+        forget()

@@ -26,8 +26,8 @@ from zerobeast.common.wire.specs import EnvSpec
 FOLDER = Path(__file__).parent / "presets"
 OTHERS = "classic"
 FAMILIES = (
-    ("atari", re.compile(r".*NoFrameskip|ALE/")),
-    ("minatar", re.compile(r"MinAtar/")),
+    ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$")),
+    ("minatar", re.compile(r"MinAtar/[^:]*$")),
     ("cartpole", re.compile(r"CartPole-v\d")),
     (OTHERS, re.compile(r"(Acrobot|MountainCar|LunarLander)-v\d")),
     (

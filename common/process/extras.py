@@ -8,6 +8,7 @@ EXTRAS = {
     "zstandard": "learner",
     "gymnasium": "envserver",
     "ale_py": "envserver",
+    "minatar": "minatar",
     "rich": "cli",
     "psutil": "cli",
     "matplotlib": "plot",

@@ -52,7 +52,7 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "environment id: any gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, ...; comma-separated: one policy for several",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; with commas: one policy for several",
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")

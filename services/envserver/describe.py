@@ -15,6 +15,7 @@ from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.text.text import printable
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.vector import contained
 
 POLL_S = 0.1
 
@@ -45,8 +46,9 @@ def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
     """
     env = make_vector_env(config, 1, 0, server)
     try:
-        while not env.collect():
-            select.select(env.files, (), (), POLL_S)
+        with contained(f"env.id {config.id!r} cannot be made"):
+            while not env.collect():
+                select.select(env.files, (), (), POLL_S)
         return env.spec
     finally:
         env.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -155,7 +156,8 @@ class InlineVectorEnv(VectorEnv):
 
     def close(self) -> None:
         for _, env in self._parts:
-            env.close()
+            with suppress(Exception):  # foreign code, and nothing depends on it
+                env.close()
 
     def _make_or_reset_next(self) -> None:
         """Reset the newest part, or make the next."""

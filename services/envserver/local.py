@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.seeds import EnvSeeds
 from zerobeast.services.envserver.episodes import EpisodeTracker
+from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.vector import Only, VectorEnv
 
@@ -25,13 +26,15 @@ class LocalVectorEnv(VectorEnv):
       config: which environment.
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
+      backend: as in `make_env`.
     """
 
     inline = True
 
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int, backend: str = "") -> None:
         super().__init__(num_envs)
         self._config, self._seed = config, seed
+        self._make = partial(make_env, config.id, config.kwargs, backend)
         self._shard: Shard | None = None
         self._begun: Callable[[], None] | None = None
         self._only: Only = None  #: of the reset that was begun
@@ -46,7 +49,7 @@ class LocalVectorEnv(VectorEnv):
     def collect(self) -> bool:
         if self._shard is None:
             config = self._config
-            self._shard = Shard(config.id, config.kwargs, self.num_envs, self._seed, config.action_mask, (), self.infos)
+            self._shard = Shard(config.id, self._make, self.num_envs, self._seed, config.action_mask, (), self.infos)
             self.spec, self.rows = self._shard.spec, self._shard.rows
             return True
         if self._begun is None:

@@ -16,7 +16,7 @@ from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds
 from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
-MAX_ID_LENGTH = 200
+MAX_ID_LENGTH = 1000  #: a path of a file may be long, and a sentence on the wire has twice as many
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
 
@@ -51,7 +51,10 @@ class SessionRequest(NamedTuple):
             where = ".".join(["env", *(str(part) for part in first["loc"])])
             raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
         if len(env.id) > MAX_ID_LENGTH:
-            raise RemoteProtocolError(f"env.id: {len(env.id)} characters, expected at most {MAX_ID_LENGTH}", "terms")
+            raise RemoteProtocolError(
+                f"env.id: {len(env.id)} characters, expected at most {MAX_ID_LENGTH}: a relative path is enough",
+                "terms",
+            )
         return cls(env, num_envs, seed, infos, masks)
 
 

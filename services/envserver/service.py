@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.request import ResetRequest, SessionRequest
 from zerobeast.services.envserver.sessions import MAX_SESSIONS, Hosted, check_capacity, sessions_to_advance
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.vector import VectorEnv, contained
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class EnvServer(Service):
         except EnvError as error:
             raise RemoteProtocolError(str(error), "environment") from error
         env.infos = InfoTable(terms.num_envs) if terms.infos else None
-        self._send_welcome(self.table.open(header, Hosted(env, header), self.clock()))
+        self._send_welcome(self.table.open(header, Hosted(env, header, env_id=terms.env.id), self.clock()))
 
     def _request(self, message: Incoming) -> None:
         header = message.header
@@ -186,7 +187,8 @@ class EnvServer(Service):
         session.arrival(header.seq)
         session.state.request, session.asked_at = header, self.clock()
         try:
-            begin()
+            with contained(f"environment {session.state.env_id!r} has failed"):
+                begin()
         except EnvError as error:
             self._fail(session, error)
 
@@ -214,7 +216,9 @@ class EnvServer(Service):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
             try:
-                if session.state.env.collect():
+                with contained(f"environment {session.state.env_id!r} has failed"):
+                    finished = session.state.env.collect()
+                if finished:
                     self._answer(session)
             except EnvError as error:
                 self._fail(session, error)
@@ -272,7 +276,8 @@ class EnvServer(Service):
     def _release(self, session: Session[Hosted]) -> None:
         env = session.state.env
         self._past += env.counts()
-        env.close()
+        with suppress(Exception):  # of a backend: nothing depends on it
+            env.close()
         self._leaving.append((env, self.clock()))
 
     def _watch(self) -> None:

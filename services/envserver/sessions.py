@@ -23,6 +23,7 @@ class Hosted:
     env: VectorEnv
     request: Header | None  #: being worked on; the HELLO at first
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, the buffer that receives STEP
+    env_id: str = ""
 
     @property
     def has_inline_work(self) -> bool:

@@ -16,7 +16,6 @@ from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.services.envserver.infos import InfoTable
-from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.masks import mask_of, without_mask
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained, rows_for
@@ -48,7 +47,7 @@ class Shard:
 
     Args:
       env_id: as the user wrote it.
-      kwargs: of the constructor.
+      make: makes one of them.
       num_envs: n.
       seed: of the first environment's first reset, or None.
       mask: the key of action masks, or "".
@@ -63,7 +62,7 @@ class Shard:
     def __init__(
         self,
         env_id: str,
-        kwargs: dict[str, Any],
+        make: Callable[[], Any],
         num_envs: int,
         seed: int | None,
         mask: str = "",
@@ -72,13 +71,13 @@ class Shard:
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.env_id = env_id
-        self.kwargs = kwargs
+        self._make = make
         self.mask = mask
         self.num_envs = num_envs
         self.infos = infos
         self._progress = progress
         self.failures: list[list[Any]] = []  #: since the caller last took them
-        self._envs = [self._make() for _ in range(num_envs)]
+        self._envs = [self._made() for _ in range(num_envs)]
         self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
         self.failed = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
@@ -127,8 +126,8 @@ class Shard:
         for env in self._envs:
             _close(env)
 
-    def _make(self) -> Any:
-        env = make_env(self.env_id, self.kwargs)
+    def _made(self) -> Any:
+        env = self._make()
         self._progress()
         return env
 
@@ -176,7 +175,7 @@ class Shard:
             return
         try:
             if self._retry_at[i]:
-                self._envs[i] = self._make()
+                self._envs[i] = self._made()
             self._open_episode(i, None)
         except Exception as error:  # foreign code, as in step
             self._fail(i, error)

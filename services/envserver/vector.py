@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import BeastError, EnvError
+from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.seeds import EnvSeeds
@@ -43,9 +44,13 @@ def contained(what: str) -> Iterator[None]:
         yield
     except EnvError:
         raise
+    except BeastError as error:
+        raise EnvError(str(error)) from error
     except Exception as error:  # foreign code: it can raise anything
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise EnvError(f"{what}: {type(error).__name__}: {reason}") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            reason = how_to_install(error)
+        raise EnvError(f"{what}: {reason}") from error
 
 
 def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:

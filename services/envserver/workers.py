@@ -33,6 +33,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard, backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, serve
@@ -72,11 +73,13 @@ class WorkerVectorEnv(VectorEnv):
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
       workers: processes at most.
+      backend: as in `make_env`.
     """
 
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int, workers: int) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int, workers: int, backend: str = "") -> None:
         super().__init__(num_envs)
-        self._env_id, self._kwargs, self._mask = config.id, dict(config.kwargs), config.action_mask
+        self._env_id, self._mask = config.id, config.action_mask
+        self._make = partial(make_env, config.id, dict(config.kwargs), backend)
         self._context = multiprocessing.get_context("spawn")
         self._poll = select.poll()
         self._statistics = EpisodeTracker(num_envs)
@@ -155,7 +158,7 @@ class WorkerVectorEnv(VectorEnv):
     def _start(self, worker: _Worker) -> None:
         seed = None if self._opened else worker.seed
         infos = None if self.infos is None else InfoTable(worker.size)
-        make = partial(Shard, self._env_id, self._kwargs, worker.size, seed, self._mask, worker.failed, infos)
+        make = partial(Shard, self._env_id, self._make, worker.size, seed, self._mask, worker.failed, infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()

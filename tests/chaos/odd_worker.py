@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.service.entry import main
-from zerobeast.services.envserver.native import NativeVectorEnv
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.worker.hosting import hosting
 
 FOLDER = "ODD"

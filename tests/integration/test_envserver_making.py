@@ -5,13 +5,14 @@ No client waits in silence, and no environment is made in vain.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import free_port, wait_until
+from tests.helpers import bring, free_port, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.endpoints import Endpoint
@@ -22,34 +23,50 @@ from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.timeouts import TIMEOUTS
-from zerobeast.services.envserver import catalogue, sessions
-from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.native import NativeVectorEnv
+from zerobeast.services.envserver import sessions
+from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 FASTER = 8  #: factor by which the actors' clock outruns wall time
 MAKE_S = 0.1  #: in wall time
 ACTORS = 8
-PONG = "PongNoFrameskip-v4"
+SLOW = "slow/CartPole-v1"
+AT_ONCE = 4  #: environments that the backend below makes in a turn
 
 
 class Thread:
-    """Emulators, which the server makes in its own thread; `begun` lists the seeds of all whose making has begun."""
+    """Environments that the server makes in its own thread; `begun` lists the seeds of all whose making has begun."""
 
     groups = 8
+    newest: "Thread"
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
-        self.env = {"id": PONG}
+    def __init__(self, _: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
+        self.env = {"id": SLOW}
         self.make_s = make_s
         self.begun: list[int] = []
-        monkeypatch.setattr(catalogue, "AtariVectorEnv", self._make)
+        Thread.newest = self
 
-    def _make(self, _rom: str, _config: EnvConfig, num_envs: int, seed: int, threads: int) -> InlineEnvs:
-        del threads
+    def make(self, num_envs: int, seed: int) -> InlineEnvs:
         self.begun.append(seed)
         time.sleep(self.make_s)
         return NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
+
+
+def make_vec(request: VectorRequest) -> InlineVectorEnv:
+    return InlineVectorEnv(Thread.newest.make, request.num_envs, request.seed, min(AT_ONCE, request.num_envs))
+
+
+BACKEND = Backend(make_vec=make_vec)
+
+
+@pytest.fixture(autouse=True)
+def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(tmp_path)
+    with bring(tmp_path, GROUP, {"slow-1.0": f"slow/* = {__name__}:BACKEND"}):
+        yield
 
 
 class Processes:
@@ -120,7 +137,7 @@ def greeting(context: Context, endpoint: str, seed: int, num_envs: int) -> tuple
     port = ClientPort(context, Plane.STEPS, endpoint, random_id())
 
     def greet() -> Kind | None:
-        port.send(Header(Kind.HELLO, port.sender, body=({"env": {"id": PONG}, "num_envs": num_envs, "seed": seed},)))
+        port.send(Header(Kind.HELLO, port.sender, body=({"env": {"id": SLOW}, "num_envs": num_envs, "seed": seed},)))
         answer = port.receive()
         return answer.header.kind if answer is not None and answer.header.seq else None
 
@@ -149,7 +166,7 @@ def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
         wait_until(lambda: len(server.table) == 0)
         second.close()
     assert 0 <= max(thread.begun) < 4096, "only the first was ever begun, and left half made"
-    assert len(thread.begun) < 4096 / catalogue.EMULATORS_AT_ONCE
+    assert len(thread.begun) < 4096 / AT_ONCE
 
 
 def test_a_session_in_the_making_is_not_closed_as_unused(
@@ -162,4 +179,4 @@ def test_a_session_in_the_making_is_not_closed_as_unused(
         queued(server, greet, 1)
         wait_until(lambda: len(server.table) == 0)
         port.close()
-    assert len(thread.begun) == 200 / catalogue.EMULATORS_AT_ONCE, "it is made to the end, and only then looks unused"
+    assert len(thread.begun) == 200 / AT_ONCE, "it is made to the end, and only then looks unused"

@@ -6,7 +6,8 @@ import pytest
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
-from zerobeast.services.envserver.catalogue import games, make_vector_env
+from zerobeast.services.envserver.atari import games
+from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -67,14 +68,14 @@ def test_raw_atari_ids_are_refused_with_the_ids_to_use_instead(env_id: str) -> N
 
 def test_a_missing_emulator_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    assert 'pip install "zerobeast[envserver]"' in refusal("ALE/Pong-v5")
+    assert "pip install 'zerobeast[envserver]'" in refusal("ALE/Pong-v5")
     env = make_vector_env(EnvConfig(id="CartPole-v1"), 1, 0, EnvServerConfig())
     env.close()
 
 
 def test_without_gymnasium_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert 'pip install "zerobeast[envserver]"' in refusal("Acrobot-v1")
+    assert "pip install 'zerobeast[envserver]'" in refusal("Acrobot-v1")
 
 
 def test_bad_kwargs_are_refused_with_a_sentence() -> None:

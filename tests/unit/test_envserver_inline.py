@@ -7,11 +7,11 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver import catalogue
+from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.native import NativeVectorEnv
 from zerobeast.services.envserver.vector import VectorEnv, rows_for
 
 BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4)
@@ -92,7 +92,7 @@ def test_the_threads_of_a_session_are_shared_out_over_its_parts(
         asked.append((n, threads))
         return NativeVectorEnv(EnvConfig(id="CartPole-v1"), n, seed)
 
-    monkeypatch.setattr(catalogue, "AtariVectorEnv", emulator)
+    monkeypatch.setattr(atari, "AtariVectorEnv", emulator)
     made(make_vector_env(BREAKOUT, num_envs, 0, EnvServerConfig(threads=threads))).close()
     assert asked == parts
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from zerobeast.common.settings.run import EnvConfig
-from zerobeast.services.envserver.native import NativeVectorEnv
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 
 
 def cartpole(num_envs: int, seed: int = 0) -> NativeVectorEnv:

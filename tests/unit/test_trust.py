@@ -45,16 +45,16 @@ def test_a_config_that_would_run_code_is_refused_without_running_it(
     assert not (tmp_path / "trap-sprung").exists()
 
 
-@pytest.fixture
-def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=["runs.gift.evil:Free-v0", "runs/gift/evil.py:Free"])
+def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run folder that contains a module, importable from here, and names it as its environment."""
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "gift"
     run.mkdir(parents=True)
     (run / "evil.py").write_text("import os; os.mkdir('trap-sprung')")
-    (run / "config.yaml").write_text("env: {id: 'runs.gift.evil:Free-v0'}")
+    (run / "config.yaml").write_text(f"env: {{id: '{request.param}'}}")
     (run / "checkpoint.pt").touch()
-    return "runs.gift.evil:Free-v0"
+    return str(request.param)
 
 
 def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ NOTES = ".lookups"  #: suffix of the file of lookups, beside the file of names
 #: role -> the method that `--pause` slows down
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "step"),
-    "envserver": ("zerobeast.services.envserver.native", "NativeVectorEnv", "finish_step"),
+    "envserver": ("zerobeast.services.envserver.gymnasium_backend", "NativeVectorEnv", "finish_step"),
 }
 
 

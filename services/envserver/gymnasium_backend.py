@@ -1,8 +1,14 @@
-"""Environments for which gymnasium has a vectorised implementation of their own, such as CartPole-v1."""
+"""Every id that gymnasium has registered and no other backend claims: some have a vectorised implementation there, such
+as CartPole-v1, and of all others single environments are made.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
+import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +16,60 @@ from numpy.typing import NDArray
 
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.seeds import EnvSeeds
-from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.atari import refuse_raw
+from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained
+
+
+def make(env_id: str, kwargs: dict[str, Any]) -> Any:
+    """Make one environment; raises whatever gymnasium and its constructor do."""
+    import gymnasium
+
+    _calm_mujoco(env_id)
+    return gymnasium.make(env_id, **{"disable_env_checker": True, **kwargs})
+
+
+def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
+    """Gymnasium's vectorised implementation, if there is one with our autoreset rule.
+
+    Raises:
+      EnvError: the id is unknown, or is of a game whose settings it decides.
+    """
+    import gymnasium
+
+    config = request.config
+    refuse_raw(config.id)
+    try:
+        native = has_native(config.id)
+    except gymnasium.error.Error as error:
+        raise unknown(config.id, str(error)) from error
+    if not native or config.action_mask or request.masks:  # it cannot reset some copies and leave the others
+        return None
+    return InlineVectorEnv(partial(NativeVectorEnv, config), request.num_envs, request.seed, request.num_envs)
+
+
+def ids() -> list[str]:
+    import gymnasium
+
+    return [name for name, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
+
+
+def _calm_mujoco(name: str) -> None:
+    """Make MuJoCo print each warning once; by default it repeats them for every environment, and in a file."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+        return
+    with contextlib.suppress(ImportError):  # gymnasium says what is missing
+        importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
+
+
+@functools.lru_cache(maxsize=100)  # some contain the simulation time, so no two are alike
+def _warn_once(text: str) -> None:
+    sys.stderr.write(f"MuJoCo: {text}\n")
 
 
 class NativeVectorEnv(InlineEnvs):
@@ -62,8 +119,7 @@ class NativeVectorEnv(InlineEnvs):
         self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
-            self._env.close()
+        self._env.close()
 
 
 def has_native(env_id: str) -> bool:
@@ -83,3 +139,6 @@ def has_native(env_id: str) -> bool:
     if not (isinstance(creator, type) and issubclass(creator, VectorEnv)):
         return False
     return bool(creator.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP)
+
+
+BACKEND = Backend(make, make_vec, ids)

@@ -1,0 +1,103 @@
+"""Backends: what makes the environments of an id. Any package can bring one, under the entry point group
+`zerobeast.environments`, as ours are in `pyproject.toml`:
+
+    [project.entry-points."zerobeast.environments"]
+    "football/*" = "my_package.backend:BACKEND"
+
+The name of the entry point is the pattern of the ids that it claims, with `*` for any characters but `/`. Of several
+patterns that match, the one with the most text before its first `*` counts, and of those the longest. Only the backend
+that claims an id is imported. An id with a colon is a reference to a class or function (`making`), never a backend's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from zerobeast.common import plugins
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.services.envserver.vector import VectorEnv, contained
+
+GROUP = "zerobeast.environments"
+
+
+class VectorRequest(NamedTuple):
+    """N environments that a session asks for."""
+
+    config: EnvConfig
+    num_envs: int
+    seed: int  #: environment i gets seed + i at the first reset
+    threads: int  #: that may step them, at least 1
+    masks: bool  #: whether some may be reset while others play on
+
+
+def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
+    raise EnvError(
+        f"env.id {env_id!r}: its backend has no single environments, as masks of actions and of a RESET need"
+    )
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Environments of one kind. Its module imports their package only in these functions, which may raise anything.
+
+    Attributes:
+      make: makes one `gymnasium.Env`, given its id and `env.kwargs`, in a worker process.
+      make_vec: chooses a vector environment, which is made in its `collect` and steps inside the env-server, or None if
+        single ones are to be made. For environments that step in this thread: an `InlineVectorEnv` of `InlineEnvs`.
+      ids: ids that an unknown one may have meant.
+    """
+
+    make: Callable[[str, dict[str, Any]], Any] = _no_single_environments
+    make_vec: Callable[[VectorRequest], VectorEnv | None] = lambda _: None
+    ids: Callable[[], Iterable[str]] = tuple
+
+
+def reference_for(env_id: str) -> str:
+    """The reference of the backend that claims an id.
+
+    Raises:
+      EnvError: there is none, or several packages bring one for the same ids.
+    """
+    claims = [name for name in plugins.installed(GROUP) if _claims(name, env_id)]
+    if not claims:
+        known = ", ".join(plugins.installed(GROUP)) or "none"
+        raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
+    claim = max(claims, key=lambda name: (len(name.partition("*")[0]), len(name)))
+    what = f"env.id {env_id!r}, backend {claim}"
+    with contained(what):
+        return plugins.reference_of(GROUP, claim, what)
+
+
+def backend_at(reference: str, env_id: str) -> Backend:
+    """Import the backend that claims an id.
+
+    Raises:
+      EnvError: it cannot be imported or is no backend.
+    """
+    what = f"env.id {env_id!r}, backend {reference}"
+    with contained(what):
+        backend = plugins.load(reference, what)
+    if not isinstance(backend, Backend):
+        raise EnvError(f"{what}: expected a Backend, got {type(backend).__name__}")
+    return backend
+
+
+def unknown(env_id: str, reason: str) -> EnvError:
+    """The error for an id that its backend does not have, with the id of any backend that was probably meant."""
+    return EnvError(f"env.id {env_id!r} is unknown{did_you_mean(env_id, _known()) or ': ' + ' '.join(reason.split())}")
+
+
+def _known() -> Iterator[str]:
+    for reference in {entry.value for entries in plugins.installed(GROUP).values() for entry in entries}:
+        with suppress(Exception):  # foreign code, and others have ids too
+            yield from list(backend_at(reference, "").ids())
+
+
+def _claims(pattern: str, env_id: str) -> bool:
+    return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), env_id))

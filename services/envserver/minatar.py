@@ -1,0 +1,24 @@
+"""MinAtar's games, by the ids MinAtar/<Game>-v0 and -v1, which MinAtar/<Game> alone means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerobeast.services.envserver import gymnasium_backend
+from zerobeast.services.envserver.backend import Backend
+
+PREFIX = "MinAtar/"
+GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+
+
+def make(env_id: str, kwargs: dict[str, Any]) -> Any:
+    """Make one environment, once its package has registered its ids with gymnasium."""
+    import gymnasium
+    from minatar.gym import register_envs
+
+    if not any(name.startswith(PREFIX) for name in gymnasium.registry):
+        register_envs()
+    return gymnasium_backend.make(env_id if "-v" in env_id else f"{env_id}-v1", kwargs)
+
+
+BACKEND = Backend(make, ids=lambda: [f"{PREFIX}{game}-v1" for game in GAMES])

@@ -27,7 +27,7 @@ def _actions(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> It
     action = env.action
     endless = not all(array.bounded.all() for array in action.arrays if array.kind == "box")
     if not settings.takes(action):
-        others = ", ".join(spec.name for spec in usable() if spec.settings.takes(action))
+        others = ", ".join(sorted(spec.name for spec in usable() if spec.settings.takes(action)))
         are = f"{action.kind}{' without bounds' if endless else ''}"
         yield f"algo {config.section} takes {settings.actions}, those of {env.env_id} are {are}: expected algo {others}"
     elif sentence := settings.flaw(action, config.section):

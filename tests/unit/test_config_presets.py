@@ -152,6 +152,8 @@ def test_every_preset_is_valid(name: str) -> None:
         ("CartPole-v1", "cartpole-impala"),
         ("Acrobot-v1", "classic"),
         ("my.module:Env-v0", "classic"),
+        ("MinAtar/mine.py:Env", "classic"),
+        ("ALE/mine.py:Env", "classic"),
     ],
 )
 def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, name: str) -> None:

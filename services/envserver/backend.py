@@ -37,9 +37,7 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    raise EnvError(
-        f"env.id {env_id!r}: its backend has no single environments, as masks of actions and of a RESET need"
-    )
+    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, which action masks and masked resets need")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def reference_for(env_id: str) -> str:
     """
     claims = [name for name in plugins.installed(GROUP) if _claims(name, env_id)]
     if not claims:
-        known = ", ".join(plugins.installed(GROUP)) or "none"
+        known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
         raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
     claim = max(claims, key=lambda name: (len(name.partition("*")[0]), len(name)))
     what = f"env.id {env_id!r}, backend {claim}"

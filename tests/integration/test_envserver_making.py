@@ -14,7 +14,9 @@ import pytest
 
 from tests.helpers import bring, free_port, wait_until
 from tests.integration.envservers import ODD, running
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
+from zerobeast.common.errors import BeastError
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
@@ -28,6 +30,7 @@ from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.service import EnvServer
+from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 FASTER = 8  #: factor by which the actors' clock outruns wall time
@@ -59,13 +62,38 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv:
     return InlineVectorEnv(Thread.newest.make, request.num_envs, request.seed, min(AT_ONCE, request.num_envs))
 
 
-BACKEND = Backend(make_vec=make_vec)
+class Broken(VectorEnv):
+    """Raises what a backend should not, in whatever its configuration names, and when it is closed."""
+
+    inline = True
+
+    def __init__(self, request: VectorRequest) -> None:
+        super().__init__(request.num_envs)
+        self.at, self.cartpole = request.config.kwargs["at"], NativeVectorEnv(EnvConfig(id="CartPole-v1"), 1, 0)
+        self.spec, self.rows = self.cartpole.spec, self.cartpole.rows
+
+    def _try(self, at: str) -> bool:
+        return bool({}[at]) if self.at == at else True
+
+    def reset(self, *_: object) -> None:
+        self._try("reset")
+
+    def step(self, _: object) -> None: ...
+
+    def collect(self) -> bool:
+        return self._try("collect")
+
+    def close(self) -> None:
+        raise KeyError("close")
+
+
+BACKEND, BROKEN = Backend(make_vec=make_vec), Backend(make_vec=Broken)
 
 
 @pytest.fixture(autouse=True)
 def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
-    with bring(tmp_path, GROUP, {"slow-1.0": f"slow/* = {__name__}:BACKEND"}):
+    with bring(tmp_path, GROUP, {"slow-1.0": f"slow/* = {__name__}:BACKEND\nbroken/* = {__name__}:BROKEN"}):
         yield
 
 
@@ -180,3 +208,16 @@ def test_a_session_in_the_making_is_not_closed_as_unused(
         wait_until(lambda: len(server.table) == 0)
         port.close()
     assert len(thread.begun) == 200 / AT_ONCE, "it is made to the end, and only then looks unused"
+
+
+@pytest.mark.parametrize("at", ["collect", "reset"])
+def test_whatever_a_backend_raises_ends_its_own_session_alone(context: Context, ipc: str, at: str) -> None:
+    env = {"id": "broken/A-v0", "kwargs": {"at": at}}
+    with running(ipc) as server, EnvClient(context, ipc, {"id": "CartPole-v1"}, 1, seed=0) as other:
+        with (
+            pytest.raises(BeastError, match=f"environment 'broken/A-v0' has failed: KeyError: '{at}'"),
+            EnvClient(context, ipc, env, 1, seed=0) as client,
+        ):
+            client.reset()
+        other.reset()
+        assert len(server.table) == 1

@@ -172,7 +172,7 @@ def test_single_environments_of_another_package_are_made_where_they_step(in_proc
         ("three/A-v0", "env.id 'three/A-v0', backend courts:THREE: expected a Backend, got int"),
         ("none/A-v0", "env.id 'none/A-v0', backend courts:NOT_VECTOR: make_vec returned 1, no VectorEnv"),
         ("dict/A-v0", "env.id 'dict/A-v0': expected a gymnasium.Env, but what makes it returned dict"),
-        ("no/A-v0", "env.id 'no/A-v0': its backend has no single environments, "),
+        ("no/A-v0", "env.id 'no/A-v0': its backend makes no single ones, "),
         ("needy/A-v0", "env.id 'needy/A-v0' cannot be made: ModuleNotFoundError: No module named 'no_courts'"),
         ("cuort/Clay-v0", "env.id 'cuort/Clay-v0' is unknown; did you mean court/Clay-v0?"),
         ("a/b/c", "env.id 'a/b/c' is unknown: no installed backend claims it (patterns of ids: *, */*, *NoFr"),

@@ -104,6 +104,8 @@ def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[
 
 def as_text(value: Any) -> str:
     """A value as it is written in a flag."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 
 

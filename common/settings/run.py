@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, JsonValue, field_validator
+from pydantic import AfterValidator, BeforeValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
@@ -17,6 +18,7 @@ from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
+MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 LATEST = "latest"  #: link to the newest run in the folder of run folders
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
@@ -41,10 +43,21 @@ def _rule(value: str) -> str:
     return value
 
 
+def _widths(value: Any) -> tuple[int, ...]:
+    """From a list or from text, as in a flag: "256,128" or "[256, 128]"."""
+    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
+    with suppress(TypeError, ValueError):
+        widths = tuple(map(int, map(str, parts if parts != [""] else ())))
+        if len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths):
+            return widths
+    raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
+
+
 Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Device = Annotated[str, AfterValidator(_device)]
 SyncRule = Annotated[str, AfterValidator(_rule)]
+Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
 
 
 class EnvConfig(Section):
@@ -190,7 +203,8 @@ class NetConfig(Section):
         "matrix is an image",
     )
     normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
-    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=65_536)
+    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=MAX_WIDTH)
+    hidden_sizes: Widths = setting((), "width of each dense layer of mlp, as 256,128; empty: two of net.hidden_size")
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
         "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
     )
@@ -212,6 +226,10 @@ class NetConfig(Section):
         ge=1,
         le=LIMIT,
     )
+
+    def widths(self, own: int) -> tuple[int, ...]:
+        """Of the layers of a dense network, which by default has two of width `own`."""
+        return self.hidden_sizes or (self.hidden_size or own,) * 2
 
     @property
     def sees_last_step(self) -> bool:

@@ -7,13 +7,15 @@ and as in Lillicrap et al. 2016 except for the last layers. Neither network sees
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.nets.activations import Activation
+from zerobeast.rl.nets.dense import Dense
 from zerobeast.rl.nets.network import Network
 from zerobeast.rl.nets.precision import without_autocast
 from zerobeast.rl.nets.vectors import Vectors
@@ -21,23 +23,22 @@ from zerobeast.rl.nets.vectors import Vectors
 HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 
 
-class Perceptron(nn.Module):
-    """Two layers, relu by default, and a linear one.
+class Perceptron(Dense):
+    """Dense layers, relu by default, and a linear one.
 
     Args:
-      n_in, hidden_size, n_out: widths.
-      activation: after the first two.
+      sizes: width of the input, then of each layer.
+      n_out: outputs.
+      activation: after all layers but the last.
     """
 
-    def __init__(self, n_in: int, hidden_size: int, n_out: int, activation: str = "auto") -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(n_in, hidden_size), nn.Linear(hidden_size, hidden_size)
-        self.out = nn.Linear(hidden_size, n_out)
-        self.act = Activation(activation)
+    def __init__(self, sizes: Sequence[int], n_out: int, activation: str = "auto") -> None:
+        super().__init__(sizes, activation)
+        self.out = nn.Linear(sizes[-1], n_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, n_in] -> [N, n_out] float32."""
-        x = self.act(self.second(self.act(self.first(x))))
+        x = super().forward(x)
         with without_autocast(x.device):
             out: Tensor = self.out(x.float())
             return out
@@ -47,7 +48,7 @@ class BoxPolicy(Network):
     """The policy, from observations to the parameters of real actions. Nothing else is published.
 
     Args:
-      config: width of the hidden layers, and how observations become vectors.
+      config: widths of the hidden layers, and how observations become vectors.
       env: its observations.
       n_out: parameters of an action.
     """
@@ -55,7 +56,7 @@ class BoxPolicy(Network):
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
         self.vectors = Vectors(config, env)
-        self.mlp = Perceptron(self.vectors.size, config.hidden_size or HIDDEN_SIZE, n_out, config.activation)
+        self.mlp = Perceptron([self.vectors.size, *config.widths(HIDDEN_SIZE)], n_out, config.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """[N, size] of `vectors` -> [N, n_out] float32."""
@@ -86,24 +87,21 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(bias, x, weight)
 
 
-class Critics(nn.Module):
+class Critics(Dense):
     """k estimates of Q(s, a) that share no weights.
 
     Args:
       k: how many.
-      n_in: entries of a vector and an action together.
-      hidden_size: width of the two hidden layers.
-      activation: after both, relu by default.
+      sizes: entries of a vector and an action together, then the width of each hidden layer.
+      activation: after each hidden layer, relu by default.
     """
 
-    def __init__(self, k: int, n_in: int, hidden_size: int, activation: str = "auto") -> None:
-        super().__init__()
+    def __init__(self, k: int, sizes: Sequence[int], activation: str = "auto") -> None:
+        super().__init__(sizes, activation, make=partial(StackedLinear, k))
         self._k = k
-        self.first, self.second = StackedLinear(k, n_in, hidden_size), StackedLinear(k, hidden_size, hidden_size)
-        self.out = StackedLinear(k, hidden_size, 1)
-        self.act = Activation(activation)
+        self.out = StackedLinear(k, sizes[-1], 1)
 
-    def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:
+    def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:  # type: ignore[override]
         """Estimate Q(s, a).
 
         Args:
@@ -114,7 +112,6 @@ class Critics(nn.Module):
         Returns:
           [j, N] float32.
         """
-        x = torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1)
-        x = self.act(self.second(self.act(self.first(x))))
+        x = super().forward(torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1))
         with without_autocast(x.device):
             return torch.squeeze(self.out(x.float()), -1)

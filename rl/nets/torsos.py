@@ -3,7 +3,7 @@
     shallow  Nature DQN's three convolutions (Mnih et al. 2015), as TorchBeast's AtariNet
     deep     IMPALA's residual network (Espeholt et al. 2018, figure 3), without its LSTM
     minatar  one small convolution (Young & Tian 2019, appendix)
-    mlp      two dense tanh layers
+    mlp      dense tanh layers, two by default
 
 An observation of several arrays gets a torso for each image and one MLP for all other arrays, choices as one-hots.
 
@@ -27,6 +27,7 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.actions import OneHots
 from zerobeast.rl.nets.activations import Activation
+from zerobeast.rl.nets.dense import Dense
 from zerobeast.rl.nets.images import ImageShape, compute_dtype
 from zerobeast.rl.nets.normalize import ArrayNorm
 
@@ -153,33 +154,28 @@ class Flat(nn.Module):
         return x * self.scale if self.scale != 1.0 and norm is None else x
 
 
-class Mlp(Torso):
-    """Two dense layers, tanh by default, on the flattened arrays, for policy or value alone.
+class Mlp(Dense, Torso):
+    """Dense layers, two of them and tanh by default, on the flattened arrays, for policy or value alone.
 
     Args:
       inputs: the arrays that make up an observation.
-      hidden_size: width of both layers.
-      activation: after both.
+      widths: of the layers.
+      activation: after each.
     """
 
     shared = False
 
-    def __init__(self, inputs: Sequence[Flat], hidden_size: int, activation: str) -> None:
-        super().__init__()
+    def __init__(self, inputs: Sequence[Flat], widths: Sequence[int], activation: str) -> None:
+        super().__init__([sum(flat.size for flat in inputs), *widths], activation, own="tanh")
         self.inputs = nn.ModuleList(inputs)
-        self.first = nn.Linear(sum(flat.size for flat in inputs), hidden_size)
-        self.second = nn.Linear(hidden_size, hidden_size)
         orthogonal(self)
-        self.act = Activation(activation, own="tanh")
-        self.out_size = hidden_size
+        self.out_size = widths[-1]
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
-        dtype, norms = compute_dtype(self.first.weight), norms or (None,) * len(arrays)
+        dtype, norms = compute_dtype(next(self.parameters())), norms or (None,) * len(arrays)
         flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
-        x = flat[0] if len(flat) == 1 else torch.cat(flat, -1)
-        features: Tensor = self.act(self.second(self.act(self.first(x))))
-        return features
+        return super().forward(flat[0] if len(flat) == 1 else torch.cat(flat, -1))
 
 
 class Joined(Torso):
@@ -257,7 +253,7 @@ def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
     parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
     if others:
         flats = [Flat(arrays[i], k, scales[i]) for i in others]
-        parts.append((Mlp(flats, config.hidden_size or 64, config.activation), others))
+        parts.append((Mlp(flats, config.widths(64), config.activation), others))
     return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE, config.activation)
 
 

@@ -81,7 +81,7 @@ def test_every_array_of_an_observation_is_in_the_vector() -> None:
 
 @pytest.mark.parametrize("j", [None, 1, 2])
 def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
-    critics = Critics(3, 5 + 2, 8)
+    critics = Critics(3, [5 + 2, 8, 8])
     vectors, actions = torch.randn(4, 5), torch.randn(4, 2)
     written = [mlp(torch.cat([vectors, actions], -1), layers)[:, 0] for layers in of_critics(critics)]
     torch.testing.assert_close(critics(vectors, actions, j), torch.stack(written[: j or 3]))
@@ -96,6 +96,6 @@ def test_the_activation_of_critics_is_relu_unless_another_is_chosen() -> None:
     outputs = {}
     for activation in ("auto", "relu", "elu"):
         torch.manual_seed(2)
-        outputs[activation] = Critics(2, 5, 8, activation)(torch.ones(3, 4), torch.ones(3, 1))
+        outputs[activation] = Critics(2, [5, 8, 8], activation)(torch.ones(3, 4), torch.ones(3, 1))
     assert torch.equal(outputs["auto"], outputs["relu"])
     assert not torch.equal(outputs["auto"], outputs["elu"])

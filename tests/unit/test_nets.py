@@ -191,6 +191,21 @@ def test_the_width_of_the_dense_layer_can_be_set(torso: str, env: EnvSpec) -> No
     assert make_torso(NetConfig.model_validate({"torso": torso, "hidden_size": 48}), env).out_size == 48
 
 
+@pytest.mark.parametrize("widths", [(8, 8), (5,), (7, 6, 5)])
+def test_an_mlp_has_the_layers_that_are_asked_for(widths: tuple[int, ...]) -> None:
+    torso = make_torso(NetConfig(hidden_sizes=widths, hidden_size=9), CARTPOLE)
+    assert torso.out_size == widths[-1]
+    assert torso(observations(CARTPOLE, 2)).shape == (2, widths[-1])
+    names = [name for name in torso.state_dict() if name.endswith("weight")]
+    assert names == [f"{name}.weight" for name in ("first", "second", "third")[: len(widths)]]
+    if len(widths) == 2:  # the same network, whichever setting said so
+        states = []
+        for net in (NetConfig(hidden_sizes=widths), NetConfig(hidden_size=8)):
+            torch.manual_seed(1)
+            states.append(make_torso(net, CARTPOLE).state_dict())
+        torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize(("torso", "env"), CASES)
 def test_answers_have_the_promised_shapes(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:

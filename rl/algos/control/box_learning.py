@@ -44,8 +44,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         super().__init__(algorithm, items, net.device)
         self._net, self._box = net, algorithm.box
         width = net.vectors.size + algorithm.action_size
-        hidden_size, activation = run.net.hidden_size or HIDDEN_SIZE, run.net.activation
-        critics = Critics(n_critics, width, hidden_size, activation).to(net.device)
+        critics = Critics(n_critics, [width, *run.net.widths(HIDDEN_SIZE)], run.net.activation).to(net.device)
         self._critics = Target(source=critics, copy=deepcopy(critics), tau=settings.target_rate)
         self._critic_descent = GradientDescent(run, settings, critics.parameters())
         self.parts |= {"critics": critics, "critics_target": self._critics, "critics_optimizer": self._critic_descent}
